@@ -20,9 +20,18 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 DEMO = ROOT / "studies" / "results" / "demo" / "fp32-1.json"
 CLAIMS = ROOT / "studies" / "results" / "readme" / "claims.json"
+INDEX = ROOT / "docs" / "measured" / "index.md"
 BENCHMARKS = ROOT / "benchmarks" / "results"
 PEER, MNRL = "sentence-transformers", "MultipleNegativesRankingLoss"
 SHAPE = "MiniLM-L6, 6 x 384"
+KINDS = {
+    "pairs of captions": "docs/measured/pairs.md",
+    "scored pairs": "docs/guides/train.md",
+    "labelled questions": "docs/measured/labels.md",
+    "NLI rows": "docs/measured/nli.md",
+    "sentences alone": "docs/measured/sentences.md",
+}
+"""Rows on the page of results -> the page of the claim that takes their place, where there is one."""
 
 
 def main() -> int:
@@ -63,17 +72,37 @@ def terminal() -> list[str]:
     return ["```console", "$ head -3 demo/pairs.tsv", "anchor\tpositive", *pairs, f"$ {train}", printed, "```"]
 
 
-def claims(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Each kind of rows: scores without training, with sentence-transformers and with nearfar, and the difference."""
-    header = ("your rows", "measured", "no training", PEER, "nearfar", "nearfar's lead [95%]")
-    return _table((*header, "settings tried: theirs, ours"), map(_claim, rows), left=2)
+def claims(measured: Sequence[dict[str, Any]]) -> list[str]:
+    """A line for each kind of rows: of :data:`KINDS`, or in its place of what was measured for this page.
+
+    Scores are those without training, with sentence-transformers and with nearfar; the interval is of nearfar's lead.
+    """
+    place = INDEX.read_text(encoding="utf-8").partition("<!-- table: recipes all-MiniLM-L6-v2 -->")[2]
+    lines = [line.strip("| ").split(" | ") for line in place.partition("<!-- end of table -->")[0].splitlines()]
+    known = {cells[0][1:].partition("]")[0]: cells for cells in lines}
+    rows = {KINDS[kind]: _known(known[kind]) for kind in KINDS} | {row["page"]: _claim(row) for row in measured}
+    header = (
+        "your rows",
+        "judged by",
+        "no training",
+        PEER,
+        "nearfar",
+        "nearfar's lead [95%]",
+        "settings tried by each",
+    )
+    return _table(header, rows.values(), left=2)
+
+
+def _known(cells: Sequence[str]) -> tuple[str, ...]:
+    """A line of the table on the page of results: its link as one of the README, of the last cell the settings."""
+    return cells[0].replace("](", "](docs/measured/"), *cells[1:-1], f"theirs {cells[-1].rpartition(': ')[2]}"
 
 
 def _claim(row: dict[str, Any]) -> tuple[str, ...]:
     scores = (f"{row[side]:.2f}" for side in ("start", "peer", "ours"))
     lead = f"{row['difference']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}] {row['verdict']}"
-    tried = f"{row['settings_peer']}, {row['settings_ours']}"
-    return f"[{row['rows']}]({row['page']})", row["metric"], *scores, lead, tried
+    tried = f"theirs {row['settings_peer']}; nearfar {row['settings_ours']}"
+    return f"[{row['rows']}]({row['page']})", row["metric"], *scores, lead.replace("-", "−"), tried
 
 
 def speed() -> list[str]:

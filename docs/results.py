@@ -35,7 +35,7 @@ ROOT = DOCS.parent
 RESULTS = ROOT / "studies" / "results"
 CHOICES = RESULTS / "choices.csv"
 CAMPAIGN = ROOT / "tests" / "campaign" / "results"
-PLACE = re.compile(r"<!-- table: (?P<kind>\S+) ?(?P<words>.*?) -->\n.*?<!-- end of table -->", re.DOTALL)
+PLACE = re.compile(r"<!-- table: (?P<kind>\w+)(?P<words>[^\n]*?) -->\n.*?<!-- end of table -->", re.DOTALL)
 STS, UNSEEN = "average:seven tasks, SICK-R test", "average.unseen_by_all"
 MEASURES = ("mrr@10", "recall@10")
 CAPTIONS, MNLI = "flickr8k:test", "mnli:dev_matched"
@@ -186,7 +186,7 @@ def fill(text: str) -> str:
 
     def filled(place: re.Match[str]) -> str:
         head = place[0].partition("\n")[0]
-        return f"{head}\n\n{TABLES[place['kind']](place['words']).strip()}\n\n<!-- end of table -->"
+        return f"{head}\n\n{TABLES[place['kind']](place['words'].strip()).strip()}\n\n<!-- end of table -->"
 
     return PLACE.sub(filled, text)
 

@@ -1,4 +1,4 @@
-"""Evaluate two encoders on your own scored pairs, and test whether the difference is significant.
+"""Evaluate two encoders on your own scored pairs, and test the difference.
 
     python examples/evaluation.py
     python examples/evaluation.py FIRST SECOND SCORED.tsv
@@ -15,7 +15,7 @@ MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def main(first: str = MODEL, second: str = MODEL, task: str = "microworld") -> None:
-    """Print both scores with 95% bootstrap intervals, then the difference with its p-value."""
+    """Print both scores with 95% bootstrap intervals, then the difference with its verdict."""
     pooling = "cls" if first == second else None
     results = [
         evaluate(first, tasks=[task], name="first", progress=False),
@@ -26,7 +26,7 @@ def main(first: str = MODEL, second: str = MODEL, task: str = "microworld") -> N
         print(f"{result.model:6}  Spearman {score.score:.1f}, 95% interval {score.low:.1f} to {score.high:.1f}")
 
     test = compare(*results, progress=False).tasks[task]
-    print(f"difference {test.difference:+.1f}, 95% interval {test.low:+.1f} to {test.high:+.1f}, p = {test.p:.4f}")
+    print(f"difference {test.difference:+.1f}, 95% interval {test.low:+.1f} to {test.high:+.1f}: {test.verdict}")
 
 
 if __name__ == "__main__":

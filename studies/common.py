@@ -4,7 +4,6 @@ import json
 import os
 import resource
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -57,18 +56,6 @@ def nearfar(
         raise SystemExit(f"{shown}\n{done.stdout[-500:]}\n{done.stderr[-2000:]}")
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {"seconds": round(seconds, 1), "processor_seconds": round(processor, 1)}
-
-
-def keep_record(output: Path, results: Path) -> None:
-    """Copy the record of a study, the scores of units that its claims rest on, and its plots to the results."""
-    results.mkdir(parents=True, exist_ok=True)
-    for file in (output / "study.json", *output.glob("units.parquet"), *plots_of(output)):
-        shutil.copyfile(file, results / file.name)
-
-
-def plots_of(folder: Path) -> list[Path]:
-    """The plots of a study."""
-    return sorted(folder.glob("*.svg"))
 
 
 def load(file: Path) -> dict[str, Any]:

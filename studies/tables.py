@@ -1,47 +1,114 @@
-"""The studies in studies/tables, each a file for nearfar study, into studies/results/tables.
+"""The studies in studies/tables and the papers' tables, each a file for nearfar study; keeps what the pages need.
 
-    python studies/tables.py run [NAME ...] --start FOLDER    runs the studies that are missing
+    python studies/tables.py NAME... --start FOLDER
 
-Needs NEARFAR_DATA. FOLDER is the initial encoder of studies with {start}, a transformers masked language model.
-Two workers run cells in parallel; a study that was stopped goes on.
+Runs those that are missing from studies/results; a study that was stopped goes on. Needs NEARFAR_DATA. FOLDER is the
+initial encoder of studies with {start} and of the papers' tables, which run at the scale here. The record of a study
+goes to studies/results/tables or papers; of a choice, whose name ends with -choice, only the values of its runs are
+kept, as rows of studies/results/choices.csv, and where they come from, in choices.json. docs/results.py fills pages.
 """
 
 import argparse
+import json
+import shutil
+import sys
+import tomllib
 from pathlib import Path
 
-from common import HERE, keep_record, nearfar, results_of
+import pandas as pd
+from common import HERE, if_committed, nearfar
+
+from nearfar.disk import write_text
+from nearfar.evaluation.results import StudyTable
+from nearfar.studies.papers import table_names
 
 FILES = HERE / "tables"
-RESULTS = results_of("tables")
+RESULTS = HERE / "results"
 OUTPUT = Path("runs/tables")
+PAPERS = Path("runs/papers")
+CHOICE = "-choice"
+PEER = "sentence-transformers"
+PEERS = "peers/losses.py"
+"""The script that trains with sentence-transformers."""
 
 
 def main() -> None:
-    """Run what is missing."""
+    """Run studies."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=("run",))
-    parser.add_argument("names", nargs="*", help="studies to run, by default all")
+    parser.add_argument("names", nargs="+", help="files of studies/tables without .toml, or tables of papers")
     parser.add_argument("--start", help="folder of the initial encoder")
     parser.add_argument("--workers", type=int, default=2, help="parallel cells")
     options = parser.parse_args()
-    names = sorted(file.stem for file in FILES.glob("*.toml"))
-    for name in options.names or names:
-        run(name, options.start, options.workers)
+    failed = [name for name in options.names if not run(name, options.start, str(options.workers))]
+    if failed:
+        raise SystemExit(f"Not finished: {', '.join(failed)}.")
 
 
-def run(name: str, start: str | None, workers: int) -> None:
-    """Run a study, and keep its record and its plots."""
-    if (RESULTS / name / "study.json").exists():
-        return
-    output = OUTPUT / name
+def run(name: str, start: str | None, workers: str) -> bool:
+    """Run a study, and keep its record and its plots; returns whether all its cells are finished."""
+    of_paper = name in table_names()
+    results = RESULTS / ("papers" if of_paper else "tables") / name
     file = FILES / f"{name}.toml"
-    if "{start}" not in file.read_text(encoding="utf-8").partition("[scales.")[0]:
-        start = None
-    elif start is None:
+    if (results / "study.json").exists() or (name.endswith(CHOICE) and name in set(read_choices().study)):
+        return True
+    needs_start = of_paper or "{start}" in file.read_text(encoding="utf-8").partition("[scales.")[0]
+    if needs_start and start is None:
         raise SystemExit(f"{name} needs --start FOLDER")
-    words = ["--output", str(output), "--cells", str(OUTPUT / "cells"), "--workers", str(workers)]
-    nearfar("study", str(file), *words, *(["--start", start] if start else []))
-    keep_record(output, RESULTS / name)
+    words = ["--workers", workers, *(["--start", str(start)] if needs_start else [])]
+    output = (PAPERS if of_paper else OUTPUT) / name
+    try:
+        if of_paper:
+            nearfar("reproduce", name, "--scale", "here", "--output", str(PAPERS), *words)
+        else:
+            nearfar("study", str(file), "--output", str(output), "--cells", str(OUTPUT / "cells"), *words)
+    except SystemExit as error:  # other studies need none of its cells
+        print(error, file=sys.stderr)
+        return False
+    if name.endswith(CHOICE):
+        keep_choice(name, StudyTable.load(output / "study.json"))
+        return True
+    results = if_committed(results)
+    results.mkdir(parents=True, exist_ok=True)
+    for kept in (output / "study.json", *output.glob("units.parquet"), *output.glob("*.svg")):
+        shutil.copyfile(kept, results / kept.name)
+    return True
+
+
+def read_choices() -> pd.DataFrame:
+    """The values of all choices: study, row, setting (the label of an axis), side, seed, column, value."""
+    return pd.read_csv(RESULTS / "choices.csv", dtype=str, keep_default_na=False)
+
+
+def keep_choice(name: str, table: StudyTable) -> None:
+    """Add a choice to choices.csv, and where its runs come from to choices.json."""
+    spec = tomllib.loads((FILES / f"{name}.toml").read_text(encoding="utf-8"))
+    rows = {row["id"]: row for row in spec["rows"]}
+    values = [
+        [
+            *(name, cell.row, " ".join(cell.coordinates.values()), _side(rows[cell.row], spec)),
+            *(str(cell.replicate.get("seed", "")), column, str(value)),
+        ]
+        for cell in table.cells
+        for column, value in cell.values.items()
+        if column in table.columns and value is not None
+    ]
+    known = read_choices()
+    folder = if_committed(RESULTS)
+    added = pd.DataFrame(values, columns=known.columns)
+    write_text(folder / "choices.csv", pd.concat([known, added]).to_csv(index=False))
+    origins = json.loads((RESULTS / "choices.json").read_text(encoding="utf-8"))
+    origins[name] = {key: value for key, value in table.to_dict()["runs"].items() if value}
+    write_text(folder / "choices.json", json.dumps(origins, indent=1) + "\n")
+
+
+def _side(row: dict[str, object], spec: dict[str, object]) -> str:
+    """Who trained a row: ``nearfar``, ``sentence-transformers``, or ``no training``."""
+    steps = json.dumps(row.get("steps", spec.get("steps", ["train"])))
+    scripts = json.dumps([row.get("script"), spec.get("script")]) if '"script"' in steps else ""
+    if PEERS in steps or PEERS in scripts or f"({PEER})" in str(row.get("name")):
+        return PEER
+    trains = '"train"' in steps or any(script in scripts for script in ("soup.py", "sentences.py"))
+    return "nearfar" if trains else "no training"
 
 
 if __name__ == "__main__":

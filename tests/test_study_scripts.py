@@ -1,6 +1,8 @@
-"""The training scripts of studies/: losses of another library, additions to a recipe, averages of runs, students."""
+"""The training scripts of studies/: losses of another library, additions, averages of runs, students, starts."""
 
+import hashlib
 import json
+import random
 import subprocess
 import sys
 from argparse import Namespace
@@ -122,8 +124,6 @@ def test_sentences_train_beside_pairs(
 
 
 def test_tsdae_keeps_some_words() -> None:
-    import random
-
     words = "a b c d e f g h i j".split()
     kept = [PEERS._delete_words(words, random.Random(seed)).split() for seed in range(200)]
     assert all(set(some) <= set(words) and some for some in kept)
@@ -315,3 +315,39 @@ def test_a_student_of_a_teacher(start: Path, tmp_path: Path) -> None:
     refused = run("student.py", start, tmp_path / "none", "--layers", 9)
     assert refused.returncode
     assert "this encoder has the layers 1 to 2" in refused.stderr
+
+
+@pytest.mark.long
+def test_a_start_is_trained_on_or_begins_at_random_weights(start: Path, tmp_path: Path) -> None:
+    """The same seed gives the same bytes, half precision and no pooler; what is saved can be trained from."""
+    data = tmp_path / "sentences.txt"
+    data.write_text("".join(f"the cat sees {number} green birds\n" for number in range(30)))
+    before = load_file(start / "model.safetensors")
+    digests = {}
+    for name, words in {"one": (), "same": (), "seed": ("--seed", 1), "scratch": ("--from-scratch",)}.items():
+        made = run("start.py", start, tmp_path / name, "--data", data, "--max-steps", 2, *words)
+        assert made.returncode == 0, made.stderr
+        after = load_file(tmp_path / name / "model.safetensors")
+        assert {value.dtype for value in after.values()} == {torch.float16}
+        assert not [key for key in after if "pooler" in key]
+        moved = max((value.float() - before[key].float()).abs().max().item() for key, value in after.items())
+        assert (moved > 0.01) == (name == "scratch"), (name, moved)
+        digests[name] = made.stdout.split()[-2]
+        assert np.isfinite(nearfar.Encoder.from_pretrained(tmp_path / name).encode(["a cat"])).all()
+    assert (
+        digests["one"]
+        == digests["same"]
+        == hashlib.sha256((tmp_path / "one/model.safetensors").read_bytes()).hexdigest()
+    )
+    assert len(set(digests.values())) == 3
+
+
+def test_batches_of_a_start_hold_every_sentence_once() -> None:
+    module = load_script("studies/start.py")
+    lengths = random.Random(1).choices([5, 9, 40, 128], k=400)
+    steps = module.batches(lengths, random.Random(0))
+    assert sorted(row for rows in steps for row in rows) == list(range(400))
+    assert steps != module.batches(lengths, random.Random(1))
+    for rows in steps:
+        assert sum(lengths[row] for row in rows) <= module.TOKENS + 128
+    assert sum(len({lengths[row] for row in rows}) > 1 for rows in steps) <= 3  # little padding

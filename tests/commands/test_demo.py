@@ -15,7 +15,6 @@ from nearfar.commands import demo as command
 from nearfar.commands.demo import command_line
 from nearfar.data.triplets import load_tuples
 from nearfar.encoder import tokens
-from nearfar.evaluation.examples import PERCENTS
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.training import Interrupted
 from tests.tiny import save_tiny
@@ -84,8 +83,9 @@ def test_the_report_shows_the_result_of_training(finished: Finished) -> None:
     assert f"| {row.second:.2f} | {row.first:.2f} | {row.difference:+.2f} [" in finished.report
     assert "[explorer.html](explorer.html)" in finished.report
     assert "commit" in finished.report
-    for percent in PERCENTS:
-        assert f"\n{percent}%  " in finished.report
+    assert comparison.queries is not None
+    for example in comparison.queries.examples:
+        assert f"\n{example.change:+.3f}  {example.query}\n" in finished.report
 
 
 @pytest.fixture(scope="module")

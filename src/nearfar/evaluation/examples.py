@@ -1,6 +1,7 @@
 """Which queries one model ranks better or worse than another, and some of them with their hits."""
 
 from collections.abc import Collection, Sequence
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from nearfar.evaluation.render import one_line
@@ -8,17 +9,18 @@ from nearfar.evaluation.results import QueryChanges, QueryExample, ShownHit, Sho
 
 Ranking: TypeAlias = Sequence[tuple[str, float]]
 """The hits of a query, best first: text and score."""
-PERCENTS = (0, 25, 50, 75, 100)
-"""Where in the order of queries by change the shown ones are."""
-FEW = (0, 50, 100)
-"""Those that a report and a model card show."""
+MOST = 3
+"""Number of shown queries of those that gain, and of those that lose."""
 SHOWN_HITS = 3
 
 
 def compare_rankings(
     queries: Sequence[str], relevant: Sequence[Collection[str]], first: Sequence[Ranking], second: Sequence[Ranking]
 ) -> QueryChanges:
-    """The change of each query from ``second`` to ``first``, that of 1 / rank of its first right hit, 0 without one.
+    """How ``first`` changes the queries of ``second``: 1 / rank of the first right hit, which is 0 without one.
+
+    The examples are the :data:`MOST` queries that gain most, then those that lose most, each from the largest change;
+    equal ones in their order.
 
     Args:
         queries: the queries.
@@ -31,21 +33,21 @@ def compare_rankings(
         for rankings in (first, second)
     ]
     gained = [(1 / one if one else 0.0) - (1 / other if other else 0.0) for one, other in zip(*ranks, strict=True)]
-    order = sorted(range(len(queries)), key=gained.__getitem__)
-    chosen = [(percent, order[round(percent / 100 * (len(order) - 1))]) for percent in PERCENTS] if order else []
+    order = sorted(range(len(queries)), key=lambda query: -abs(gained[query]))
+    most = [[query for query in order if sign * gained[query] > 0][:MOST] for sign in (1, -1)]
     return QueryChanges(
         higher=sum(change > 0 for change in gained),
         lower=sum(change < 0 for change in gained),
         same=sum(change == 0 for change in gained),
         examples=[
             QueryExample(
-                percent=percent,
-                query=queries[place],
-                right=sorted(relevant[place]),
-                first=_show(first[place], relevant[place]),
-                second=_show(second[place], relevant[place]),
+                change=round(gained[query], 6),
+                query=queries[query],
+                right=sorted(relevant[query]),
+                first=_show(first[query], relevant[query]),
+                second=_show(second[query], relevant[query]),
             )
-            for percent, place in chosen
+            for query in chain(*most)
         ],
     )
 
@@ -68,21 +70,23 @@ class QueriesInWords(NamedTuple):
     """The shown queries, each with its first hits by the second side, then by the first."""
 
 
-def describe_queries(
-    changes: QueryChanges, *, start: str, first: str, second: str, percents: Sequence[int] = PERCENTS
-) -> QueriesInWords:
-    """The queries at ``percents``, in the words of ``start``, such as "After training", and with the names of sides."""
+def describe_queries(changes: QueryChanges, *, start: str, first: str, second: str) -> QueriesInWords:
+    """The queries in the words of ``start``, such as "After training", and with the names of the sides."""
     total = changes.higher + changes.lower + changes.same
+    gains = sum(example.change > 0 for example in changes.examples)
+    losses = len(changes.examples) - gains
     summary = (
         f"{start}, the right hit ranks higher for {changes.higher:,} of {total:,} test queries, lower for "
-        f"{changes.lower:,}, and the same for {changes.same:,}. The queries below are chosen by rule: all queries are "
-        "sorted by the change of their reciprocal rank, equal ones in their order, and those at "
-        f"{', '.join(map(str, percents[:-1]))} and {percents[-1]} percent are shown, from the largest loss to the "
-        "largest gain. * marks a right hit."
+        f"{changes.lower:,}, and the same for {changes.same:,}."
     )
+    if changes.examples:
+        summary += (
+            f" Shown by rule: the {gains} that gain and the {losses} that lose most, by the change of 1 / rank of the "
+            "first right hit. * marks a right hit."
+        )
     lines = []
-    for example in (one for one in changes.examples if one.percent in percents):
-        lines.append(f"{example.percent}%  {one_line(example.query)}")
+    for example in changes.examples:
+        lines.append(f"{example.change:+.3f}  {one_line(example.query)}")
         for name, shown in ((second, example.second), (first, example.first)):
             lines.append(f"  {name}: {f'rank {shown.rank}' if shown.rank else f'not among the first {shown.searched}'}")
             lines += [f"    {'*' if hit.right else ' '} {hit.score:.3f}  {one_line(hit.text)}" for hit in shown.hits]

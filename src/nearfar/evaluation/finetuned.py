@@ -1,7 +1,7 @@
 """Predictions of a fine-tuned classifier on test rows -> an entry of a result file, as for transfer tasks.
 
-Results of fine-tuning are therefore compared, corrected and reported like any other: McNemar's test over rows, tests
-over seeds (:mod:`nearfar.evaluation.comparison`). Tasks with two labels also get CoLA's metric, Matthews correlation.
+Results of fine-tuning are therefore compared, corrected and reported like any other
+(:mod:`nearfar.evaluation.comparison`). Tasks with two labels also get CoLA's metric, Matthews correlation.
 """
 
 from collections.abc import Mapping, Sequence

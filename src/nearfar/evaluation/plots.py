@@ -41,18 +41,6 @@ def spectra(values: Mapping[str, ArrayLike], file: Path) -> None:
     save(figure, file)
 
 
-def layer_heat_map(
-    scores: Mapping[str, Sequence[float | None]],
-    file: Path,
-    *,
-    title: str,
-    label: str,
-    limits: tuple[float, float] | None = None,
-) -> None:
-    """Write :func:`layer_map` to a file."""
-    save(layer_map(scores, title=title, label=label, limits=limits), file)
-
-
 def layer_map(
     scores: Mapping[str, Sequence[float | None]],
     *,
@@ -87,14 +75,14 @@ def heat_map(
     figure = new_figure(2.8 + 0.85 * len(columns), 1.7 + 0.42 * len(rows))
     axes = figure.subplots()
 
-    def shown(value: float) -> tuple[str, str]:
-        if not np.isfinite(value):
-            return "none", "black"
-        return f"{value:.{digits}f}", "black" if value > low + 0.6 * (high - low) else "white"
-
     top = high if high > low else low + 1
-    image = _draw_cells(axes, values, shown, origin="lower", aspect="auto", cmap="viridis", vmin=low, vmax=top)
-    axes.set_xticks(range(len(columns)), [*map(plain, columns)])
+    for (row, column), value in np.ndenumerate(values):
+        text = f"{value:,.{digits}f}" if np.isfinite(value) else "none"
+        dark = np.isfinite(value) and value <= low + 0.6 * (high - low)
+        axes.text(column, row, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+    image = axes.imshow(values, origin="lower", aspect="auto", cmap="viridis", vmin=low, vmax=top)
+    names = [*map(plain, columns)]
+    axes.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names), default=0) > 14 else 0)
     axes.set_yticks(range(len(rows)), [*map(plain, rows)])
     axes.set(xlabel=plain(columns.name or ""), ylabel=plain(rows.name or ""))
     axes.set_title(wrapped(title, 16 + 11 * len(columns)), fontsize=10)
@@ -104,25 +92,13 @@ def heat_map(
 
 def confusions(gold: ArrayLike, predicted: ArrayLike, classes: Sequence[str], file: Path) -> None:
     """Number of rows by label (rows) and predicted label (columns); the arguments are numbers of ``classes``."""
+    from pandas import DataFrame
     from sklearn.metrics import confusion_matrix
 
-    counts = confusion_matrix(gold, predicted, labels=range(len(classes)))
-    figure = new_figure(2.5 + 0.6 * len(classes), 2.5 + 0.6 * len(classes))
-    axes, most = figure.subplots(), counts.max()
-    _draw_cells(axes, counts, lambda n: (f"{n:,}", "white" if 2 * n > most else "black"), cmap="Blues")
-    names = [wrapped(name[:30], 30) for name in classes]
-    axes.set_xticks(range(len(names)), names, rotation=90)
-    axes.set_yticks(range(len(names)), names)
-    axes.set(xlabel="predicted label", ylabel="label")
-    save(figure, file)
-
-
-def _draw_cells(axes: Any, grid: NDArray[Any], shown: Callable[[Any], tuple[str, str]], **settings: Any) -> Any:
-    """The image of a heat map: ``shown`` is the text of a cell and its colour."""
-    for (row, column), value in np.ndenumerate(grid):
-        text, colour = shown(value)
-        axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
-    return axes.imshow(grid, **settings)
+    names = [name[:30] for name in classes]
+    counts = DataFrame(confusion_matrix(gold, predicted, labels=range(len(names))), index=names, columns=names)
+    counts = counts.iloc[::-1].rename_axis(index="label", columns="predicted label")
+    save(heat_map(counts, title="", legend="rows", digits=0), file)
 
 
 def labelled_texts(models: Mapping[str, Projection]) -> Any:
@@ -219,11 +195,15 @@ def save(figure: Any, file: Path) -> None:
     Raises:
         NearfarError: the disk is full or cannot be written.
     """
+    write_bytes(file, file_content(figure, file.suffix.removeprefix(".").lower() or "png", dpi=120))
+
+
+def file_content(figure: Any, ending: str, **settings: Any) -> bytes:
+    """A figure as a file of this kind, always in the same bytes."""
     from matplotlib import rc_context
 
-    ending = file.suffix.removeprefix(".").lower() or "png"
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}.get(ending)
     content = BytesIO()
     with rc_context({"svg.hashsalt": "nearfar", "svg.fonttype": "none"}):
-        figure.savefig(content, format=ending, dpi=120, metadata=metadata)
-    write_bytes(file, content.getvalue())
+        figure.savefig(content, format=ending, metadata=metadata, **settings)
+    return content.getvalue()

@@ -18,7 +18,13 @@ from nearfar.data.hold_out import COLUMNS, DEV, TEST, HeldOut, Part
 from nearfar.disk import path_errors, read_errors, read_json
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import ComparisonResult
-from nearfar.evaluation.tables.comparison import BEFORE_AFTER, before_after_cells, held_out_notes, metric_of
+from nearfar.evaluation.tables.comparison import (
+    BEFORE_AFTER,
+    before_after_cells,
+    before_after_sentence,
+    held_out_notes,
+    metric_of,
+)
 from nearfar.runs.folder import HELD_OUT as FOLDER
 from nearfar.runs.folder import HELD_OUT_ROWS as ROWS
 from nearfar.runs.folder import HELD_OUT_SUMMARY as SUMMARY
@@ -138,6 +144,18 @@ def _read(file: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     return [values for _, values in read_file(file, columns, plain=True)]
 
 
+def _tested(result: ComparisonResult) -> str:
+    """The metric and the rows of a run's test."""
+    row, folds = result.tasks[TASK], result.sides[0].folds
+    which = f"rows, tested in {folds} folds" if folds else "held-out test rows"
+    return f"{metric_of(row)} x 100 on {row.pairs:,} {which}"
+
+
+def tested_in_words(result: ComparisonResult) -> str:
+    """The test of a run's model in one sentence."""
+    return f"{_tested(result)}: {before_after_sentence(result.tasks[TASK])}"
+
+
 def before_after(result: ComparisonResult) -> Table:
     """The table that training ends with: scores on the held-out test rows before and after."""
     row = result.tasks[TASK]
@@ -147,6 +165,4 @@ def before_after(result: ComparisonResult) -> Table:
         notes.append(f"All documents are searched; during training at most {DOCUMENTS:,}, which gives higher scores.")
     if folds and row.verdict == "worse":
         notes.append("Keep the start, or hold out rows, which choose the step or the start itself: --hold-out 0.2.")
-    which = f"rows, tested in {folds} folds" if folds else "held-out test rows"
-    title = f"{metric_of(row)} x 100 on {row.pairs:,} {which}"
-    return Table(title=title, columns=BEFORE_AFTER, rows=[before_after_cells(row)], notes=notes)
+    return Table(title=_tested(result), columns=BEFORE_AFTER, rows=[before_after_cells(row)], notes=notes)

@@ -1,5 +1,6 @@
 """The page of a study, from its record alone: the table beside the paper's numbers, intervals, claims and orderings."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, product
@@ -216,12 +217,8 @@ def their_number(paper: PaperNumber | None, column: str) -> str:
     return paper_number(paper.value, column) + ("" if paper.sd is None else f" ({paper_number(paper.sd, column)})")
 
 
-Verdict: TypeAlias = Literal["same sign, significant", "same sign, not significant", "opposite sign", "no difference"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-EQUAL: Verdict = "no difference"
+Order: TypeAlias = Literal["same sign, significant", "same sign, not significant", "opposite sign", "no difference"]
 SIGNIFICANCE_LEVEL = 0.05
-_OF_PAPER = ("paper", "ours − paper")
-"""Columns of numbers that a paper printed, and their difference to ours."""
 _MAX_INTERVALS = 60
 """Lines of the table of intervals on a page; a longer one is only in table.csv."""
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -306,8 +303,7 @@ def study_markdown(table: StudyTable, plots: Sequence[str] = ()) -> str:
     for cell in table.missing:
         name = layout.name(cell.row, {**cell.coordinates, **cell.replicate})
         missing.setdefault(str(cell.missing), []).append(name)
-    listed = orderings(layout)
-    by_verdict = {verdict: [one.text for one in listed if one.verdict == verdict] for verdict in VERDICTS}
+    orders = Counter(order for row in table.comparisons if (order := order_of(layout, row)) is not None)
     ranked = [(layout.heading(column), *agreement(layout, column)) for column in table.columns]
     return fill_template(
         Path(__file__).with_name("page.md"),
@@ -321,9 +317,8 @@ def study_markdown(table: StudyTable, plots: Sequence[str] = ()) -> str:
         comparisons=_comparisons(layout),
         tested=sum(row.p is not None for row in table.comparisons),
         reasons=list(dict.fromkeys(row.reason for row in table.comparisons if row.reason)),
-        orderings=listed,
-        by_verdict=by_verdict,
-        counts="; ".join(f"{len(own)} {verdict}" for verdict, own in by_verdict.items() if own or verdict != EQUAL),
+        orders=orders.total(),
+        counts="; ".join(f"{orders[order]} {order}" for order in get_args(Order)),
         ranked=[one for one in ranked if one[2]],
         missing=missing,
         command=code_block(table.command) if table.command else "",
@@ -334,74 +329,46 @@ def study_markdown(table: StudyTable, plots: Sequence[str] = ()) -> str:
 def _intervals(layout: Layout) -> str:
     """The table of intervals; empty without a mean, or if it is too long for a page."""
     rows = [
-        [
-            layout.name(group.row, group.coordinates),
-            layout.heading(column),
-            str(score.n),
-            number(score.mean, column),
-            "" if score.sd is None else number(score.sd, column),
-            interval(ends, column),
-            their_number(paper, column),
-            "" if paper is None else number(score.mean - paper.value, column, sign=True),
-        ]
+        [layout.name(group.row, group.coordinates), layout.heading(column), number(score.mean, column), ends]
         for group in layout.groups
         for column in layout.table.columns
-        for score, ends, paper in [layout.scores[group.place, column]]
-        if score.mean is not None
+        for score, known, _ in [layout.scores[group.place, column]]
+        if score.mean is not None and (ends := interval(known, column))
     ]
-    columns = ["", "column", "runs", "mean", "sd", "95% interval", *_OF_PAPER]
-    return _without_paper(columns, rows) if len(rows) <= _MAX_INTERVALS else ""
-
-
-def _without_paper(columns: list[str], rows: list[list[str]]) -> str:
-    """A table without its columns of printed numbers if it has no printed number; empty without a row."""
-    kept = [place for place, name in enumerate(columns) if name not in _OF_PAPER or any(row[place] for row in rows)]
-    rows = [[row[place] for place in kept] for row in rows]
-    return to_markdown(Table(columns=[columns[place] for place in kept], rows=rows, left=2)) if rows else ""
+    if not 0 < len(rows) <= _MAX_INTERVALS:
+        return ""
+    return to_markdown(Table(columns=["", "column", "mean", "95% interval"], rows=rows, left=2))
 
 
 def _comparisons(layout: Layout) -> str:
-    """The table of comparisons; empty without any."""
-    rows = []
+    """The table of comparisons, with the paper's differences if there are any; empty without any comparison."""
+    rows: list[list[str]] = []
+    of_paper: list[list[str]] = []
     for row in layout.table.comparisons:
-        difference, verdict = claim(row)
         printed = layout.paper_difference(row)
-        paper = "" if printed is None else _signed(printed, row.column)
-        rows.append([layout.pair(row), layout.heading(row.column), difference, paper, verdict])
-    return _without_paper(["", "column", "difference [95%]", _OF_PAPER[0], "verdict"], rows)
+        of_paper.append(["", ""] if printed is None else [_signed(printed, row.column), order_of(layout, row) or ""])
+        rows.append([layout.pair(row), layout.heading(row.column), *claim(row)])
+    columns = ["", "column", "difference [95%]", "verdict"]
+    if any(map(any, of_paper)):
+        columns, rows = [*columns, "paper", "order"], [[*row, *own] for row, own in zip(rows, of_paper, strict=True)]
+    return to_markdown(Table(columns=columns, rows=rows, left=2)) if rows else ""
 
 
 def _signed(value: float, column: str) -> str:
     return ("+" if value > 0 else "") + paper_number(value, column)
 
 
-class Ordering(NamedTuple):
-    """One difference that the paper has too."""
+def order_of(layout: Layout, row: StudyComparison) -> Order | None:
+    """Whether a difference has the sign that it has in the paper, and whether it is :func:`significant`.
 
-    verdict: Verdict
-    text: str
-    """In words, with the numbers."""
-
-
-def orderings(layout: Layout) -> list[Ordering]:
-    """For each compared pair with numbers in the paper, whether the difference here has the same sign.
-
-    Pairs that are equal in the paper, or have no result here, are left out; see :func:`significant`.
+    None where the two are equal in the paper, or the paper or this table lacks one of them.
     """
-    listed = []
-    for row in layout.table.comparisons:
-        printed = layout.paper_difference(row)
-        if printed is None or row.difference is None or round(printed, 6) == 0:
-            continue
-        sure, product = significant(row), printed * row.difference
-        verdict: Verdict = "no difference" if product == 0 else "opposite sign"
-        if product > 0:
-            verdict = "same sign, significant" if sure else "same sign, not significant"
-        said = claim(row)[0] + ("" if row.p is None else f", {'' if sure else 'not '}significant")
-        theirs = f"{_signed(printed, row.column)} in the paper"
-        text = f"{layout.pair(row)}, {layout.heading(row.column)}: {theirs}, {said} here"
-        listed.append(Ordering(verdict, text))
-    return listed
+    printed = layout.paper_difference(row)
+    if not printed or row.difference is None:
+        return None
+    if printed * row.difference > 0:
+        return "same sign, significant" if significant(row) else "same sign, not significant"
+    return "opposite sign" if row.difference else "no difference"
 
 
 def agreement(layout: Layout, column: str) -> tuple[int, int]:

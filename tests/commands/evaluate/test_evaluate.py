@@ -252,7 +252,7 @@ def test_all_tasks_fit_a_small_file(nearfar_data, tmp_path):
     result = evaluate(lengths, resamples=10, output=file, progress=False)
     assert list(result.tasks) == list(suite_tasks("sts"))
     assert list(result.averages) == [*SIMILARITY_AVERAGES]
-    assert file.stat().st_size < 350_000
+    assert file.stat().st_size < 450_000
     assert json.loads(file.read_text(encoding="utf-8")) == result.to_dict()
 
 

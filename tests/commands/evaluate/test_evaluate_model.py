@@ -294,5 +294,5 @@ def test_a_result_is_shown_as_its_table(workspace: Path) -> None:
     assert page.startswith("<figure>")
     assert page.count("<table") == 2
     row = compare(result, result, resamples=20, progress=False)
-    assert "not significant" in repr(row)
-    assert "not significant" in row._repr_html_()
+    assert "cannot tell" in repr(row)
+    assert "cannot tell" in row._repr_html_()

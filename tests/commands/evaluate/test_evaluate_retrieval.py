@@ -152,7 +152,7 @@ def test_compare_pairs_over_queries(beir, pairs):
     assert {task: row.measure for task, row in comparison.tasks.items()} == {beir: "ndcg@10", pairs: "mrr@10"}
     assert comparison.overall_retrieval is None  # of different measures
     row = comparison.tasks[beir]
-    assert (row.kind, row.pairs, row.test) == ("retrieval", len(QUERIES), "randomization test over queries")
+    assert (row.kind, row.pairs, row.units) == ("retrieval", len(QUERIES), len(QUERIES))
     assert row.low < row.difference < row.high
     assert row.difference > 0
     one_measure = compare("a.json", lengths, measure="recall@10", resamples=200, progress=False)

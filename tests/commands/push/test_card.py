@@ -44,6 +44,7 @@ def test_training_writes_the_card(run: Path) -> None:
     for setting in ("| `batch_size` | 8 |", "| `temperature` | 0.1 |", "| `max_steps` | 2 |"):
         assert setting in text
     assert "`learning_rate`" not in text  # the default
+    assert "- Batch size: 8; epochs: 1; steps: 2; " in text
     assert SIMCSE in text
 
 
@@ -52,23 +53,55 @@ def test_the_held_out_score_is_that_of_the_run(run: Path) -> None:
     found = ComparisonResult.load(run / "held_out" / "before-after.json").tasks["held-out"]
     text = (run / "model" / "README.md").read_text()
     assert f"| {found.second:.2f} | {found.first:.2f} |" in text
+    assert (
+        f"MRR@10 x 100 on 12 held-out test rows: {found.second:.2f} before training, {found.first:.2f} after, " in text
+    )
     (score,) = read(text).data.eval_results
     assert (score.dataset_name, score.metric_type) == ("held-out rows", "mrr@10")
     assert score.metric_value == round(found.first, 2)
 
 
 @pytest.mark.long
-def test_queries_are_shown_if_asked_for(run: Path) -> None:
-    found = ComparisonResult.load(run / "held_out" / "before-after.json").queries
-    assert found is not None
-    texts = [f"{one.percent}%  {one.query}\n" for one in found.examples]
-    texts += [f" {hit.score:.3f}  {hit.text}\n" for one in found.examples[::2] for hit in one.first.hits]
+def test_texts_of_the_data_are_shown_if_asked_for(run: Path) -> None:
+    """Three held-out rows, and the queries that changed most with their hits; none of them without the flag."""
+    comparison = ComparisonResult.load(run / "held_out" / "before-after.json")
+    assert comparison.queries is not None
+    texts = [f"{one.change:+.3f}  {one.query}\n" for one in comparison.queries.examples]
+    texts += [f" {hit.score:.3f}  {hit.text}\n" for one in comparison.queries.examples for hit in one.first.hits]
+    rows = [line.split("\t")[1:] for line in (run / "held_out" / "rows.tsv").read_text().splitlines()]
+    texts += [f"| {' | '.join(row)} |" for row in rows[:4]]
     card = model_card(run / "model", name="", examples=True)
-    assert [text in card for text in texts] == [True, False, True, False] + [True] * (len(texts) - 4)
+    assert [text for text in texts if text not in card] == []
+    assert f"| {' | '.join(rows[4])} |" not in card
     assert "### Queries before and after training\n\nAfter training, the right hit ranks higher for " in card
     for without in (model_card(run / "model", name=""), push(run, "me/mine", dry_run=True).card):
         assert not any(text in without for text in texts)
-    assert "### Queries before and after training" in push(run, "me/mine", examples=True, dry_run=True).card
+    assert "### Rows of the data, held out" in push(run, "me/mine", examples=True, dry_run=True).card
+
+
+@pytest.mark.long
+def test_the_licence_is_that_of_the_start(run: Path, tmp_path: Path) -> None:
+    """From the metadata of its card; where the start is gone, as the card of the model says; else with a hint."""
+    place = tmp_path / "run"
+    shutil.copytree(run, place)
+    info, start = place / "run.json", Path(shutil.copytree(run.parent / "secret" / "start", tmp_path / "start"))
+    info.write_text(info.read_text().replace(str(run.parent / "secret" / "start"), str(start)))
+    assert read(model_card(place / "model", name="")).data.license is None
+    assert "Not known. Name it in the metadata" in model_card(place / "model", name="")
+    for text, shown in (
+        ("---\nlicense: [\n---\n", None),
+        ("---\nlicense: apache-2.0\n---\n", "apache-2.0"),
+        ("---\nlicense: other\nlicense_name: mine\nlicense_link: https://a.b/c\n---\n", "mine"),
+    ):
+        (start / "README.md").write_text(text)
+        card = model_card(place / "model", name="")
+        data = read(card).data
+        assert (f"`{shown}`, as the card of the model says" in card) == (shown is not None)
+        assert shown in (None, data.license, data.license_name)
+    assert (data.license, data.license_link) == ("other", "https://a.b/c")
+    write_card(place)
+    shutil.rmtree(start)
+    assert model_card(place / "model", name="") == (place / "model" / "README.md").read_text()
 
 
 @pytest.mark.long
@@ -148,9 +181,7 @@ def test_a_folder_without_a_run(tmp_path: Path) -> None:
     assert "saved by nearfar" not in card or "A [sentence-transformers]" in card
     assert "## Training" not in card
     assert read(card).data.eval_results is None
-    with pytest.raises(
-        NearfarError, match=r"--examples: .*tiny is not the model of a run that compared held-out queries"
-    ):
+    with pytest.raises(NearfarError, match=r"--examples: .*tiny is not the model of a run that holds out rows"):
         push(model, "me/tiny", examples=True, dry_run=True)
 
 

@@ -183,8 +183,8 @@ def test_rows_and_start_choose_the_recipe(rows: str, similar: bool, width: int |
     second = {"sentences", "second_weight", "dropout"}  # the second objective may need dropout
     check({name: value for name, value in recipe.items() if name not in second}, second="simcse-unsup")
     explained = choose_method([file], given, model=str(start)).explain()
-    ending = "-minilm" if similar else "-sentences" if rows == "pairs" else ""
-    page = f"with the settings of docs/tables/recipes-{rows}{ending}.md"
+    page = f"with the settings of docs/{measured.page}.md"
+    assert (ROOT / f"docs/{measured.page}.md").is_file()
     assert (page in explained) == (small or not similar)
 
 

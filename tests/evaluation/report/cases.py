@@ -142,15 +142,14 @@ def comparison(
 
 
 def queries(*texts: str) -> dict[str, Any]:
-    """The queries of a comparison: five examples whose right hit, the first of ``texts``, rises from rank 2 to 1."""
+    """The queries of a comparison: examples whose right hit, the first of ``texts``, rises from rank 2 to 1."""
     hits = [{"text": text, "score": 0.5, "right": number == 0} for number, text in enumerate(texts)]
     sides = {
         "first": {"rank": 1, "searched": 10, "hits": hits},
         "second": {"rank": None, "searched": 10, "hits": hits[1:]},
     }
     examples = [
-        {"percent": percent, "query": f"query {percent}", "right": [texts[0]], **sides}
-        for percent in (0, 25, 50, 75, 100)
+        {"change": change, "query": f"query {change}", "right": [texts[0]], **sides} for change in (1.0, 0.5, -0.5)
     ]
     return {"higher": 3, "lower": 1, "same": 0, "examples": examples}
 

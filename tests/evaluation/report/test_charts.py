@@ -1,12 +1,13 @@
 """Charts: what is drawn, thinned lines, text alternatives, and hostile texts."""
 
-import base64
 import math
+import re
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pytest
 
-from nearfar.evaluation.report.blocks import COLOURS, Chart, Line, data_address, describe, downsample, svg
+from nearfar.evaluation.report.blocks import COLOURS, Bar, Bars, Chart, Line, data_address, describe, downsample, svg
 
 UNSAFE = '</svg><script>alert("x")</script> $\\frac{1}{$ 文 \x07'
 
@@ -54,11 +55,32 @@ def test_values_that_cannot_be_drawn_are_left_out() -> None:
 @pytest.mark.long
 def test_texts_are_shown_as_they_are() -> None:
     chart = Chart(UNSAFE, UNSAFE, [Line(UNSAFE, [0, 1], [1.0, 2.0], 0)])
-    content = base64.b64decode(data_address(chart).partition(",")[2]).decode()
+    content = unquote(data_address(chart).partition(",")[2])
     root = ElementTree.fromstring(content)
     texts = ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert [text for text in texts if "script" in text] == [UNSAFE.replace("\x07", "\N{REPLACEMENT CHARACTER}")] * 2
     assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
+
+
+@pytest.mark.long
+def test_bars_have_the_length_of_their_values() -> None:
+    chart = Bars(
+        "Score",
+        ["one", "two"],
+        [Bar("a", 0, [40.0, None], [(30.0, 60.0), None]), Bar("b", 1, [20.0, 10.0], [None] * 2)],
+    )
+    root = ElementTree.fromstring(svg(chart))
+    widths: dict[str, list[float]] = {}
+    for node in root.iter("{http://www.w3.org/2000/svg}path"):
+        if colour := re.search("fill: (#[0-9a-f]{6}); opacity", node.get("style", "")):
+            x = [float(number) for number in re.findall(r"[ML] (\S+)", node.get("d", ""))]
+            widths.setdefault(colour[1], []).append(max(x) - min(x))
+    (first,), (second, third) = widths[COLOURS[0]], widths[COLOURS[1]]
+    assert [second / first, third / first] == pytest.approx([0.5, 0.25], abs=0.01)
+    texts = ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"40.00", "20.00", "10.00", "one", "two"} <= set(texts)
+    assert describe(chart) == "Score; a: one 40.00; b: one 20.00, two 10.00"
+    assert "no data" in svg(Bars("t", [], []))
 
 
 def test_the_text_alternative_has_the_ends_and_the_extremes() -> None:
@@ -69,9 +91,9 @@ def test_the_text_alternative_has_the_ends_and_the_extremes() -> None:
 
 
 def test_long_lines_are_thinned_to_means() -> None:
-    x, y, size = downsample(list(range(1000)), [float(n % 2) for n in range(1000)])
+    x, y, size = downsample(list(range(1000)), [float(n % 2) for n in range(1000)], points=120)
     assert size == 9
     assert len(x) == len(y) == 112
     assert x[0] == 4
     assert y[0] == pytest.approx(4 / 9)
-    assert downsample([1, 2], [3.0, 4.0]) == ([1, 2], [3, 4], 1)
+    assert downsample([1, 2], [3.0, 4.0], points=2) == ([1, 2], [3, 4], 1)

@@ -260,13 +260,9 @@ def _draw(folder: Path, found: Mapping[str, ModelGeometry], data: GeometryData) 
     layers = {name: model.layers for name, model in found.items() if model.layers is not None}
     known = [score for by_pooling in layers.values() for score in chain(*by_pooling.values()) if score is not None]
     for name, file in _file_names(list(layers)).items():
-        plots.layer_heat_map(
-            layers[name],
-            folder / file,
-            title=name,
-            label=f"Spearman x 100 on {data.layer_task.spec if data.layer_task else ''}",
-            limits=(min(known), max(known)) if known else None,
-        )
+        label = f"Spearman x 100 on {data.layer_task.spec if data.layer_task else ''}"
+        limits = (min(known), max(known)) if known else None
+        plots.save(plots.layer_map(layers[name], title=name, label=label, limits=limits), folder / file)
         drawn.append(file)
     positions = {name: model.projection for name, model in found.items() if model.projection is not None}
     if data.extremes is not None:

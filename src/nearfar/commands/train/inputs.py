@@ -68,7 +68,7 @@ def resolve_objectives(config: TrainConfig) -> list[Objective]:
 
     The TOML file of a second objective may set the method, its data and the method's own settings. The settings of the
     run (model, epochs, learning rate, ...) are the first objective's, and the batch size too unless the file has one.
-    With ``sentences`` it is the recipe for sentences (docs/tables/recipes-sentences.md).
+    With ``sentences`` it is the recipe for sentences (docs/measured/sentences.md).
 
     Raises:
         NearfarError: no such method or file, or a key that belongs to the run.

@@ -36,8 +36,7 @@ NLI = RowKind(
     ("premise", "hypothesis", "label"),
     ("premise_column", "hypothesis_column", "label_column"),
     "scl",
-    "with --hard-negatives contradiction, as in docs/tables/recipes-nli-minilm.md for a start that was trained on "
-    "similarity",
+    "with --hard-negatives contradiction, as in docs/measured/nli.md for a start that was trained on similarity",
     {"hard_negatives": "contradiction", "pooling": "own"},
 )
 
@@ -65,7 +64,7 @@ SENTENCES = RowKind(
     ("text",),
     ("text_column",),
     "sg-opt1",
-    "the best method for sentences alone in docs/tables/methods-from-raw.md, from an encoder that was not yet trained "
+    "the best method for sentences alone in docs/measured/baselines.md, from an encoder that was not yet trained "
     "on similarity; one that was, such as all-MiniLM-L6-v2, often gets worse by it",
 )
 
@@ -95,8 +94,8 @@ LABELLED_TEXTS, FEWEST_EPOCHS, MOST_EPOCHS = 8000, 3, 20
 class Recipe(NamedTuple):
     """The measured settings for a kind of rows and of start."""
 
-    study: str
-    """The name of the study that measured it, and of its page in docs/tables/; or a guide with its results."""
+    page: str
+    """The page with its results, below docs."""
     method: str
     why: str
     values: Mapping[str, Any]
@@ -104,14 +103,9 @@ class Recipe(NamedTuple):
     with_sentences: Mapping[str, Any] = {}
     """Further ones if the user names sentences (``--sentences``)."""
 
-    @property
-    def page(self) -> str:
-        """The page with its results, below docs."""
-        return self.study if "/" in self.study else f"tables/{self.study}"
-
 
 RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
-"""The learning rate of all recipes (docs/tables/recipes-*.md) for a plain transformers model, and the hidden size that
+"""The learning rate of all recipes (docs/measured) for a plain transformers model, and the hidden size that
 recipes were found for. Wider encoders, for which they are not measured, train with the method's default rate;
 wider sentence-transformers folders have all defaults."""
 
@@ -135,39 +129,39 @@ _GUIDED: dict[str, Any] = {"views": "0-0", "dropout": 0.0, "batch_size": SgOpt1C
 
 FROM_RAW = {
     "pairs": Recipe(
-        "recipes-pairs-sentences",
+        "measured/pairs",
         PAIRS.method,
         "the other rows of a batch are negatives, and texts of random words train beside them",
         {"distinct_texts": True, "directions": "both", **_PLAIN, "sentences": (VOCABULARY,), "second_weight": 0.3},
     ),
     "triplets": Recipe(
-        "recipes-triplets",
+        "measured/nli",
         PAIRS.method,
         "the other rows of a batch and all hard negatives are negatives",
         {"distinct_texts": True, **_PLAIN},
     ),
     "NLI rows": Recipe(
-        "recipes-nli",
+        "measured/nli",
         "nli-order",
         "entailed hypotheses are positives, and the labels are ranked",
         {"order_pairs": "batch", "order_weight": 0.1, **_PLAIN},
         with_sentences={"second_weight": 0.3},
     ),
     "labelled texts": Recipe(
-        "recipes-labels",
+        "measured/labels",
         LABELLED.method,
         "texts of one label are positives of each other; the texts also train as sentences, which keeps the "
         "similarity of other texts, as an average with the start does at the recipe's learning rate",
         {**_LABELS, "pooling": "cls", "start_weight": 0.3},
     ),
     "scored pairs": Recipe(
-        "recipes-scored",
+        "measured/labels",
         SCORED.method,
         "cosines are ranked as the scores, and the texts also train as sentences",
         {**_COSENT, **_PLAIN, "sentences": (OWN,), "second_weight": 0.3},
     ),
     "sentences": Recipe(
-        "recipes-sentences",
+        "measured/sentences",
         SENTENCES.method,
         "the best that was measured for sentences alone",
         {**_GUIDED, "pooling": "cls"},
@@ -178,26 +172,26 @@ FROM_RAW = {
 
 FROM_SIMILAR = {
     "pairs": Recipe(
-        "recipes-pairs-minilm",
+        "measured/pairs",
         PAIRS.method,
         "the other rows of a batch are negatives, and the trained weights are averaged with those of the start",
         {"distinct_texts": True, "learning_rate": 4e-4, "start_weight": 0.7},
-        with_sentences={"second_weight": 0.3},  # docs/tables/recipes-pairs-sentences-minilm.md
+        with_sentences={"second_weight": 0.3},  # docs/measured/pairs.md
     ),
     "triplets": Recipe(
-        "recipes-triplets-minilm",
+        "measured/nli",
         PAIRS.method,
         "the other rows of a batch and all hard negatives are negatives",
         {"distinct_texts": True, "learning_rate": 5e-5},
     ),
     "NLI rows": Recipe(
-        "recipes-nli-minilm",
+        "measured/nli",
         NLI.method,
         "with --hard-negatives contradiction, and the trained weights averaged with those of the start",
         {**NLI.values, "learning_rate": 1e-4, "start_weight": 0.5},
     ),
     "labelled texts": Recipe(
-        "recipes-labels-minilm",
+        "measured/labels",
         LABELLED.method,
         "texts of one label are positives of each other; the texts also train as sentences, and trained weights are "
         "averaged with those of the start, which keeps the similarity of other texts",
@@ -210,13 +204,13 @@ FROM_SIMILAR = {
         {"temperature": 0.1, "epochs": MOST_EPOCHS, "learning_rate": 1e-4},
     ),
     "scored pairs": Recipe(
-        "recipes-scored-minilm",
+        "measured/labels",
         SCORED.method,
         "cosines are ranked as the scores, and the trained weights averaged with those of the start",
         {**_COSENT, "learning_rate": 5e-5, "start_weight": 0.3},
     ),
     "sentences": Recipe(
-        "recipes-sentences-minilm",
+        "measured/sentences",
         SENTENCES.method,
         "the token embeddings guide it, and the trained weights are averaged with those of the start",
         {**_GUIDED, "pooling": "own", "learning_rate": 1e-4, "start_weight": 0.85},

@@ -1,29 +1,37 @@
 """The page of a report: summary, tests of runs, scores and comparisons; what follows is in ``sections``."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from nearfar.data.retrieval import MEASURES
 from nearfar.evaluation.correlation import AGGREGATES, Aggregate
 from nearfar.evaluation.render import Cell, Table
-from nearfar.evaluation.report.blocks import DASH, Block, BulletList, Code, Details, Page, Paragraph, Section
+from nearfar.evaluation.report.blocks import (
+    DASH,
+    Bar,
+    Bars,
+    Block,
+    Code,
+    Figure,
+    Page,
+    Section,
+)
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun
-from nearfar.evaluation.report.scores import METRICS, AnyComparison, Grid
+from nearfar.evaluation.report.scores import MAX_BARS, AnyComparison, Grid
 from nearfar.evaluation.report.sections import geometry_blocks, outcome, settings, training
-from nearfar.evaluation.results import ComparisonResult, EvaluationResult, GeometryResult
+from nearfar.evaluation.results import ComparisonResult, PairwiseResult, TaskTest
 from nearfar.evaluation.tables.comparison import (
     BEFORE_AFTER,
     before_after_cells,
-    comparison_table,
-    few_queries,
-    format_difference,
+    before_after_sentence,
+    comparison_tables,
     held_out_notes,
     metric_of,
-    pairwise_table,
-    verdict_in_words,
+    queries_in_words,
 )
 from nearfar.evaluation.tables.evaluation import LEGEND, format_seen, mean_score, seen_notes, seen_of
 from nearfar.evaluation.tables.ranking import ranking_tables
+from nearfar.types import metric_title
 
 MAX_MISSING_SHOWN = 6
 """Up to this number, missing items are listed at the top; more are in a block to open."""
@@ -45,28 +53,27 @@ def compose(
         aggregate: how a similarity task with subsets becomes one number in the main table.
         computed: a comparison of all sides that was computed for this page.
     """
-    missing = [
-        *inputs.missing,
-        *(
-            f"{side.name}: {task} was not evaluated. {reason}"
-            for side in inputs.sides
-            for task, reason in dict(item for run in side.runs for item in run.result.unavailable.items()).items()
-        ),
-    ]
-    top: list[Block] = [BulletList(summary(inputs, computed, aggregate))]
+    sides = inputs.sides
+    unavailable = (
+        f"{side.name}: {task} was not evaluated. {reason}"
+        for side in sides
+        for task, reason in dict(item for run in side.runs for item in run.result.unavailable.items()).items()
+    )
+    missing = [*inputs.missing, *unavailable]
+    top: list[Block] = [summary(inputs, computed, aggregate)]
     if missing:
         short = len(missing) <= MAX_MISSING_SHOWN
-        listed = BulletList(missing) if short else Details(f"All {len(missing)} items", [BulletList(missing)])
+        listed = missing if short else Section(f"All {len(missing)} items", [missing], folded=True)
         top.append(Section("What is missing", [listed]))
-    tuned = {protocol for protocol, _ in transfer_grids(inputs.sides, computed)} == {"finetune"}
+    tuned = {protocol for protocol, _ in _protocols(sides)} == {"finetune"}
     sections = {
         "Summary": top,
         "Test on held-out rows": held_out_tests(inputs.runs),
-        "Similarity": similarity(inputs.sides, computed, aggregate),
-        "Retrieval": retrieval(inputs.sides, computed),
-        "Comparisons": comparisons(inputs.sides, computed, inputs.comparisons),
-        "Fine-tuned classifiers" if tuned else "Transfer tasks": transfer(inputs.sides, computed),
-        "Seen in training": seen_in_training(inputs.sides),
+        "Similarity": similarity(sides, computed, aggregate),
+        "Retrieval": retrieval(sides, computed),
+        "Comparisons": comparisons(sides, computed, inputs.comparisons),
+        "Fine-tuned classifiers" if tuned else "Transfer tasks": transfer(sides, computed),
+        "Seen in training": seen_in_training(sides),
         "Training": training(inputs.runs) if inputs.runs else [],
         "Geometry": geometry_blocks(inputs.geometries) if inputs.geometries else [],
         "Settings and provenance": settings(inputs),
@@ -75,36 +82,31 @@ def compose(
 
 
 def summary(inputs: ReportInputs, computed: AnyComparison | None, aggregate: Aggregate) -> list[str]:
-    """Sentences, tests first: of training runs, then scores, retrieval, transfer tasks, and training and geometries."""
-    sides, lines = inputs.sides, _tests(inputs.runs, [side.name for side in inputs.sides])
-    similar, ranked = Grid(sides, computed, "similarity", aggregate=aggregate), Grid(sides, computed, "retrieval")
-    if similar.indices:
-        lines.append(similar.headline("Similarity", f"Spearman × 100, {aggregate}"))
-    if ranked.indices:
-        lines.append(ranked.headline("Retrieval", "means over queries × 100"))
-    for (protocol, _), probed in transfer_grids(sides, computed).items():
+    """Sentences, tests first: of training runs, then scores, retrieval, transfer tasks, and training."""
+    sides = inputs.sides
+    grids = [
+        (Grid(sides, computed, "similarity", aggregate=aggregate), "Similarity", f"Spearman × 100, {aggregate}"),
+        (Grid(sides, computed, "retrieval"), "Retrieval", "means over queries × 100"),
+    ]
+    for (protocol, _), indices in _protocols(sides).items():
         tuned = protocol == "finetune"
         how = "accuracy × 100" if tuned else f"accuracy × 100, protocol {protocol}"
-        lines.append(probed.headline("Fine-tuned" if tuned else "Transfer", how))
-    if inputs.runs:
-        lines.append(_training(inputs.runs))
-    for _, result in inputs.geometries:
-        lines += _geometry(result)
-    return lines
+        probed = Grid(sides, computed, "transfer", indices=indices)
+        grids.append((probed, "Fine-tuned" if tuned else "Transfer", how))
+    return [
+        *_tests(inputs.runs, [side.name for side in sides]),
+        *(grid.headline(kind, metric) for grid, kind, metric in grids if grid.indices),
+        *([_training(inputs.runs)] if inputs.runs else []),
+    ]
 
 
 def _tests(runs: Sequence[TrainingRun], evaluated: Collection[str]) -> list[str]:
     """The test results of training runs, those without one, and what the dev scores warn of."""
-    lines = []
-    for run in runs:
-        for row in run.tests.values():
-            if row.difference is None:
-                lines.append(f"{run.name}: the test on {row.pairs or 0:,} held-out rows is undefined.")
-                continue
-            lines.append(
-                f"{run.name}, {metric_of(row)} × 100 on {row.pairs or 0:,} held-out test rows: {row.second:.2f} before "
-                f"training, {row.first:.2f} after, {format_difference(row)}: {verdict_in_words(row)}."
-            )
+    lines = [
+        f"{run.name}, {metric_of(row)} × 100 on {row.pairs or 0:,} held-out test rows: {before_after_sentence(row)}"
+        for run in runs
+        for row in run.tests.values()
+    ]
     untested = [
         run.name for run in runs if run.record and not run.tested and not {run.name, run.group_name} & set(evaluated)
     ]
@@ -126,64 +128,61 @@ def _training(runs: Sequence[TrainingRun]) -> str:
     return f"{number}{state}.{warning}"
 
 
-def _geometry(result: GeometryResult) -> list[str]:
-    models = result.models
-    if not models:
-        return []
-    even = min(models, key=lambda name: models[name].uniformity)
-    near = min(models, key=lambda name: models[name].alignment)
-    lines = [
-        f"Geometry on {result.pairs.spec}: {even} has the lowest (best) uniformity, {models[even].uniformity:.2f}; "
-        f"{near} has the lowest (best) alignment, {models[near].alignment:.3f}."
-    ] * (len(models) > 1)
-    return lines + [f"{name}: {model.warning}" for name, model in models.items() if model.warning]
-
-
 def similarity(sides: Sequence[EvaluatedModel], computed: AnyComparison | None, aggregate: Aggregate) -> list[Block]:
     """Spearman by the chosen aggregate; the other aggregates and Pearson in a block to open."""
-    main, *others = (
-        Grid(sides, computed, "similarity", metric=metric, aggregate=kind).table(
-            f"{METRICS[metric]} × 100, {_AGGREGATES[kind]}"
-        )
-        for metric in ("spearman", "pearson")
-        for kind in dict.fromkeys((aggregate, *AGGREGATES))
+
+    def caption(metric: str, kind: Aggregate) -> str:
+        return f"{metric_title(metric)} × 100, {_AGGREGATES[kind]}"
+
+    return _scores(
+        Grid(sides, computed, "similarity", aggregate=aggregate),
+        caption("spearman", aggregate),
+        "Other averages of subsets, and Pearson",
+        lambda: [
+            Grid(sides, computed, "similarity", metric=metric, aggregate=kind).table(caption(metric, kind))
+            for metric in ("spearman", "pearson")
+            for kind in dict.fromkeys((aggregate, *AGGREGATES))
+            if (metric, kind) != ("spearman", aggregate)
+        ],
     )
-    return [main, Details("Other averages of subsets, and Pearson", others)] if main.rows else []
 
 
 def retrieval(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) -> list[Block]:
     """The main measure of each task; all measures in a block to open."""
-    main = Grid(sides, computed, "retrieval").table("Retrieval × 100, means over queries")
-    others = [Grid(sides, computed, "retrieval", metric=measure).table(f"{measure} × 100") for measure in MEASURES]
-    return [main, Details("All measures of retrieval", others)] if main.rows else []
+    return _scores(
+        Grid(sides, computed, "retrieval"),
+        "Retrieval × 100, means over queries",
+        "All measures of retrieval",
+        lambda: [Grid(sides, computed, "retrieval", metric=one).table(f"{one} × 100") for one in MEASURES],
+    )
 
 
-def transfer_grids(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) -> dict[tuple[str, str], Grid]:
+def _scores(grid: Grid, caption: str, more: str, others: Callable[[], list[Table]]) -> list[Block]:
+    """A table with its bars, and more tables in a block to open; nothing where no side has such scores."""
+    return [grid.table(caption), *grid.figure(caption), Section(more, others(), folded=True)] if grid.indices else []
+
+
+def _protocols(sides: Sequence[EvaluatedModel]) -> dict[tuple[str, str], list[int]]:
     """(Protocol, all settings of the probes in words) -> the sides whose runs were all probed in this way."""
     protocols: dict[tuple[str, str], list[int]] = {}
     for n, side in enumerate(sides):
-        used = {_protocol(run.result) for run in side.runs}
+        used = {(one.protocol, one.describe_probe()) if (one := run.result.transfer) else None for run in side.runs}
         if len(used) == 1 and (protocol := used.pop()) is not None:
             protocols.setdefault(protocol, []).append(n)
-    return {protocol: Grid(sides, computed, "transfer", indices=indices) for protocol, indices in protocols.items()}
-
-
-def _protocol(result: EvaluationResult) -> tuple[str, str] | None:
-    return None if result.transfer is None else (result.transfer.protocol, result.transfer.describe_probe())
+    return protocols
 
 
 def transfer(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) -> list[Block]:
     """Accuracies of probes, a table for each protocol."""
-    grids = transfer_grids(sides, computed)
-    blocks: list[Block] = [
-        grid.table(
-            f"Accuracy × 100 of {'fine-tuned classifiers' if name == 'finetune' else f'probes, protocol {probe}'}"
-        )
-        for (name, probe), grid in grids.items()
-    ]
-    shown = {n for grid in grids.values() for n in grid.indices}
+    blocks: list[Block] = []
+    shown: set[int] = set()
+    for (name, probe), indices in _protocols(sides).items():
+        caption = f"Accuracy × 100 of {'fine-tuned classifiers' if name == 'finetune' else f'probes, protocol {probe}'}"
+        grid = Grid(sides, computed, "transfer", indices=indices)
+        blocks += [grid.table(caption), *grid.figure(caption)]
+        shown.update(indices)
     return blocks + [
-        Paragraph(f"{side.name} is left out: not all of its runs were probed, or not with the same protocol.")
+        f"{side.name} is left out: not all of its runs were probed, or not with the same protocol."
         for n, side in enumerate(sides)
         if n not in shown and any(run.result.transfer for run in side.runs)
     ]
@@ -237,48 +236,56 @@ def renamed(comparison: AnyComparison, sides: Sequence[EvaluatedModel]) -> AnyCo
 
 
 def _comparison(comparison: AnyComparison) -> list[Block]:
-    if isinstance(comparison, ComparisonResult):
-        return [comparison_table(comparison)]
-    if comparison.ranked:
+    if isinstance(comparison, PairwiseResult) and comparison.ranked:
         return list(ranking_tables(comparison))
-    tables = []
-    for tests in comparison.comparisons:
-        pair = comparison.between(tests)
-        tables.append(Details(f"{pair.first.name} against {pair.second.name}", [comparison_table(pair)]))
-    return [pairwise_table(comparison), *tables]
+    table, *pairs = comparison_tables(comparison)
+    return [table, *(Section(pair.title, [pair], folded=True) for pair in pairs)]
 
 
 def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
-    """A row for each run with held-out test rows: its model before and after training."""
-    tested = [run for run in runs if run.tested is not None]
+    """A row and bars for each run with held-out test rows, its model before and after training, and its queries."""
+    tested = [(run, run.tested) for run in runs if run.tested is not None]
     if not tested:
         return []
     rows: list[list[Cell | str]] = []
     notes = ["Each run is compared with the model that its training started from, on rows that it held out to test on."]
-    for run in tested:
-        for task, row in run.tests.items():
+    for run, comparison in tested:
+        for task, row in comparison.tasks.items():
             rows.append([run.name, metric_of(row), f"{row.pairs or 0:,}", *before_after_cells(row)])
-            assert run.tested is not None
-            notes += [f"{run.name}: {note}" for note in held_out_notes(run.tested, task)]
+            notes += [f"{run.name}: {note}" for note in held_out_notes(comparison, task)]
             notes += [f"{run.name}: {row.reason}."] * bool(row.reason)
     if len(tested) > 1:
-        same = len({run.held_out for run in tested}) == 1
+        same = len({run.held_out for run, _ in tested}) == 1
         notes.append(
             "The runs hold out the same rows; nearfar compare RUN RUN --held-out tests one against the other."
             if same
             else "The runs hold out different rows, so the scores of different runs cannot be compared."
         )
     columns = ["run", "metric × 100", "test rows", *BEFORE_AFTER]
-    table = Table(title="Test on held-out rows", columns=columns, rows=rows, notes=notes, left=2)
-    queries = {run.name: few_queries(run.tested) for run in tested if run.tested}
-    return [
-        table,
-        *(
-            Section(
-                f"Queries before and after the training of {name}",
-                [Paragraph(shown.summary), Code("\n".join(shown.lines))],
-            )
-            for name, shown in queries.items()
-            if shown
-        ),
+    blocks: list[Block] = [Table(title="Test on held-out rows", columns=columns, rows=rows, notes=notes, left=2)]
+    blocks += _before_after_bars([(run.name, row) for run, _ in tested for row in run.tests.values()])
+    for run, comparison in tested:
+        if (queries := queries_in_words(comparison, trained=True)) is not None:
+            shown: list[Block] = [Code("\n".join(queries.lines))] if queries.lines else []
+            title = f"Queries before and after the training of {run.name}"
+            blocks.append(Section(title, [queries.summary, *shown]))
+    return blocks
+
+
+def _before_after_bars(tests: Sequence[tuple[str, TaskTest]]) -> list[Figure]:
+    """Two bars for each test, up to as many as are easy to read."""
+    shown = [(name, row) for name, row in tests if row.difference is not None][: MAX_BARS // 2]
+    if not shown:
+        return []
+    spans = [
+        (row.second + row.low, row.second + row.high)
+        if row.second is not None and row.low is not None and row.high is not None
+        else None
+        for _, row in shown
     ]
+    before = Bar("before training", 1, [row.second for _, row in shown], [None] * len(shown))
+    after = Bar("after training", 0, [row.first for _, row in shown], spans)
+    names = [f"{name}, {metric_of(row)}" for name, row in shown]
+    caption = "Held-out test rows × 100. Lines: the 95% interval of the difference, from the score before training."
+    chart = Bars("Before and after training", names, [before, after])
+    return [Figure(caption, [chart], [(bar.name, bar.number) for bar in chart.bars])]

@@ -3,19 +3,21 @@
 All text is plain; the renderers escape it. The HTML file is self-contained: it loads nothing and runs nothing. Charts
 are SVG images by matplotlib, shown on any background, also in dark mode. They are small, so that labels stay readable
 on a phone; wider pages show several side by side. Each image is an address of its own, so that nothing in it can reach
-the page.
+the page; it has some 10 kB, because coordinates are rounded and long lines thinned.
 """
 
-import base64
 import math
+import re
 import warnings
 from collections.abc import Iterator, Sequence
-from io import StringIO
 from itertools import count
+from textwrap import wrap
 from typing import Any, Literal, NamedTuple, TypeAlias
+from urllib.parse import quote
 
 from markupsafe import Markup
 
+from nearfar.evaluation.plots import file_content, new_figure
 from nearfar.evaluation.render import Table, code_block, markdown_text, one_line, template
 from nearfar.evaluation.render import to_html as table_html
 from nearfar.evaluation.render import to_markdown as table_markdown
@@ -55,24 +57,32 @@ class Chart(NamedTuple):
     """Which axes are logarithmic."""
 
 
+class Bar(NamedTuple):
+    """The bars of one side or time: a value for each label, None where there is none."""
+
+    name: str
+    number: int
+    """Gives the colour."""
+    values: Sequence[float | None]
+    spans: Sequence[tuple[float, float] | None]
+    """The ends of the line on each bar."""
+
+
+class Bars(NamedTuple):
+    """Horizontal bars from 0 in groups, each with its value and a line for its uncertainty."""
+
+    title: str
+    labels: Sequence[str]
+    """The names of the groups, from the top."""
+    bars: Sequence[Bar]
+
+
 class Figure(NamedTuple):
-    """Charts side by side that share a legend of names and numbers of lines."""
+    """Charts side by side that share a legend of names and numbers of lines or bars."""
 
     caption: str
-    charts: Sequence[Chart]
+    charts: Sequence[Chart | Bars]
     legend: Sequence[tuple[str, int]]
-
-
-class Paragraph(NamedTuple):
-    """A paragraph."""
-
-    text: str
-
-
-class BulletList(NamedTuple):
-    """A list with bullets."""
-
-    items_shown: Sequence[str]
 
 
 class Code(NamedTuple):
@@ -81,18 +91,13 @@ class Code(NamedTuple):
     text: str
 
 
-class Details(NamedTuple):
-    """Blocks that are hidden until the reader opens them."""
-
-    title: str
-    blocks: "Sequence[Block]"
-
-
 class Section(NamedTuple):
     """A heading and the blocks below it."""
 
     title: str
     blocks: "Sequence[Block]"
+    folded: bool = False
+    """Whether the blocks are hidden until the reader opens them."""
 
 
 class Page(NamedTuple):
@@ -102,7 +107,8 @@ class Page(NamedTuple):
     sections: Sequence[Section]
 
 
-Block: TypeAlias = Table | Figure | Paragraph | BulletList | Code | Details | Section
+Block: TypeAlias = str | list[str] | Table | Figure | Code | Section
+"""A text is a paragraph, and a list of texts one with bullets."""
 
 
 def to_html(page: Page) -> str:
@@ -131,22 +137,20 @@ def to_markdown(page: Page) -> str:
 def _markdown(block: Block, level: int) -> Iterator[str]:
     match block:
         case Section():
-            yield f"{'#' * min(level, 6)} {markdown_text(block.title)}"
-        case Details():
-            yield f"**{markdown_text(block.title)}**"
+            title = markdown_text(block.title)
+            yield f"**{title}**" if block.folded else f"{'#' * min(level, 6)} {title}"
+            for inner in block.blocks:
+                yield from _markdown(inner, level + (not block.folded))
         case Table():
             yield table_markdown(block)
         case Figure():
             yield f"(Figure, see the HTML page: {markdown_text(block.caption)})"
-        case Paragraph():
-            yield markdown_text(block.text)
-        case BulletList():
-            yield "\n".join(f"- {markdown_text(item)}" for item in block.items_shown)
         case Code():
             yield code_block(block.text)
-    if isinstance(block, Section | Details):
-        for inner in block.blocks:
-            yield from _markdown(inner, level + isinstance(block, Section))
+        case str():
+            yield markdown_text(block)
+        case _:
+            yield "\n".join(f"- {markdown_text(item)}" for item in block)
 
 
 def line_of(number: int) -> tuple[str, str]:
@@ -154,51 +158,94 @@ def line_of(number: int) -> tuple[str, str]:
     return (COLOURS[number % len(COLOURS)], STYLES[number // len(COLOURS) % len(STYLES)])
 
 
-def svg(chart: Chart) -> str:
+def svg(chart: Chart | Bars) -> str:
     """One chart, always in the same bytes; without a finite point it says so."""
     from matplotlib import rc_context
-    from matplotlib.figure import Figure
 
-    lines = _drawable_lines(chart)
-    fixed: Any = {"svg.hashsalt": "nearfar", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 8}
-    written = StringIO()
-    with rc_context(fixed), warnings.catch_warnings():
+    rows = len(chart.labels) * len(chart.bars) if isinstance(chart, Bars) else 0
+    fonts = {"font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 8}
+    with rc_context(fonts), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # letters that its font lacks; the browser has them
-        figure = Figure(figsize=(4.5, 3), layout="constrained")
+        figure = new_figure(4.5, 0.7 + 0.2 * rows + 0.1 * len(chart.labels) if isinstance(chart, Bars) else 3)
         axes = figure.subplots()
-        axes.set_title(one_line(chart.title), parse_math=False, fontsize=9, fontweight="bold", loc="left")
-        axes.set_xlabel(one_line(chart.x_label), parse_math=False)
-        if not lines:
+        title = "\n".join(wrap(one_line(chart.title), 56))
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold", parse_math=False)
+        drawn = _draw_bars(axes, chart) if isinstance(chart, Bars) else _draw_lines(axes, chart)
+        if not drawn:
             axes.text(0.5, 0.5, "no data", ha="center", transform=axes.transAxes)
-        axes.set(
-            xscale="log" if chart.logarithmic == "both" else "linear",
-            yscale="linear" if chart.logarithmic == "neither" else "log",
-        )
-        for line in lines:
-            colour, style = line_of(line.number)
-            marker = "." if len(line.x) <= MAX_DOTTED_POINTS else ""
-            axes.plot(line.x, line.y, color=colour, linestyle=style, linewidth=1.4, marker=marker)
-            ring = [(x, y) for x, y in zip(line.x, line.y, strict=True) if x == line.best]
-            if ring:
-                axes.plot(*zip(*ring, strict=True), color=colour, marker="o", markersize=8, fillstyle="none")
-        axes.grid(alpha=0.3)
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(written, format="svg", transparent=True, metadata=nothing)
-    return written.getvalue()
+        axes.grid(alpha=0.3, axis="x" if isinstance(chart, Bars) else "both")
+        axes.tick_params(which="both", bottom=False, left=False)
+        written = file_content(figure, "svg", transparent=True).decode()
+    return _shortened(written)
 
 
-def data_address(chart: Chart) -> str:
+def _shortened(text: str) -> str:
+    """An SVG of matplotlib with rounded coordinates, without what is not shown: metadata, comments, names of groups."""
+    text = re.sub(r'<metadata>.*?</metadata>|<!--.*?-->|<[?!][^>]*>|(?<=<g) id="\w*?_\d+"', "", text, flags=re.DOTALL)
+    text = " ".join(text.split()).replace("> <", "><")
+    coordinate = re.compile(r"(\.\d\d)\d+")
+    return re.sub(r"<[^>]*>", lambda tag: coordinate.sub(r"\1", tag[0]), text)
+
+
+def _draw_lines(axes: Any, chart: Chart) -> bool:
+    axes.set_xlabel(one_line(chart.x_label), parse_math=False)
+    axes.set(
+        xscale="log" if chart.logarithmic == "both" else "linear",
+        yscale="linear" if chart.logarithmic == "neither" else "log",
+    )
+    lines = _drawable_lines(chart)
+    for line in lines:
+        colour, style = line_of(line.number)
+        marker = "." if len(line.x) <= MAX_DOTTED_POINTS else ""
+        axes.plot(line.x, line.y, color=colour, linestyle=style, linewidth=1.4, marker=marker)
+        ring = [(x, y) for x, y in zip(line.x, line.y, strict=True) if x == line.best]
+        if ring:
+            axes.plot(*zip(*ring, strict=True), color=colour, marker="o", markersize=8, fillstyle="none")
+    return bool(lines)
+
+
+def _draw_bars(axes: Any, chart: Bars) -> bool:
+    shown = False
+    width = 0.8 / max(len(chart.bars), 1)
+    for position, bar in enumerate(chart.bars):
+        colour, _ = line_of(bar.number)
+        for group, (value, span) in enumerate(zip(bar.values, bar.spans, strict=True)):
+            if value is None or not math.isfinite(value):
+                continue
+            y = group + width * (position - (len(chart.bars) - 1) / 2)
+            axes.barh(y, value, 0.9 * width, color=colour, alpha=0.75)
+            ends = [end for end in span or () if math.isfinite(end)]
+            axes.plot(ends, [y] * len(ends), color="black", linewidth=1.2)
+            axes.annotate(
+                f"{value:.2f}", (max([value, 0.0, *ends]), y), (3, 0), textcoords="offset points", va="center"
+            )
+            shown = True
+    axes.set_yticks(range(len(chart.labels)))
+    axes.set_yticklabels(["\n".join(wrap(one_line(label), 24)) for label in chart.labels], parse_math=False)
+    axes.invert_yaxis()
+    axes.margins(x=0.18)
+    return shown
+
+
+def data_address(chart: Chart | Bars) -> str:
     """The chart as an address for an ``img`` element."""
-    return "data:image/svg+xml;base64," + base64.b64encode(svg(chart).encode(errors="replace")).decode("ascii")
+    return "data:image/svg+xml," + quote(svg(chart).encode(errors="replace"), safe=" =/;,.-+)!*@?$_~")
 
 
-def describe(chart: Chart) -> str:
+def describe(chart: Chart | Bars) -> str:
     """The text alternative of a chart."""
+    if isinstance(chart, Bars):
+        return "; ".join([chart.title, *(f"{bar.name}: {_describe_bars(chart, bar)}" for bar in chart.bars)])
     lines = _drawable_lines(chart)[:MAX_DESCRIBED_LINES]
     return "; ".join([f"{chart.title}, by {chart.x_label}", *map(_describe_line, lines)])
 
 
-def downsample(x: Sequence[float], y: Sequence[float], *, points: int = 120) -> tuple[list[float], list[float], int]:
+def _describe_bars(chart: Bars, bar: Bar) -> str:
+    values = zip(chart.labels, bar.values, strict=True)
+    return ", ".join(f"{label} {value:.2f}" for label, value in values if value is not None) or "no value"
+
+
+def downsample(x: Sequence[float], y: Sequence[float], *, points: int) -> tuple[list[float], list[float], int]:
     """At most ``points`` points, each the mean of a chunk of successive ones, and the size of the chunks."""
     size = max(1, math.ceil(len(x) / points))
     cuts = range(0, len(x), size)

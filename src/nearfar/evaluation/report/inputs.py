@@ -113,14 +113,11 @@ def group_by_setting(runs: Sequence[EvaluationRun], run_groups: Mapping[str, str
     """
     folders = [str(PurePath(run.source).parent) for run in runs]
     settings = [("", run_groups[folder]) if folder in run_groups else (folder, "") for folder in folders]
-    items = [
-        (name or run.result.model, run.result.training_seed) for (_, name), run in zip(settings, runs, strict=True)
-    ]
+    names = [name or run.result.model for (_, name), run in zip(settings, runs, strict=True)]
+    seeds = [run.result.training_seed for run in runs]
     sides: dict[object, list[EvaluationRun]] = {}
-    shared = _shared_names(items, settings)
-    for number, run in enumerate(runs):
-        alone = shared[number] is None
-        sides.setdefault(number if alone else (shared[number], settings[number]), []).append(run)
+    for number, name in enumerate(_shared_names(list(zip(names, seeds, strict=True)), settings)):
+        sides.setdefault(number if name is None else (name, settings[number]), []).append(runs[number])
     return [combine_runs(members, default_name=members[0].result.model) for members in sides.values()]
 
 

@@ -1,7 +1,6 @@
 """Scores of a report: a row for each side, a column for each task and average, with the best of each marked."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from statistics import mean, stdev
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -9,67 +8,31 @@ from nearfar.evaluation import results
 from nearfar.evaluation.comparison import EvaluationRun, fingerprints
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.render import Cell, Table
-from nearfar.evaluation.report.blocks import DASH
+from nearfar.evaluation.report.blocks import DASH, Bar, Bars, Figure
 from nearfar.evaluation.report.inputs import EvaluatedModel
-from nearfar.evaluation.statistics import verdict
+from nearfar.evaluation.tables.comparison import tells_apart
+from nearfar.types import metric_title
 
 AnyComparison: TypeAlias = results.ComparisonResult | results.PairwiseResult
 Kind: TypeAlias = Literal["similarity", "transfer", "retrieval"]
 Scored: TypeAlias = results.SimilarityScores | results.TransferScores | results.RetrievalScores
 Average: TypeAlias = results.SimilarityAverage | results.TransferAverage
-METRICS = {"spearman": "Spearman", "pearson": "Pearson", "accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"}
 _OVERLAPS = {"sickr-full": "sickr"}
 """Task -> a task that is part of it; the two are not averaged together."""
 _AVERAGES = {"similarity": "overall", "transfer": "overall_transfer", "retrieval": "overall_retrieval"}
-NO_REASON = "no reason is given"
-Entry = TypeVar("Entry")
+MAX_BARS = 48
+"""A figure with more bars than this is left out: it would be taller than its table."""
+_Value = TypeVar("_Value")
 
 
-class Column(NamedTuple):
-    """One score of evaluations: that of a task, or the average over several."""
+class Entry(NamedTuple):
+    """One score of an evaluation: on a task, or the average over several."""
 
-    kind: Kind
-    title: str
     tasks: tuple[str, ...]
-    """The task, or those of an average."""
     metric: str
     """``spearman``, ``accuracy`` and so on; of retrieval the measure."""
-    aggregate: Aggregate | None = None
-    average: str | None = None
-    """The name of an average in the results; empty for one that is computed from their tasks, None for a task."""
-
-    def estimate(self, result: results.EvaluationResult) -> results.Estimate | None:
-        """The score of an evaluation; None where it has none."""
-        if self.average == "":
-            return _mean({task: self.of_task(task).estimate(result) for task in self.tasks})
-        tasks, averages = scores_of(result, self.kind)
-        scored = averages.get(self.average) if self.average else tasks.get(self.tasks[0])
-        estimate = None if scored is None else scored.metric(self.metric)
-        return estimate.of(self.aggregate or "all") if isinstance(estimate, results.AggregateEstimates) else estimate
-
-    def data(self, run: EvaluationRun) -> object:
-        """A fingerprint of the scored data; scores on different data are not ranked."""
-        tasks, averages = scores_of(run.result, self.kind)
-        average = averages.get(self.average or "")
-        averaged = average.tasks if average else self.tasks
-        return [(task, fingerprints(run, task) if task in tasks else None) for task in averaged]
-
-    def of_task(self, task: str) -> "Column":
-        """The column of one of the tasks, by the same metric."""
-        return self._replace(title=task, tasks=(task,), average=None)
-
-    def test(self, tests: results.PairTests) -> results.PairedTest | None:
-        """The test of this score among the tests of two sides, where it has one."""
-        if self.kind != "retrieval" and self.metric not in ("spearman", "accuracy"):
-            return None
-        measure = self.metric if self.kind == "retrieval" else None
-        if any(task not in tests.tasks or tests.tasks[task].measure != measure for task in self.tasks):
-            return None
-        average = tests.average(_AVERAGES[self.kind])
-        row: results.PairedTest | None = tests.tasks[self.tasks[0]]
-        if self.average is not None:
-            row = average if average and set(average.tasks) == set(self.tasks) else None
-        return row if row is not None and row.difference is not None else None
+    estimate: results.Estimate | None
+    average: bool = False
 
 
 class Score(NamedTuple):
@@ -83,81 +46,12 @@ class Score(NamedTuple):
     reason: str | None = None
     """Why it is undefined."""
 
-
-def score_of(side: EvaluatedModel, column: Column) -> Score | None:
-    """The side's score in the column; None where it was not evaluated."""
-    estimates = [column.estimate(run.result) for run in side.runs]
-    known = [estimate for estimate in estimates if estimate is not None]
-    if not known:
-        return None
-    if len(known) < len(estimates):
-        return Score(None, reason=f"only {len(known)} of {len(estimates)} runs were evaluated on it")
-    for run, estimate in zip(side.runs, known, strict=True):
-        if estimate.score is None:
-            source = f"{run.source}: " if len(side.runs) > 1 else ""
-            return Score(None, reason=source + (estimate.reason or NO_REASON))
-    values = [estimate.score for estimate in known if estimate.score is not None]
-    if len(values) > 1:
-        return Score(mean(values), sd=stdev(values))
-    return Score(values[0], known[0].low, known[0].high)
-
-
-def columns_of(
-    evaluations: Sequence[results.EvaluationResult], kind: Kind, metric: str | None, aggregate: Aggregate | None
-) -> list[Column]:
-    """All tasks of one kind in the order of the results, then the averages over those with one metric.
-
-    Of transfer tasks there is accuracy, F1 and Matthews where there are any, or the correlations of learned
-    relatedness; retrieval has the main measure of each task unless ``metric`` names one.
-    """
-    columns = []
-    for task, scored in first_entries(scores_of(one, kind)[0] for one in evaluations).items():
-        for name in _metrics(scored, metric):
-            plain = kind == "similarity" or name in ("accuracy", metric)
-            title = task if plain else f"{task}, {METRICS.get(name, name)}"
-            column = Column(kind, title, (task,), name, aggregate)
-            if kind != "transfer" or any(column.estimate(one) for one in evaluations):
-                columns.append(column)
-    averaged = [one for one in columns if kind != "transfer" or one.metric == "accuracy"]
-    one_metric = len({column.metric for column in averaged}) == 1
-    return [*columns, *(_average_columns(evaluations, averaged) if one_metric else [])]
-
-
-def _metrics(scored: Scored, metric: str | None) -> Sequence[str]:
-    if isinstance(scored, results.RetrievalScores):
-        return [metric or scored.main]
-    if isinstance(scored, results.SimilarityScores):
-        return [metric or "spearman"]
-    return ("accuracy", "f1", "matthews") if scored.kind == "classification" else ("pearson", "spearman")
-
-
-def _average_columns(evaluations: Sequence[results.EvaluationResult], columns: Sequence[Column]) -> list[Column]:
-    """The named averages of the results; where none has a score, the mean over the tasks that all of them have.
-
-    That mean is the one of comparisons. ``columns`` are those of the tasks, all by the same metric.
-    """
-    named = [
-        columns[0]._replace(title=f"average of {name}", tasks=tuple(one.tasks), average=name)
-        for name, one in first_entries(scores_of(result, columns[0].kind)[1] for result in evaluations).items()
-    ]
-    if any(column.estimate(result) is not None for column in named for result in evaluations):
-        return named
-    shared = [one.tasks[0] for one in columns if all(one.estimate(result) is not None for result in evaluations)]
-    members = tuple(task for task in shared if _OVERLAPS.get(task) not in shared)
-    if len(members) < 2:
-        return named
-    title = f"average of these {len(members)}" if len(members) == len(columns) else f"average of {', '.join(members)}"
-    return [*named, columns[0]._replace(title=title, tasks=members, average="")]
-
-
-def _mean(estimates: Mapping[str, results.Estimate | None]) -> results.Estimate:
-    known = {task: estimate for task, estimate in estimates.items() if estimate is not None}
-    for task, estimate in known.items():
-        if estimate.score is None:
-            return results.Estimate(None, None, None, f"undefined on {task}: {estimate.reason or NO_REASON}")
-    return results.Estimate(
-        mean(estimate.score for estimate in known.values() if estimate.score is not None), None, None
-    )
+    @property
+    def spread(self) -> str:
+        """The interval or the standard deviation in short."""
+        if self.sd is not None:
+            return f"± {self.sd:.2f}"
+        return "" if self.low is None or self.high is None else f"[{self.low:.1f}, {self.high:.1f}]"
 
 
 def scores_of(result: results.EvaluationResult, kind: Kind) -> tuple[Mapping[str, Scored], Mapping[str, Average]]:
@@ -169,53 +63,116 @@ def scores_of(result: results.EvaluationResult, kind: Kind) -> tuple[Mapping[str
     return (result.transfer.tasks, result.transfer.averages) if result.transfer else ({}, {})
 
 
-def first_entries(mappings: Iterable[Mapping[str, Entry]]) -> dict[str, Entry]:
+def _entries(
+    result: results.EvaluationResult, kind: Kind, metric: str | None, aggregate: Aggregate | None
+) -> dict[str, Entry]:
+    """The scores of an evaluation by their titles, those of tasks, then the named averages.
+
+    Of transfer tasks there is accuracy, F1 and Matthews where there are any, or the correlations of learned
+    relatedness; retrieval has the main measure of each task unless ``metric`` names one.
+    """
+
+    def estimate(scored: Scored | Average, name: str) -> results.Estimate | None:
+        known = scored.metric(name)
+        return known.of(aggregate or "all") if isinstance(known, results.AggregateEstimates) else known
+
+    tasks, averages = scores_of(result, kind)
+    entries = {}
+    for task, scored in tasks.items():
+        names = [metric or (scored.main if isinstance(scored, results.RetrievalScores) else "spearman")]
+        for name in sorted(scored.METRICS) if kind == "transfer" else names:
+            plain = kind == "similarity" or name in ("accuracy", metric)
+            entry = Entry((task,), name, estimate(scored, name))
+            if entry.estimate is not None or kind != "transfer":
+                entries[task if plain else f"{task}, {name if kind == 'retrieval' else metric_title(name)}"] = entry
+    name = "accuracy" if kind == "transfer" else metric or "spearman"
+    for title, average in averages.items():
+        entries[f"average of {title}"] = Entry(tuple(average.tasks), name, estimate(average, name), average=True)
+    return entries
+
+
+def _add_average(runs: Sequence[dict[str, Entry]], kind: Kind) -> None:
+    """Where no evaluation has a named average, the mean over the tasks that all have, as in comparisons."""
+    if any(entry.average and entry.estimate for run in runs for entry in run.values()):
+        return
+    averaged = {
+        title: entry
+        for title, entry in _first(runs).items()
+        if not entry.average and (kind != "transfer" or entry.metric == "accuracy")
+    }
+    shared = {
+        entry.tasks[0]: title
+        for title, entry in averaged.items()
+        if all(title in run and run[title].estimate for run in runs)
+    }
+    members = [task for task in shared if _OVERLAPS.get(task) not in shared]
+    if len(members) < 2 or len({entry.metric for entry in averaged.values()}) > 1:
+        return
+    name = f"these {len(members)}" if len(members) == len(averaged) else ", ".join(members)
+    for run in runs:
+        one = run[shared[members[0]]]
+        estimates = {task: estimate for task in members if (estimate := run[shared[task]].estimate)}
+        run[f"average of {name}"] = Entry(tuple(members), one.metric, _mean(estimates), average=True)
+
+
+def _mean(estimates: Mapping[str, results.Estimate]) -> results.Estimate:
+    undefined = next((task for task, one in estimates.items() if one.score is None), None)
+    if undefined is not None:
+        return results.Estimate(None, None, None, f"undefined on {undefined}: {_reason(estimates[undefined])}")
+    return results.Estimate(mean(one.score for one in estimates.values() if one.score is not None), None, None)
+
+
+def _reason(estimate: results.Estimate) -> str:
+    return estimate.reason or "no reason is given"
+
+
+def _score(side: EvaluatedModel, estimates: Sequence[results.Estimate | None]) -> Score | None:
+    """The side's score from those of its runs; None where it was not evaluated."""
+    known = [estimate for estimate in estimates if estimate is not None]
+    if not known:
+        return None
+    if len(known) < len(estimates):
+        return Score(None, reason=f"only {len(known)} of {len(estimates)} runs were evaluated on it")
+    for run, estimate in zip(side.runs, known, strict=True):
+        if estimate.score is None:
+            return Score(None, reason=f"{run.source}: " * (len(known) > 1) + _reason(estimate))
+    values = [estimate.score for estimate in known if estimate.score is not None]
+    return Score(mean(values), sd=stdev(values)) if len(values) > 1 else Score(values[0], known[0].low, known[0].high)
+
+
+def _first(mappings: Iterable[Mapping[str, _Value]]) -> dict[str, _Value]:
     """The entries of all mappings; where several have a key, that of the first one."""
-    merged: dict[str, Entry] = {}
+    merged: dict[str, _Value] = {}
     for mapping in mappings:
-        for key, value in mapping.items():
-            merged.setdefault(key, value)
+        merged = {**merged, **{key: value for key, value in mapping.items() if key not in merged}}
     return merged
 
 
-def find_test(computed: AnyComparison | None, column: Column, first: int, second: int) -> results.PairedTest | None:
-    """The test of two sides in a column, by their positions; differences are ``first`` minus ``second``."""
-    if computed is None or column.aggregate not in (None, computed.config.aggregate):
-        return None
-    pair = sorted((first, second))
-    row = next((column.test(tests) for tests in computed.comparisons if tests.pair == pair), None)
-    return _swap_sides(row, computed.config.margin) if row is not None and first > second else row
+class Column(NamedTuple):
+    """A score of each side, under one title."""
 
-
-def _swap_sides(row: results.PairedTest, margin: float) -> results.PairedTest:
-    difference, low, high = (None if value is None else -value for value in (row.difference, row.high, row.low))
-    says = None if low is None or high is None else verdict(low, high, margin, p_holm=row.p_holm or 0.0)
-    return replace(row, first=row.second, second=row.first, difference=difference, low=low, high=high, verdict=says)
-
-
-class RankedColumn(NamedTuple):
-    """A column with the score of each side."""
-
-    column: Column
+    title: str
+    entry: Entry
+    """Of the first evaluation that has it."""
     scores: list[Score | None]
-    best: list[int]
+    best: Sequence[int] = ()
     """The sides with the highest score; empty where only one side has a score, or where their data differ."""
-    tests: Mapping[tuple[int, int], results.PairedTest | None]
-    """(Side, one of the best) -> the test between the two, where there is one."""
+    tests: Mapping[tuple[int, int], results.PairedTest | None] = {}
+    """(Side with a lower score, one of the best) -> the test between the two, if any; of the lower number first."""
     problem: str | None = None
     """Why no best score is marked."""
 
     @property
-    def scored(self) -> list[int]:
-        """The sides that have a score."""
-        return [side for side, score in enumerate(self.scores) if score is not None and score.value is not None]
+    def values(self) -> dict[int, float]:
+        """The scores of the sides that have one."""
+        return {side: score.value for side, score in enumerate(self.scores) if score and score.value is not None}
 
     def mark(self, side: int) -> Literal["best", "near", ""]:
-        """How the score of a side is marked: the best, or not significantly different from it."""
+        """How the score of a side is marked: the best, or not told apart from it."""
         if side in self.best:
             return "best"
-        near = any(test and not _differs(test) for (other, _), test in self.tests.items() if other == side)
-        return "near" if near else ""
+        near = (other == side and test and not tells_apart(test) for (other, _), test in self.tests.items())
+        return "near" if any(near) else ""
 
 
 class Grid:
@@ -241,84 +198,122 @@ class Grid:
         indices: Sequence[int] | None = None,
     ) -> None:
         scored = [n for n, side in enumerate(sides) if any(scores_of(run.result, kind)[0] for run in side.runs)]
-        self.sides, self.indices = sides, scored if indices is None else indices
-        evaluations = [run.result for n in self.indices for run in sides[n].runs]
-        self.columns = [self._rank(column, computed) for column in columns_of(evaluations, kind, metric, aggregate)]
+        self.sides, self.kind, self.indices = sides, kind, scored if indices is None else indices
+        self._computed = None if computed and aggregate not in (None, computed.config.aggregate) else computed
+        self._runs = {n: [_entries(run.result, kind, metric, aggregate) for run in sides[n].runs] for n in self.indices}
+        every = [run for runs in self._runs.values() for run in runs]
+        _add_average(every, kind)
+        columns = sorted(_first(every).items(), key=lambda item: item[1].average)
+        self.columns = [self._column(title, entry) for title, entry in columns]
 
-    def _rank(self, column: Column, computed: AnyComparison | None) -> RankedColumn:
-        """The scores of a column, with the best of them."""
-        scores = [score_of(side, column) if n in self.indices else None for n, side in enumerate(self.sides)]
-        ranked = RankedColumn(column, scores, [], {})
-        data = {str(column.data(run)) for n in ranked.scored for run in self.sides[n].runs}
+    def _column(self, title: str, entry: Entry) -> Column:
+        """The scores under a title, with the best of them."""
+        found = {n: [run.get(title) for run in runs] for n, runs in self._runs.items()}
+        scores = [
+            _score(side, [one and one.estimate for one in found[n]]) if n in found else None
+            for n, side in enumerate(self.sides)
+        ]
+        column = Column(title, entry, scores)
+        values = column.values
+        data = {
+            str(self._data(run, one))
+            for n in values
+            for run, one in zip(self.sides[n].runs, found[n], strict=True)
+            if one is not None
+        }
         if len(data) > 1:
-            return ranked._replace(problem="scored on different data, so no best score is marked")
-        if len(ranked.scored) < 2:
-            return ranked
-        values = {n: score.value for n, score in enumerate(scores) if score and score.value is not None}
+            return column._replace(problem="scored on different data, so no best score is marked")
+        if len(values) < 2:
+            return column
         best = [n for n, value in values.items() if value == max(values.values())]
-        others = [n for n in range(len(scores)) if n not in best]
-        tests = {(n, top): find_test(computed, column, top, n) for top in best for n in others}
-        return ranked._replace(best=best, tests=tests)
+        others = [n for n in values if n not in best]
+        return column._replace(best=best, tests={(n, top): self._test(entry, [n, top]) for top in best for n in others})
+
+    def _data(self, run: EvaluationRun, entry: Entry) -> object:
+        """A fingerprint of the scored data; scores on different data are not ranked."""
+        tasks, _ = scores_of(run.result, self.kind)
+        return [(task, fingerprints(run, task) if task in tasks else None) for task in entry.tasks]
+
+    def _test(self, entry: Entry, pair: list[int]) -> results.PairedTest | None:
+        """The test of a score of two sides, where there is one."""
+        compared = self._computed.comparisons if self._computed else []
+        tests = next((tests for tests in compared if tests.pair == sorted(pair)), None)
+        ranked = self.kind == "retrieval"
+        if tests is None or not (ranked or entry.metric in ("spearman", "accuracy")):
+            return None
+        tested = [tests.tasks.get(task) for task in entry.tasks]
+        if any(row is None or row.measure != (entry.metric if ranked else None) for row in tested):
+            return None
+        row: results.PairedTest | None = tested[0]
+        if entry.average:
+            average = tests.average(_AVERAGES[self.kind])
+            row = average if average and set(average.tasks) == set(entry.tasks) else None
+        return row if row is not None and row.difference is not None else None
 
     def table(self, caption: str) -> Table:
         """A row for each side."""
-        shown = [self.sides[n] for n in self.indices]
+        runs = [len(self.sides[n].runs) for n in self.indices]
+        shown = ["[95% interval]"] * (1 in runs) + ["for several seeds the mean ± standard deviation"] * (max(runs) > 1)
         rows = [
             [_name(self.sides[n]), *(_cell(one.scores[n], one.mark(n)) for one in self.columns)] for n in self.indices
         ]
-        header = ["model", *(one.column.title for one in self.columns)]
+        header = ["model", *(one.title for one in self.columns)]
         notes = [*self._legend(), *self._notes()]
-        return Table(title=caption + _interval_caption(shown), columns=header, rows=rows, notes=notes)
+        return Table(title=f"{caption}; {', '.join(shown)}", columns=header, rows=rows, notes=notes)
+
+    def figure(self, title: str) -> list[Figure]:
+        """Bars of the scores with their intervals, for a few sides and columns; empty for one side."""
+        if not 1 < len(self.indices) <= MAX_BARS // max(len(self.columns), 1):
+            return []
+        bars, legend = [], []
+        for number, n in enumerate(self.indices):
+            scores = [one.scores[n] or Score(None) for one in self.columns]
+            legend.append((self.sides[n].name, number))
+            bars.append(Bar(self.sides[n].name, number, [one.value for one in scores], [_ends(one) for one in scores]))
+        several = any(len(self.sides[n].runs) > 1 for n in self.indices)
+        caption = f"{title}. Lines: 95% interval of each score{', of several seeds the standard deviation' * several}."
+        return [Figure(caption, [Bars(title, [one.title for one in self.columns], bars)], legend)]
 
     def headline(self, kind: str, metric: str) -> str:
-        """The best side on the average that most sides have, and those not significantly different from it."""
+        """The best side on the average that most sides have, and what the tests say of the others."""
         enough = min(2, len(self.indices))
-        chosen = max(
-            self.columns,
-            key=lambda one: (one.column.average is not None and len(one.scored) >= enough, len(one.scored)),
-        )
-        title = chosen.column.title if chosen.column.average is not None else f"task {chosen.column.title}"
-        what = f"{kind}, {title} ({metric})"
+        chosen = max(self.columns, key=lambda one: (one.entry.average and len(one.values) >= enough, len(one.values)))
+        what = f"{kind}, {'' if chosen.entry.average else 'task '}{chosen.title} ({metric})"
         if chosen.problem:
             return f"{what}: {chosen.problem}."
         if not chosen.best:
-            return f"{what}: {self._score(chosen, chosen.scored[0]) if chosen.scored else 'no score'}."
-        best = chosen.best[0]
+            alone = next(iter(chosen.values), None)
+            return f"{what}: {'no score' if alone is None else self._in_words(chosen, alone)}."
         if len(chosen.best) > 1:
             return f"{what}: {' and '.join(self.sides[n].name for n in chosen.best)} have the same highest score."
-        tests = {n: chosen.tests[n, best] for n in chosen.scored if n != best}
-        parts = {
-            "It is significantly better than": [
-                _format_test(self.sides[n], test) for n, test in tests.items() if test and _differs(test)
-            ],
-            "It is not significantly different from": [
-                _format_test(self.sides[n], test) for n, test in tests.items() if test and not _differs(test)
-            ],
-            "Not tested against it:": [self.sides[n].name for n, test in tests.items() if not test],
-            "No score:": [self.sides[n].name for n in self.indices if n not in chosen.scored],
-        }
-        sentence = f"{what}: the best of {len(chosen.scored)} is {self._score(chosen, best)}."
+        (best,) = chosen.best
+        parts: dict[str, list[str]] = {}
+        for (n, _), test in chosen.tests.items():
+            if test is None:
+                words = "Not tested against it:"
+            elif tells_apart(test):
+                words = "It is better than"
+            else:
+                words = "It is level with" if test.verdict == "level" else "It cannot be told apart from"
+            parts.setdefault(words, []).append(self.sides[n].name + _lead(test, -1 if best > n else 1))
+        parts["No score:"] = [self.sides[n].name for n in self.indices if n not in chosen.values]
+        sentence = f"{what}: the best of {len(chosen.values)} is {self._in_words(chosen, best)}."
         return " ".join([sentence, *(f"{words} {', '.join(names)}." for words, names in parts.items() if names)])
 
-    def _score(self, one: RankedColumn, side: int) -> str:
-        """The name of a side and its score, in words."""
-        score = one.scores[side] or Score(None)
+    def _in_words(self, column: Column, side: int) -> str:
+        """The name of a side and its score."""
+        score = column.scores[side] or Score(None)
+        spread = f" {score.spread}" if score.spread else ""
         if score.sd is not None:
             spread = f" (mean of {len(self.sides[side].runs)} seeds, standard deviation {score.sd:.2f})"
-        else:
-            spread = f" [{score.low:.1f}, {score.high:.1f}]" if score.low is not None and score.high is not None else ""
         return f"{self.sides[side].name} with {score.value:.2f}{spread}"
 
     def _legend(self) -> list[str]:
         if not any(one.best for one in self.columns):
             return []
-        if not any(test is not None for one in self.columns for test in one.tests.values()):
-            return ["Bold: the highest score of its column; no comparison tests whether the difference is significant."]
-        untested = [
-            one.column.title
-            for one in self.columns
-            if any(test is None and side in one.scored for (side, _), test in one.tests.items())
-        ]
+        if not any(test for one in self.columns for test in one.tests.values()):
+            return ["Bold: the highest score of its column; no comparison tests the differences."]
+        untested = [one.title for one in self.columns if None in one.tests.values()]
         return [
             "Bold: the best of its column; = not told apart from it, after Holm's correction where there are several "
             "tests.",
@@ -326,15 +321,14 @@ class Grid:
         ]
 
     def _notes(self) -> list[str]:
-        notes = [f"{one.column.title}: {one.problem}." for one in self.columns if one.problem]
-        averages = [one.column for one in self.columns if one.column.average is not None]
-        for members, title in {column.tasks: column.title for column in averages}.items():
-            notes.append(f"{title}: mean over {', '.join(members)}.")
+        notes = [f"{one.title}: {one.problem}." for one in self.columns if one.problem]
+        averages = {one.entry.tasks: one.title for one in self.columns if one.entry.average}
+        notes += [f"{title}: mean over {', '.join(tasks)}." for tasks, title in averages.items()]
         shown = [(one, n, one.scores[n]) for one in self.columns for n in self.indices]
         notes += [
-            f"{self.sides[n].name}, {one.column.title}: undefined, {score.reason}."
+            f"{self.sides[n].name}, {one.title}: undefined, {score.reason}."
             for one, n, score in shown
-            if score is not None and score.reason
+            if score and score.reason
         ]
         notes += [f"{DASH}: not evaluated."] * any(score is None for *_, score in shown)
         return notes + [
@@ -342,13 +336,6 @@ class Grid:
             for n in self.indices
             if any(run.result.transductive for run in self.sides[n].runs)
         ]
-
-
-def _interval_caption(sides: Sequence[EvaluatedModel]) -> str:
-    single = any(len(side.runs) == 1 for side in sides)
-    several = any(len(side.runs) > 1 for side in sides)
-    shown = [*(["[95% interval]"] * single), *(["for several seeds the mean ± standard deviation"] * several)]
-    return f"; {', '.join(shown)}"
 
 
 def _name(side: EvaluatedModel) -> Cell:
@@ -361,16 +348,19 @@ def _name(side: EvaluatedModel) -> Cell:
 def _cell(score: Score | None, mark: Literal["best", "near", ""]) -> Cell:
     if score is None:
         return Cell(DASH)
-    if score.value is None:
-        return Cell("undefined")
-    detail = "" if score.low is None or score.high is None else f"[{score.low:.1f}, {score.high:.1f}]"
-    return Cell(f"{score.value:.2f}", detail if score.sd is None else f"± {score.sd:.2f}", mark)
+    return Cell("undefined") if score.value is None else Cell(f"{score.value:.2f}", score.spread, mark)
 
 
-def _format_test(side: EvaluatedModel, test: results.PairedTest) -> str:
-    return f"{side.name} (by {test.difference:.2f} [{test.low:.2f}, {test.high:.2f}])"
+def _ends(score: Score) -> tuple[float, float] | None:
+    """The ends of the line on a bar."""
+    if score.value is not None and score.sd is not None:
+        return score.value - score.sd, score.value + score.sd
+    return None if score.low is None or score.high is None else (score.low, score.high)
 
 
-def _differs(test: results.PairedTest) -> bool:
-    """Whether one of two sides is better."""
-    return test.verdict in ("better", "worse")
+def _lead(test: results.PairedTest | None, sign: int) -> str:
+    """By how much the best side leads: the test's difference, or with ``sign`` -1 its opposite."""
+    if test is None:
+        return ""
+    difference, low, high = (sign * (value or 0.0) for value in (test.difference, test.low, test.high))
+    return f" (by {difference:.2f} [{min(low, high):.2f}, {max(low, high):.2f}])"

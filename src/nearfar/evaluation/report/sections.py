@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, zip_longest
 from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
@@ -12,13 +12,10 @@ from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import (
     DASH,
     Block,
-    BulletList,
     Chart,
     Code,
-    Details,
     Figure,
     Line,
-    Paragraph,
     Section,
     downsample,
 )
@@ -26,6 +23,8 @@ from nearfar.evaluation.report.inputs import ReportInputs, TrainingRun
 from nearfar.evaluation.results import GeometryResult, ModelGeometry, Provenance
 from nearfar.evaluation.tables import geometry_table
 
+CHART_POINTS, LINE_POINTS = 600, 30
+"""About how many points a chart of losses has, and the fewest of each of its lines."""
 _IGNORED_KEYS = {"output"}
 """Settings that always differ."""
 _MEASURES = {
@@ -58,45 +57,41 @@ def outcome(run: TrainingRun) -> Outcome:
 def training(runs: Sequence[TrainingRun]) -> list[Block]:
     """A table of the runs, then figures."""
     groups = list(dict.fromkeys(run.group_name for run in runs))
-    counts = Counter(run.group_name for run in runs)
-    names = [f"{name}, {counts[name]} runs" if counts[name] > 1 else name for name in groups]
     dev: dict[str, list[Line]] = {}
     losses: dict[str, list[Line]] = {}
     geometry: dict[str, list[Line]] = {name: [] for name in _MEASURES}
-    size = 1
+    points, size = max(LINE_POINTS, CHART_POINTS // len(runs)), 1
     for run in runs:
         line = partial(Line, run.name, number=groups.index(run.group_name))
         best = outcome(run).best_step
         if scores := run.scores():
-            x, y = [step for step, _ in scores], [score for _, score in scores]
-            dev.setdefault(f"{run.metric} × 100 on {run.dev}", []).append(line(x, y, best=best))
+            dev.setdefault(f"{run.metric} × 100 on {run.dev}", []).append(line(*zip(*scores, strict=True), best=best))
         if run.steps:
-            x, y, thinned = downsample([one.step for one in run.steps], [one.loss for one in run.steps])
+            x, y, thinned = downsample([one.step for one in run.steps], [one.loss for one in run.steps], points=points)
             losses.setdefault(_method(run), []).append(line(x, y))
             size = max(size, thinned)
-        for name in dict.fromkeys(key for one in run.evaluations for key in one.measures):
-            kept = [one for one in run.evaluations if isinstance(one.measures.get(name), int | float)]
-            if kept:
-                x, y = [one.step for one in kept], [one.measures[name] for one in kept]
-                geometry.setdefault(name, []).append(line(x, y, best=best))
+        measured: dict[str, list[tuple[float, float]]] = {}
+        for one in run.evaluations:
+            for name, value in one.measures.items():
+                if isinstance(value, int | float):
+                    measured.setdefault(name, []).append((one.step, value))
+        for name, values in measured.items():
+            geometry.setdefault(name, []).append(line(*zip(*values, strict=True), best=best))
     averaged = f" A point is the mean of up to {size} steps." if size > 1 else ""
-    figures = (
-        ("Dev scores by step; a ring marks the best step.", [Chart(title, "step", dev[title]) for title in dev]),
-        (
-            f"Training loss. Losses of different methods are not comparable.{averaged}",
-            [_loss_chart(method, lines) for method, lines in losses.items()],
-        ),
-        (
-            "Geometry of the embeddings of the dev sentences, by step.",
-            [Chart(_title(name), "step", lines) for name, lines in geometry.items() if lines],
-        ),
-    )
-    legend = [(name, number) for number, name in enumerate(names)]
-    return [_table(runs, groups), *(Figure(caption, charts, legend) for caption, charts in figures if charts)]
-
-
-def _title(measure: str) -> str:
-    return _MEASURES.get(measure, measure.replace("_", " "))
+    figures = {
+        "Dev scores by step; a ring marks the best step.": [Chart(title, "step", dev[title]) for title in dev],
+        f"Training loss. Losses of different methods are not comparable.{averaged}": [
+            _loss_chart(method, lines) for method, lines in losses.items()
+        ],
+        "Geometry of the embeddings of the dev sentences, by step.": [
+            Chart(_MEASURES.get(name, name.replace("_", " ")), "step", lines)
+            for name, lines in geometry.items()
+            if lines
+        ],
+    }
+    counts = Counter(run.group_name for run in runs)
+    legend = [(f"{name}, {counts[name]} runs" if counts[name] > 1 else name, n) for n, name in enumerate(groups)]
+    return [_table(runs, groups), *(Figure(caption, charts, legend) for caption, charts in figures.items() if charts)]
 
 
 def _table(runs: Sequence[TrainingRun], group_names: Sequence[str]) -> Table:
@@ -161,23 +156,18 @@ def _loss_chart(method: str, lines: Sequence[Line]) -> Chart:
 
 def geometry_blocks(geometries: Sequence[tuple[str, GeometryResult]]) -> list[Block]:
     """Each geometry file, under its own heading where there are several."""
-    if len(geometries) == 1:
-        return _geometry(geometries[0][1])
-    return [Section(f"From {source}", _geometry(result)) for source, result in geometries]
+    sections = [Section(f"From {source}", _geometry(result)) for source, result in geometries]
+    return list(sections[0].blocks) if len(sections) == 1 else [*sections]
 
 
 def _geometry(result: GeometryResult) -> list[Block]:
-    blocks: list[Block] = [geometry_table(result), _spectra(result.models)]
     maps = {name: model.layers for name, model in result.models.items() if model.layers}
     known = [score for layers in maps.values() for score in chain(*layers.values()) if score is not None]
-    if known:
-        task = result.task.spec if result.task else "the task"
-        limits = min(known), max(known)
-        blocks += [_layers(name, layers, task, limits) for name, layers in maps.items()]
-    missing = [name for name, model in result.models.items() if not model.layers]
-    if missing:
-        blocks.append(Paragraph(f"There are no scores of layers for {', '.join(missing)}."))
-    return blocks
+    task = result.task.spec if result.task else "the task"
+    tables = [_layers(name, layers, task, (min(known), max(known))) for name, layers in maps.items() if known]
+    missing = [name for name in result.models if name not in maps]
+    notes = [f"There are no scores of layers for {', '.join(missing)}."] * bool(missing)
+    return [geometry_table(result), _spectra(result.models), *tables, *notes]
 
 
 def _spectra(models: Mapping[str, ModelGeometry]) -> Figure:
@@ -194,22 +184,20 @@ def _spectra(models: Mapping[str, ModelGeometry]) -> Figure:
 
 def _layers(name: str, layers: Mapping[str, Sequence[float | None]], task: str, limits: tuple[float, float]) -> Table:
     low, high = limits
-    depth = max(map(len, layers.values()))
 
     def cell(score: float | None) -> Cell:
         if score is None:
             return Cell("undefined")
         return Cell(f"{score:.1f}", shade=(score - low) / (high - low) if high > low else 0.5)
 
-    rows: list[list[Cell | str]] = []
-    for layer in reversed(range(depth)):
-        title = f"{layer} (embeddings)" if layer == 0 else str(layer)
-        columns = (scores[layer] if layer < len(scores) else None for scores in layers.values())
-        rows.append([title, *map(cell, columns)])
+    rows: list[list[Cell | str]] = [
+        [f"{layer} (embeddings)" if layer == 0 else str(layer), *map(cell, scores)]
+        for layer, scores in enumerate(zip_longest(*layers.values()))
+    ]
     caption = (
         f"{name}: Spearman × 100 on {task} by layer and pooling; a stronger colour is higher, the last layer on top"
     )
-    return Table(title=caption, columns=["layer", *(pooling.replace("_", " ") for pooling in layers)], rows=rows)
+    return Table(title=caption, columns=["layer", *(pooling.replace("_", " ") for pooling in layers)], rows=rows[::-1])
 
 
 def settings(inputs: ReportInputs) -> list[Block]:
@@ -228,27 +216,27 @@ def settings(inputs: ReportInputs) -> list[Block]:
     if origins:
         blocks.append(Section("Commands", [Code("\n".join(_commands(origins)))]))
         blocks.append(Section("Machines and versions", _environments(origins)))
-    configs = [Details(f"Training of {run.name}", _run_config_blocks(run)) for run in inputs.runs]
+    configs = [Section(f"Training of {run.name}", _run_config_blocks(run), folded=True) for run in inputs.runs]
     for side in inputs.sides:
         files = [Code(f"# {run.source}\n{_lines(run.result.config)}") for run in side.runs]
-        configs.append(Details(f"Evaluation of {side.name}", files))
+        configs.append(Section(f"Evaluation of {side.name}", files, folded=True))
     return [*blocks, *([Section("All settings", configs)] if configs else [])]
 
 
 def _differences(caption: str, title: str, configs: Mapping[str, list[Mapping[str, Any]]]) -> list[Block]:
     """A row for each group, with the values of all its runs, and a column for each key that differs."""
-    keys = list(dict.fromkeys(key for members in configs.values() for config in members for key in config))
+    keys = dict.fromkeys(key for members in configs.values() for config in members for key in config)
     values = {
-        name: {key: ", ".join(dict.fromkeys(_value(config.get(key)) for config in members)) for key in keys}
+        name: {key: list(dict.fromkeys(_value(config.get(key)) for config in members)) for key in keys}
         for name, members in configs.items()
     }
-    everywhere = {key: {_value(one.get(key)) for members in configs.values() for one in members} for key in keys}
-    differ = [key for key in keys if len(everywhere[key]) > 1 and key not in _IGNORED_KEYS]
+    differ = [key for key in keys if len({one for row in values.values() for one in row[key]}) > 1]
+    differ = [key for key in differ if key not in _IGNORED_KEYS]
     if sum(map(len, configs.values())) < 2:
         return []
     if not differ:
-        return [BulletList([f"{caption}: none, except for the output folder."])]
-    rows: list[list[Cell | str]] = [[name, *(row[key] for key in differ)] for name, row in values.items()]
+        return [[f"{caption}: none, except for the output folder."]]
+    rows = [[name, *(", ".join(row[key]) for key in differ)] for name, row in values.items()]
     notes = [f"{DASH}: off, empty, or not a setting of this method."]
     columns = [title, *differ]
     return [Table(title=caption, columns=columns, rows=rows, notes=notes, left=len(columns))]
@@ -261,19 +249,13 @@ def _value(value: Any) -> str:
 
 
 def _run_config_blocks(run: TrainingRun) -> list[Block]:
-    blocks: list[Block] = [Code(f"# {name}\n{text.rstrip()}") for name, text in run.files.items()]
-    if not run.files:
-        blocks.append(Code(_lines(run.settings)))
+    files = [f"# {name}\n{text.rstrip()}" for name, text in run.files.items()] or [_lines(run.settings)]
     facts = run.record.data if run.record else []
-    return [*blocks, *([BulletList(facts)] if facts else [])]
+    return [*map(Code, files), *([list(facts)] if facts else [])]
 
 
 def _lines(config: Mapping[str, Any]) -> str:
-    return "\n".join(f"{key} = {_format_value(value)}" for key, value in config.items())
-
-
-def _format_value(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return "\n".join(f"{key} = {_value(value)}" for key, value in config.items())
 
 
 def _provenance_by_source(inputs: ReportInputs) -> dict[str, Provenance]:
@@ -282,11 +264,11 @@ def _provenance_by_source(inputs: ReportInputs) -> dict[str, Provenance]:
     origins |= {run.source: run.result.provenance for side in inputs.sides for run in side.runs}
     origins |= {source: result.provenance for source, result in inputs.comparisons}
     origins |= {source: result.provenance for source, result in inputs.geometries}
-    return {source: origin for source, origin in origins.items() if _is_known(origin)}
-
-
-def _is_known(origin: Provenance) -> bool:
-    return any((origin.command, origin.date, origin.commit, origin.versions, origin.hardware))
+    return {
+        source: origin
+        for source, origin in origins.items()
+        if any((origin.command, origin.date, origin.commit, origin.versions, origin.hardware))
+    }
 
 
 def _commands(origins: Mapping[str, Provenance]) -> list[str]:

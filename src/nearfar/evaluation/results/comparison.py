@@ -105,8 +105,8 @@ class ShownHits(Record):
 class QueryExample(Record):
     """A query with its hits by both sides."""
 
-    percent: int
-    """Its place in the order of all queries by their change, from the largest loss (0) to the largest gain (100)."""
+    change: float
+    """Of 1 / rank of its first right hit, from the second side to the first."""
     query: str
     right: list[str]
     """The relevant texts."""

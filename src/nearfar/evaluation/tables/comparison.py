@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from nearfar.evaluation import results
-from nearfar.evaluation.examples import FEW, QueriesInWords, describe_queries
+from nearfar.evaluation.examples import QueriesInWords, describe_queries
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.tables.evaluation import comparison_notes, format_score, format_seen
 from nearfar.types import metric_title
@@ -16,7 +16,6 @@ _UNITS = {
     "scores": "units",
 }
 """Kind of a task -> what its bootstrap resamples."""
-_SIGNIFICANT = ("better", "worse")
 
 
 BEFORE_AFTER = ("before", "after", "after - before [95%]", "trained model")
@@ -28,12 +27,12 @@ def metric_of(row: results.TaskTest) -> str:
     return metric_title(row.measure or ("accuracy" if row.kind == "classification" else "spearman"))
 
 
-def verdict_in_words(row: results.PairedTest, *, first: str = "", second: str = "") -> str:
-    """What a test says of its first side, or where that is worse, of the second."""
+def verdict_in_words(row: results.PairedTest, *, first: str = "", second: str = "", units: str = "rows") -> str:
+    """What a test says of its first side, or where that is worse, of the second; ``units`` are those of an average."""
     if row.verdict is None:
         return "undefined"
     if row.verdict == "cannot tell":
-        units = _UNITS[row.kind] if isinstance(row, results.TaskTest) else "rows"
+        units = _UNITS[row.kind] if isinstance(row, results.TaskTest) else units
         return f"cannot tell{f': about {row.more_units:,} more {units} would' if row.more_units else ''}"
     if row.verdict == "level":
         return "level"
@@ -42,9 +41,22 @@ def verdict_in_words(row: results.PairedTest, *, first: str = "", second: str = 
     return f"{first} {row.verdict}".strip()
 
 
+def tells_apart(row: results.PairedTest) -> bool:
+    """Whether one of the sides is better."""
+    return row.verdict in ("better", "worse")
+
+
 def before_after_cells(row: results.PairedTest) -> list[str]:
     """The scores of a model before and after training, which is the first side, and their test."""
     return [format_score(row.second), format_score(row.first), format_difference(row), verdict_in_words(row)]
+
+
+def before_after_sentence(row: results.PairedTest) -> str:
+    """:func:`before_after_cells` as the end of a sentence."""
+    if row.difference is None:
+        return f"undefined, {row.reason}."
+    change = f"{format_difference(row)}: {verdict_in_words(row)}"
+    return f"{row.second:.2f} before training, {row.first:.2f} after, {change}."
 
 
 def held_out_notes(result: results.ComparisonResult, task: str) -> list[str]:
@@ -93,19 +105,13 @@ def comparison_table(comparison: results.ComparisonResult) -> Table:
     )
 
 
-def queries_in_words(comparison: results.ComparisonResult) -> QueriesInWords | None:
-    """The held-out queries of a comparison that has some, in words."""
-    first, second = (side.name for side in comparison.sides)
+def queries_in_words(comparison: results.ComparisonResult, *, trained: bool = False) -> QueriesInWords | None:
+    """The held-out queries of a comparison that has some, in words; ``trained``: of a model with its start."""
+    first, second = ("after", "before") if trained else (side.name for side in comparison.sides)
     if comparison.queries is None:
         return None
-    return describe_queries(comparison.queries, start=f"With {first}", first=first, second=second)
-
-
-def few_queries(comparison: results.ComparisonResult) -> QueriesInWords | None:
-    """Three of the queries of a model before and after training, which is the first side, in words."""
-    if comparison.queries is None:
-        return None
-    return describe_queries(comparison.queries, start="After training", first="after", second="before", percents=FEW)
+    start = "After training" if trained else f"With {first}"
+    return describe_queries(comparison.queries, start=start, first=first, second=second)
 
 
 def table_of_tests(of: str, *groups: Mapping[str, results.PairedTest], title: str, notes: Sequence[str]) -> Table:
@@ -177,7 +183,7 @@ def _pairwise_row(name: str, tests: Mapping[tuple[int, int], results.PairedTest]
         mark = ""
         if side == best:
             mark = " *"
-        elif best is not None and tests[min(side, best), max(side, best)].verdict not in (None, *_SIGNIFICANT):
+        elif best is not None and (test := tests[min(side, best), max(side, best)]).verdict and not tells_apart(test):
             mark = " ="
         cells.append(format_score(values[side]) + mark)
     return [name, *cells]

@@ -4,18 +4,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import mean
-from typing import Literal
+from typing import Any, Literal
 
 from nearfar.data.retrieval import MEASURES
 from nearfar.evaluation import results
 from nearfar.evaluation.correlation import AGGREGATES
 from nearfar.evaluation.render import Table
 from nearfar.quantization import Quantization, bytes_per_vector
+from nearfar.types import metric_title
 
-_TITLES = {"spearman": "Spearman", "pearson": "Pearson"}
 ALL_MEASURES_UP_TO = 3
 """Number of tasks up to which the screen shows all measures of each."""
-_RETRIEVAL = "{}: retrieval, x 100 [95% interval]"
 LEGEND = (
     "Seen: trained on with nearfar, or part of the dev set that chose the training step. The data of the model that "
     "training started from are not known."
@@ -48,7 +47,7 @@ def evaluation_tables(
                 class_table(one) for one in entries if isinstance(one, results.ClassificationScores) and one.gold
             ]
     if result.retrieval:
-        tables.append(_retrieval_on_screen(result, measure) if screen else _retrieval_in_file(result))
+        tables.append(_retrieval(result, measure, screen=screen))
     notes = [f"{task}: not evaluated. {why}" for task, why in result.unavailable.items()]
     if result.transductive:
         notes.append("Fitted on the texts of each task, without their scores (transductive).")
@@ -70,7 +69,7 @@ def _similarity(result: results.EvaluationResult, metric: str, *, subsets: bool)
         [f"average of {name}", "", *(format_estimate(estimate) for _, estimate in average.metric(metric).items())]
         for name, average in result.averages.items()
     ]
-    title = f"{result.model}: {_TITLES[metric]} x 100 [95% interval]"
+    title = f"{result.model}: {metric_title(metric)} x 100 [95% interval]"
     columns = ["task", "pairs", *AGGREGATES]
     return Table.of_groups([tasks, averages], columns=columns, title=title, notes=_similarity_notes(result, metric))
 
@@ -132,15 +131,17 @@ def class_table(entry: results.ClassificationScores) -> Table:
 
     Macro F1 is the mean of F1 over the labels that a tested row has or is predicted to have. What is undefined is 0.
     """
-    pairs = list(zip(entry.gold, entry.predicted, strict=True))
-    rows, f1 = [], []
-    for label, name in enumerate(entry.classes):
-        hits, given, predicted = pairs.count((label, label)), entry.gold.count(label), entry.predicted.count(label)
-        shares = [100 * hits / (below or 1) for below in (predicted, given, (given + predicted) / 2)]
-        f1 += shares[2:] if given or predicted else []
-        rows.append([name, f"{given:,}", *(f"{share:.1f}" for share in shares)])
-    frequent, count = Counter(entry.gold).most_common(1)[0]
-    accuracy, most = (100 * number / len(pairs) for number in (sum(one == other for one, other in pairs), count))
+    from sklearn.metrics import accuracy_score, precision_recall_fscore_support  # imported here: slow
+
+    gold, predicted = entry.gold, entry.predicted
+    measured = precision_recall_fscore_support(gold, predicted, labels=range(len(entry.classes)), zero_division=0)
+    rows = [
+        [name, f"{given:,}", *(f"{100 * share:.1f}" for share in shares)]
+        for name, *shares, given in zip(entry.classes, *measured, strict=True)
+    ]
+    f1 = [100 * measured[2][int(label)] for label in {*gold, *predicted}]
+    frequent, count = Counter(gold).most_common(1)[0]
+    accuracy, most = 100 * accuracy_score(gold, predicted), 100 * count / len(gold)
     name = entry.classes[int(frequent)]
     notes = [f"Accuracy {accuracy:.2f}, macro F1 {mean(f1):.2f}; always {name}: accuracy {most:.2f}."]
     if accuracy <= most:
@@ -165,43 +166,34 @@ def _training_notes(result: results.EvaluationResult) -> list[str]:
     return [f"Validation rows: {chosen}.", *data]
 
 
-def _retrieval_on_screen(result: results.EvaluationResult, measure: str | None) -> Table:
-    """The retrieval tasks of an evaluation for a screen, with intervals.
+def _retrieval(result: results.EvaluationResult, measure: str | None, *, screen: bool) -> Table:
+    """The retrieval tasks of an evaluation, with intervals, and the mean over several tasks.
 
-    A row for each task with ``measure``, and the mean over several tasks. By default it is the main measure of each
-    task, and up to :data:`ALL_MEASURES_UP_TO` tasks have a row for each measure, the main one first.
+    In a file all measures are columns. On a screen each task has a row with ``measure``, by default its main one, and
+    then up to :data:`ALL_MEASURES_UP_TO` tasks have a row for each other measure.
     """
-    several = measure is None and len(result.retrieval) <= ALL_MEASURES_UP_TO
-    sections = []
-    for name, scored in result.retrieval.items():
-        shown = measure or scored.main
-        others = [column for column in MEASURES if column != shown] if several else []
-        head = [[name, str(scored.queries), str(scored.documents), shown, format_estimate(scored.metric(shown))]]
-        sections.append(head + [["", "", "", other, format_estimate(scored.metric(other))] for other in others])
-    if not several:
-        sections = [[row for section in sections for row in section]]
-    compared = {measure or scored.main for scored in result.retrieval.values()}
-    if len(compared) == 1 and (average := _retrieval_averages(result, tuple(compared))):
-        sections.append([["average", "", "", *compared, *average]])
-    header = ["task", "queries", "documents", "measure", "score"]
-    title = _RETRIEVAL.format(result.model)
-    return Table.of_groups(sections, columns=header, title=title, notes=list(_retrieval_notes(result)))
-
-
-def _retrieval_in_file(result: results.EvaluationResult) -> Table:
-    """The retrieval tasks of an evaluation for a file: all measures as columns, with intervals."""
-    rows = [
-        [
-            name,
-            str(scored.queries),
-            str(scored.documents),
-            *(format_estimate(scored.metric(column)) for column in MEASURES),
-        ]
-        for name, scored in result.retrieval.items()
-    ]
-    averages = [["average", "", "", *average]] if (average := _retrieval_averages(result, MEASURES)) else []
-    columns, title = ["task", "queries", "documents", *MEASURES], _RETRIEVAL.format(result.model)
-    return Table.of_groups([rows, averages], columns=columns, title=title, notes=list(_retrieval_notes(result)))
+    tasks, groups, averages = result.retrieval, [], []
+    several = measure is None and len(tasks) <= ALL_MEASURES_UP_TO
+    for name, scored in tasks.items():
+        head, main = [name, str(scored.queries), str(scored.documents)], measure or scored.main
+        estimates = {column: format_estimate(scored.metric(column)) for column in (main, *MEASURES)}
+        if not screen:
+            groups.append([[*head, *(estimates[column] for column in MEASURES)]])
+        else:
+            others = [["", "", "", *one] for one in estimates.items() if several and one[0] != main]
+            groups.append([[*head, main, estimates[main]], *others])
+    if not (screen and several):
+        groups = [[row for group in groups for row in group]]
+    compared = {measure or scored.main for scored in tasks.values()}
+    shown = MEASURES if not screen else tuple(compared) if len(compared) == 1 else ()
+    if shown and (means := _retrieval_averages(result, shown)):
+        averages = [["average", "", "", *(compared if screen else ()), *means]]
+    return Table.of_groups(
+        [*groups, averages],
+        columns=["task", "queries", "documents", *(("measure", "score") if screen else MEASURES)],
+        title=f"{result.model}: retrieval, x 100 [95% interval]",
+        notes=list(_retrieval_notes(result)),
+    )
 
 
 def _retrieval_averages(result: results.EvaluationResult, measures: Sequence[str]) -> list[str]:
@@ -293,13 +285,8 @@ def mean_seen(runs: Sequence[results.SeenShares | None]) -> results.SeenShares |
         values = [getattr(one, key) for one in known]
         return None if None in values else round(mean(values), 6)
 
-    return results.SeenShares(
-        pairs=average("pairs"),
-        texts=average("texts") or 0.0,
-        chosen_pairs=average("chosen_pairs"),
-        chosen_texts=average("chosen_texts") or 0.0,
-        dev=True if all(one.dev for one in known) else None,
-    )
+    means: dict[str, Any] = {key: average(key) for key in ("pairs", "texts", "chosen_pairs", "chosen_texts")}
+    return results.SeenShares(**means, dev=True if all(one.dev for one in known) else None)
 
 
 def seen_of(evaluations: Sequence[results.EvaluationResult]) -> dict[str, results.SeenShares]:
