@@ -20,7 +20,7 @@ LEFT_OUT = ("stsb-regression",)
 """Studies without a result."""
 SPEED = {
     "training": "training-speed", "recipe": "training-speed", "encoding": "encoding-speed", "export": "encoding-speed",
-    "encode_file": "encoding-speed", "gpu": "gpu-speed", "shards": "guides/machines",
+    "encode_file": "encoding-speed", "gpu": "gpu-speed", "shards": "costs",
     **dict.fromkeys(
         ("evaluation", "mining", "search", "losses", "finetune", "scaling", "side_by_side", "compiled_kernels", "help"),
         "costs",

@@ -22,7 +22,7 @@ from tests.tiny import save_tiny
 FLAG = re.compile(r"--[a-z][a-z0-9-]*")
 COMMAND = re.compile(r"(?:^|(?<=\s))nearfar ((?:[a-z]|--)[^#|;\n]*)")
 OF_OTHER_PROGRAMS = {"--nproc-per-node", "--node-rank", "--master-addr", "--master-port", "--rdzv-backend"}
-OF_OTHER_PROGRAMS |= {"--raw", "--openvino", "--quick"}
+OF_OTHER_PROGRAMS |= {"--raw", "--openvino", "--quick", "--from-scratch"}
 """Flags of torchrun, studies/ and benchmarks/."""
 
 
