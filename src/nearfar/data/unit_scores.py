@@ -18,7 +18,7 @@ from itertools import groupby
 from math import isnan
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from nearfar.data.cells import Location, find_columns, is_blank, score_check, text_field
 from nearfar.data.files import is_known, read_file, read_lines, stem
 from nearfar.data.paths import shown
-from nearfar.data.retrieval import QRELS_COLUMNS, Judgement, agreeing, grade_field, read_judgements
+from nearfar.data.retrieval import MEASURES, QRELS_COLUMNS, Judgement, agreeing, grade_field, read_judgements
 from nearfar.data.sources import Table, column_names
 from nearfar.types import NearfarError
 
@@ -53,6 +53,12 @@ class UnitScores:
     """The number of the cluster of each unit [units], from 0."""
     measure: str
     """What the scores are."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The fields that describe the task in a result file."""
+        kind = "retrieval" if self.measure in MEASURES else "scores"
+        return {"kind": kind, "pairs": self.values.shape[1], "measure": self.measure}
 
 
 class Systems(NamedTuple):
@@ -185,7 +191,7 @@ def read_run(file: Path) -> Run:
         of_query[document] = float(np.float32(number))
         tags.add(tag)
     ranked = {
-        query: sorted(of_query, key=lambda document, of=of_query: (of[document], document), reverse=True)
+        query: [document for _, document in sorted(zip(of_query.values(), of_query, strict=True), reverse=True)]
         for query, of_query in found.items()
     }
     return Run(tags.pop() if len(tags) == 1 else None, ranked)

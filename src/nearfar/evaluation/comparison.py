@@ -10,7 +10,7 @@ scores of a task's runs are those on the data, and on bootstrap resamples of its
 :func:`~nearfar.evaluation.statistics.crossed_difference`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -315,13 +315,19 @@ def compare_pairwise(
     scored = {task: score(task, runs, aggregate, measure=measure, resamples=resamples, seed=seed) for task in bar}
     ends = np.cumsum([len(side) for side in sides])
     numbers = [range(end - len(side), end) for end, side in zip(ends, sides, strict=True)]
-    tests = []
-    for i, j in combinations(range(len(sides)), 2):
-        selected = {task: one.select([*numbers[i], *numbers[j]]) for task, one in scored.items()}
-        averages, rows = _between(selected, sides[i], sides[j], measure, margin)
-        named = {name: averages.pop(name) for name in NAMED_AVERAGES if name in averages}
-        overall: dict[str, AverageTest | None] = {name: averages.get(name) for name in AVERAGES}
-        tests.append(PairTests(pair=[i, j], tasks=rows, **overall, named_averages=named))
+    known = runs[0].result.all_tasks
+    facts = {
+        task: {"kind": known[task].kind, "pairs": known[task].size, "measure": measure_of(task, runs, measure)}
+        for task in chosen
+    }
+    comparisons = compare_pairs(
+        scored,
+        numbers,
+        facts=facts,
+        averages=_averaged_tasks(facts),
+        margin=margin,
+        order=lambda i, j: pairing(sides[i], sides[j]),
+    )
     return PairwiseResult(
         sides=[_describe(side, chosen) for side in sides],
         config=ComparisonSettings(
@@ -334,65 +340,61 @@ def compare_pairwise(
         ),
         provenance=provenance(),
         not_compared=left_out,
-        comparisons=correct_pairs(tests, margin),
+        comparisons=comparisons,
     )
 
 
-def correct_pairs(tests: Sequence[PairTests], margin: float) -> list[PairTests]:
-    """The tests with p corrected over tasks and pairs of sides, and that of each average over pairs of sides."""
-    rows = iter(with_verdicts([row for one in tests for row in one.tasks.values()], margin))
-    averages = {
-        name: iter(with_verdicts([row for one in tests if (row := one.average(name)) is not None], margin))
-        for name in (*AVERAGES, *tests[0].named_averages)
+def compare_pairs(
+    scored: Mapping[str, RunScores],
+    sides: Sequence[Sequence[int]],
+    *,
+    facts: Mapping[str, Mapping[str, Any]],
+    averages: Mapping[str, list[str]],
+    margin: float,
+    order: Callable[[int, int], Sequence[int] | None] = lambda *_: None,
+) -> list[PairTests]:
+    """The tests of each pair of sides on each task, corrected over tasks and pairs, and on averages, over pairs (Holm).
+
+    Args:
+        scored: the scores of all runs on each task.
+        sides: the positions of each side's runs.
+        facts: of each task, the fields of a :class:`TaskTest` that describe it.
+        averages: the tasks of each average.
+        margin: the largest difference, in points, that counts as level.
+        order: aligns the runs of the second of two sides with those of the first, where they pair.
+    """
+    pairs = [(i, j, order(i, j)) for i, j in combinations(range(len(sides)), 2)]
+
+    def tested(one: RunScores) -> Iterator[dict[str, Any]]:
+        return (_test(one, sides[i], sides[j], aligned, margin) for i, j, aligned in pairs)
+
+    rows = [TaskTest(**facts[task], **fields) for task, one in scored.items() for fields in tested(one)]
+    corrected = iter(with_verdicts(rows, margin))
+    by_task = {task: [next(corrected) for _ in pairs] for task in scored}
+    by_average = {
+        name: with_verdicts([AverageTest(tasks=tasks, **fields) for fields in tested(mean)], margin)
+        for name, tasks in averages.items()
+        for mean in [average_of({task: scored[task] for task in tasks})]
     }
+    overall: dict[str, list[Any]] = {name: by_average.pop(name, [None] * len(pairs)) for name in AVERAGES}
     return [
         PairTests(
-            pair=one.pair,
-            tasks={task: next(rows) for task in one.tasks},
-            **{name: next(averages[name]) if one.average(name) else None for name in AVERAGES},
-            named_averages={name: next(averages[name]) for name in one.named_averages},
+            pair=[i, j],
+            tasks={task: of_task[number] for task, of_task in by_task.items()},
+            **{name: of_average[number] for name, of_average in overall.items()},
+            named_averages={name: of_average[number] for name, of_average in by_average.items()},
         )
-        for one in tests
+        for number, (i, j, _) in enumerate(pairs)
     ]
 
 
-def _between(
-    scored: Mapping[str, RunScores],
-    first: Sequence[EvaluationRun],
-    second: Sequence[EvaluationRun],
-    measure: str | None,
-    margin: float,
-) -> tuple[dict[str, AverageTest], dict[str, TaskTest]]:
-    """The averages and the tasks of ``first`` against ``second``; ``scored`` has one side's runs after the other's."""
-    runs, order = [*first, *second], pairing(first, second)
-    known = runs[0].result.all_tasks
-    kinds = {task: known[task].kind for task in scored}
-    measures = {task: measure_of(task, runs, measure) for task in scored}
-    rows = {
-        task: TaskTest(
-            kind=kinds[task],
-            pairs=known[task].size,
-            measure=measures[task],
-            **tested_fields(one, len(first), order, margin),
-        )
-        for task, one in scored.items()
-    }
-    averages = {
-        name: AverageTest(
-            tasks=averaged,
-            **tested_fields(average_of({task: scored[task] for task in averaged}), len(first), order, margin),
-        )
-        for name, averaged in _averaged_tasks(kinds, measures).items()
-    }
-    return averages, rows
-
-
-def _averaged_tasks(kinds: Mapping[str, str], measures: Mapping[str, str | None]) -> dict[str, list[str]]:
+def _averaged_tasks(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     """The tasks of each average: over all tasks of a kind, and those that papers report, unless they are the same."""
     found: dict[str, list[str]] = {}
+    kinds = {task: of_task["kind"] for task, of_task in facts.items()}
     for name, kind in AVERAGES.items():
         averaged = [task for task in kinds if kinds[task] == kind and (task != "sickr-full" or "sickr" not in kinds)]
-        if averaged and len({measures[task] for task in averaged}) == 1:
+        if averaged and len({facts[task]["measure"] for task in averaged}) == 1:
             found[name] = averaged
     everything = [set(tasks) for tasks in found.values()]
     for name, members in NAMED_AVERAGES.items():
@@ -450,12 +452,18 @@ def average_of(scored: Mapping[str, RunScores]) -> RunScores:
     )
 
 
-def tested_fields(scored: RunScores, first: int, order: Sequence[int] | None, margin: float) -> dict[str, Any]:
-    """The test on one task or average; ``order`` aligns the second side's runs with the first's, where they pair."""
-    a, b = ((scored.points[part], scored.draws[part]) for part in (slice(first), slice(first, None)))
+def _test(
+    scored: RunScores, first: Sequence[int], second: Sequence[int], order: Sequence[int] | None, margin: float
+) -> dict[str, Any]:
+    """The test of two sides on a task or average; ``order`` aligns the second's runs with the first's, where they pair.
+
+    The sides are the positions of their runs.
+    """
+    both = scored.select([*first, *second])
+    a, b = ((both.points[part], both.draws[part]) for part in (slice(len(first)), slice(len(first), None)))
     means = {"first": percent(a[0].mean()), "second": percent(b[0].mean())}
     how: dict[str, Any] = {"units": scored.units, "order": order, "margin": margin, "bound": scored.bound}
-    return means | difference_fields(a, b, **how, reason=scored.reason)
+    return means | difference_fields(a, b, **how, reason=both.reason)
 
 
 def _describe(side: Sequence[EvaluationRun], tasks: Collection[str]) -> ComparedSide:

@@ -240,8 +240,9 @@ POWER = 0.8
 TYPICAL_SPREAD = 0.4
 """A typical standard deviation of a unit's score: of MRR and accuracy between 0.4 and 0.9, of a correlation of 0.8."""
 SIMILARITY_TO_START = {"mrr@10": 0.9, "spearman": 0.9, "accuracy": 0.5}
-"""How the scores of units before and after training are typically correlated, where training changes little: measured
-are 0.7 to 0.96 for queries, 0.85 to 0.91 for sentence pairs and 0.5 for labels (docs/coverage.md)."""
+"""How the scores of units before and after training are typically correlated, where training changes little: as far as
+the intervals of committed comparisons with a start tell, 0.7 to 0.96 for queries, 0.85 to 0.91 for pairs and 0.5 for
+labels."""
 
 
 def smallest_difference(units: int, correlation: float, spread: float = TYPICAL_SPREAD, *, bound: float = 0.0) -> float:

@@ -9,38 +9,19 @@ Source: Al Mohamad, Goeman & van Zwet 2022, Simultaneous confidence intervals fo
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import count
+from collections.abc import Sequence
+from itertools import combinations, count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 
 from nearfar.data.files import stem
-from nearfar.data.retrieval import MEASURES
 from nearfar.data.unit_scores import Systems, UnitScores, read_qrels, read_run
-from nearfar.evaluation.comparison import (
-    SIGNIFICANCE_LEVEL,
-    RunScores,
-    average_of,
-    correct_pairs,
-    difference_fields,
-    tested_fields,
-)
+from nearfar.evaluation import comparison, results
 from nearfar.evaluation.correlation import check_resampling
 from nearfar.evaluation.render import short_names
-from nearfar.evaluation.results import (
-    AverageTest,
-    ComparedSide,
-    ComparisonSettings,
-    PairTests,
-    PairwiseResult,
-    RankedScore,
-    TaskTest,
-    provenance,
-)
 from nearfar.evaluation.retrieval import measure_rankings
 from nearfar.evaluation.statistics import MARGIN, bootstrap_means
 from nearfar.types import NearfarError, RetrievalMeasure
@@ -97,7 +78,7 @@ def compare_systems(
     seed: int = 0,
     margin: float | None = None,
     progress: bool = False,
-) -> PairwiseResult:
+) -> results.PairwiseResult:
     """Test each pair of systems on each task, and on the mean over tasks, and rank the systems.
 
     ``tasks`` are those to compare on, by default all; ``margin`` is the largest difference, in points, that counts as
@@ -113,62 +94,56 @@ def compare_systems(
         raise NearfarError(f"--tasks: there is no task {unknown[0]}, only {', '.join(given.tasks)}.")
     chosen = {task: given.tasks[task] for task in tasks or given.tasks}
     runs = list(dict.fromkeys(run for one in chosen.values() for run in one.runs))
-    scored = {task: _scores(task, one, runs, resamples=resamples, seed=seed) for task, one in chosen.items()}
-    families = {**scored, **({"": average_of(scored)} if len(scored) > 1 else {})}  # "" is the mean over tasks
-    places = {system: [place for place, run in enumerate(runs) if run[0] == system] for system, _ in runs}
-    names = _best_first(scored.values(), places)
-    if len(names) < 2:
-        raise NearfarError(
-            f"{given.sources[names[0]]}: has scores of one system only, {names[0]}; compare two or more."
-        )
-    bar = track(range(len(names)), "comparing", console=Console(stderr=True), transient=True, disable=not progress)
-    tests = []
-    for i in bar:
-        for j in range(i + 1, len(names)):
-            first, both = len(places[names[i]]), [*places[names[i]], *places[names[j]]]
-            fields = {name: tested_fields(one.select(both), first, None, margin) for name, one in families.items()}
-            overall = AverageTest(tasks=list(chosen), **fields.pop("")) if "" in fields else None
-            rows = {task: TaskTest(**_facts(chosen[task]), **of_task) for task, of_task in fields.items()}
-            tests.append(PairTests(pair=[i, j], tasks=rows, overall=overall))
-    comparisons = correct_pairs(tests, margin)
-    ranked = {
-        name: _ranked([one.select(places[system]) for system in names], name, comparisons)
-        for name, one in families.items()
+    bar = track(chosen.items(), "comparing", console=Console(stderr=True), transient=True, disable=not progress)
+    scored = {
+        task: _scores(task, one, runs, resamples=resamples, seed=seed, bound=given.points / 100) for task, one in bar
     }
-    mean = ranked.pop("", None)
-    return PairwiseResult(
+    places = {system: [place for place, run in enumerate(runs) if run[0] == system] for system, _ in runs}
+    if len(places) < 2:
+        raise NearfarError(f"{given.sources[runs[0][0]]}: has scores of one system only, {runs[0][0]}; compare more.")
+    points = {system: [one.points[own].mean() for one in scored.values()] for system, own in places.items()}
+    names = sorted(places, key=lambda system: (np.isnan(points[system]).sum(), -np.nanmean(points[system])))
+    sides = [places[system] for system in names]
+    tests = comparison.compare_pairs(
+        scored,
+        sides,
+        facts={task: one.facts for task, one in chosen.items()},
+        averages={"overall": list(chosen)} if len(chosen) > 1 else {},
+        margin=margin,
+    )
+    ranks = {task: _ranked(one, sides, [of_pair.tasks[task] for of_pair in tests]) for task, one in scored.items()}
+    overall = [of_pair.overall for of_pair in tests if of_pair.overall is not None]
+    mean = _ranked(comparison.average_of(scored), sides, overall) if overall else [None] * len(sides)
+    return results.PairwiseResult(
         sides=[
-            ComparedSide(
+            results.ComparedSide(
                 name=system,
                 models=[system] * len(places[system]),
                 sources=[given.sources[system]] * len(places[system]),
-                overall_rank=mean and mean[number],
-                ranks={task: of_task[number] for task, of_task in ranked.items()},
+                overall_rank=mean[number],
+                ranks={task: of_task[number] for task, of_task in ranks.items()},
                 counts=given.counts.get(system),
             )
             for number, system in enumerate(names)
         ],
-        config=ComparisonSettings(
+        config=results.ComparisonSettings(
             metric="score",
             aggregate="mean",
             measure=measure,
             resamples=resamples,
             seed=seed,
-            level=SIGNIFICANCE_LEVEL,
+            level=comparison.SIGNIFICANCE_LEVEL,
             margin=margin,
         ),
-        provenance=provenance(),
+        provenance=results.provenance(),
         not_compared=[],
-        comparisons=comparisons,
+        comparisons=tests,
     )
 
 
-def _facts(task: UnitScores) -> dict[str, Any]:
-    kind = "retrieval" if task.measure in MEASURES else "scores"
-    return {"kind": kind, "pairs": task.values.shape[1], "measure": task.measure}
-
-
-def _scores(task: str, given: UnitScores, runs: Sequence[tuple[str, str]], *, resamples: int, seed: int) -> RunScores:
+def _scores(
+    task: str, given: UnitScores, runs: Sequence[tuple[str, str]], *, resamples: int, seed: int, bound: float
+) -> comparison.RunScores:
     """The scores of all ``runs`` on a task, undefined for those that it lacks, and on resamples of its units."""
     units = int(given.clusters.max()) + 1
     if units < 2:
@@ -179,30 +154,27 @@ def _scores(task: str, given: UnitScores, runs: Sequence[tuple[str, str]], *, re
     seeds = [seed, *task.encode()]
     draws[rows] = bootstrap_means(given.values, resamples=resamples, seed=seeds, units=given.clusters)
     reasons = [None if row in rows else f"{system} has no scores on {task}" for row, (system, _) in enumerate(runs)]
-    return RunScores(points, draws, tuple(reasons), units)
+    return comparison.RunScores(points, draws, tuple(reasons), units, bound)
 
 
-def _best_first(scored: Iterable[RunScores], places: Mapping[str, Sequence[int]]) -> list[str]:
-    """The systems by their mean over tasks; those with more tasks come first."""
-    means = {system: [one.points[list(runs)].mean() for one in scored] for system, runs in places.items()}
-    return sorted(places, key=lambda system: (np.isnan(means[system]).sum(), -np.nanmean(means[system])))
-
-
-def _ranked(own: Sequence[RunScores], task: str, comparisons: Sequence[PairTests]) -> list[RankedScore]:
-    """The score of each side on a task, or on the mean over tasks, with its interval and the ranks that it may have."""
-    above, below = np.zeros(len(own), dtype=int), np.zeros(len(own), dtype=int)
-    for one in comparisons:
-        row = one.tasks[task] if task else one.overall
-        if row is not None and row.verdict in ("better", "worse"):
-            better, worse = one.pair if row.verdict == "better" else reversed(one.pair)
+def _ranked(
+    scored: comparison.RunScores, sides: Sequence[Sequence[int]], tests: Sequence[results.PairedTest]
+) -> list[results.RankedScore]:
+    """The score of each side on a task or average, with its interval and the ranks that follow from tests of pairs."""
+    above, below = [0] * len(sides), [0] * len(sides)
+    for pair, test in zip(combinations(range(len(sides)), 2), tests, strict=True):
+        if test.verdict in ("better", "worse"):
+            better, worse = pair if test.verdict == "better" else reversed(pair)
             above[worse] += 1
             below[better] += 1
-    ranked, number = [], sum(one.reason is None for one in own)
-    for place, one in enumerate(own):
-        zero = np.zeros(1), np.zeros((1, one.draws.shape[1]))
-        how: dict[str, Any] = {"units": one.units, "order": None, "margin": 0.0, "reason": one.reason}
-        tested = difference_fields((one.points, one.draws), zero, **how)
-        score, low, high = (tested.get(key) for key in ("difference", "low", "high"))
-        ranks = (None, None) if one.reason else (1 + int(above[place]), number - int(below[place]))
-        ranked.append(RankedScore(score, low, high, one.reason, *ranks))
+    each = [scored.select(side) for side in sides]
+    ranked, most = [], sum(own.reason is None for own in each)
+    zero = np.zeros(1), np.zeros((1, scored.draws.shape[1]))
+    for own, ahead, behind in zip(each, above, below, strict=True):
+        tested = comparison.difference_fields(
+            (own.points, own.draws), zero, units=own.units, order=None, margin=0.0, bound=own.bound, reason=own.reason
+        )
+        interval = [tested.get(key) for key in ("difference", "low", "high", "reason")]
+        ranks = (None, None) if own.reason else (1 + ahead, most - behind)
+        ranked.append(results.RankedScore(*interval, *ranks))
     return ranked
