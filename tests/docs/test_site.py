@@ -14,9 +14,7 @@ EXTRA = ("mkdocs", "material", "mkdocstrings")
 pytestmark = pytest.mark.skipif(not all(map(find_spec, EXTRA)), reason="the docs extra is not installed: make docs")
 
 
-PART = "*.py *.png papers measured guides gpu* reliability.md reference/* !reference/methods.md".replace(
-    " ", "\n"
-)
+PART = "*.py *.png papers measured guides gpu* reliability.md reference/* !reference/methods.md".replace(" ", "\n")
 """Left out by day, when links to these pages lead nowhere; ``test_pages.py`` checks links."""
 
 
