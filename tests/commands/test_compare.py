@@ -153,7 +153,7 @@ def test_examples_are_queries_of_the_rows_with_their_hits(run, tmp_path, capsys)
     ]
     changes = [round(after - before, 6) for after, before in zip(*values, strict=True)]
     assert found.higher == sum(change > 0 for change in changes) > 0
-    shown = found.examples[0]
+    shown = max(found.examples, key=lambda example: example.change)
     place = task.queries.index(shown.query)
     assert changes[place] == max(changes)
     assert shown.right == [task.documents[document] for document in task.relevant[place]]

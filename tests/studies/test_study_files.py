@@ -216,7 +216,7 @@ MISTAKES = {  # what is changed, in TOML (``drop`` removes keys, ``row`` changes
     "best = { cuont = 1 }": "best: no key is called 'cuont'. Did you mean 'count'?",
     'best = { count = 1, by = "test" }': "best.by = 'test': must be validation.",
     'aggregate = "sum"': "aggregate = 'sum': must be all, mean or wmean.",
-    "margin = -1": "margin = -1: must be between 0 and 100",
+    "margin = -1": "margin = -1: must be in [0, 100]",
     'compare_with = "glov"': "compare_with: no row is called 'glov'. Did you mean 'glove'?",
     'drop = ["compare_with"]\ncompare = [["scl", "scl"]]': "compares 'scl' with itself",
     'drop = ["compare_with"]\ncompare = ["scl"]': "compare[0] = 'scl': must be a list.",

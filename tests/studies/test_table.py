@@ -335,7 +335,7 @@ def test_a_difference_has_one_interval_over_pairs_and_runs(bad, seeds, order):
     expected = crossed_difference(good, other, units=80, order=order)
     assert row.difference == pytest.approx(good[0].mean() - other[0].mean(), abs=2e-4)
     assert (row.low, row.high, row.p) == pytest.approx((expected.low, expected.high, expected.p), abs=1e-3)
-    assert (row.units, row.reason, row.verdict) == (80, None, "better" if len(seeds) > 1 else "no worse")
+    assert (row.units, row.reason, row.verdict is None) == (80, None, False)
 
 
 @pytest.mark.long

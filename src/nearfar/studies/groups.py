@@ -156,7 +156,7 @@ def runs_of(table: StudyTable, units: Mapping[Place, Mapping[str, tuple[TestData
     for cell in table.cells:
         run = Run(cell.row, cell.coordinates, cell.replicate, key=cell.key, missing=cell.missing)
         run.validation = cell.values.get("validation")
-        data = (units or {}).get(place_of(run), {})
+        data = (units or {}).get(place_of(cell.row, cell.coordinates, cell.replicate), {})
         run.columns = {
             column: ColumnValue(cell.values.get(column), cell.reasons.get(column), data=data.get(column))
             for column in table.columns

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 from msgspec import UNSET, Meta, Struct, field, structs
 
 from nearfar.config.bounds import Points
-from nearfar.evaluation.statistics import MARGIN
 from nearfar.settings import read_toml
 from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError, convert, format_value, unknown_name_message
@@ -251,7 +250,7 @@ class _File(_Steps, kw_only=True):
     compare_with: tuple[_Text, ...] = ()
     compare_columns: tuple[_Text, ...] | None = None
     """The columns that are tested; None for all."""
-    margin: Points = MARGIN
+    margin: Points = 0.5
     """The largest difference, in points, that counts as level."""
     axes: list[Axis] = []
     plots: list[Plot] | None = field(default=None, name="plot")

@@ -47,7 +47,7 @@ from nearfar.studies.groups import (
 )
 from nearfar.studies.scores import AVERAGE_UNSEEN, UNSEEN_BY_ALL, UnseenByAll, available_columns, column_values
 from nearfar.studies.spec import AVERAGE, NO_SCORES, Row, Study, agree, changes
-from nearfar.studies.units import Resampler, read_units, write_units
+from nearfar.studies.units import Resampler, place_of, read_units, write_units
 from nearfar.types import NearfarError
 
 _SPECTRUM_POINTS = 60
@@ -109,7 +109,12 @@ def build_table(
     )
     if units is not None:
         kept = {id(run) for group in groups for run in group.kept}
-        write_units(units, (run for run in finished if id(run) in kept), dict.fromkeys(one.column for one in compared))
+        tested = dict.fromkeys(one.column for one in compared)
+        scores = {}
+        for run in (run for run in finished if id(run) in kept):
+            place = place_of(run.row, run.coordinates, run.replicate)
+            scores[place] = {name: run.columns[name].data or () for name in tested}
+        write_units(units, scores)
     return table
 
 

@@ -17,10 +17,10 @@ that each comparison can be computed again (:func:`nearfar.studies.table.compare
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -30,9 +30,6 @@ from nearfar.disk import new_file, read_errors
 from nearfar.evaluation.correlation import AGGREGATES, CORRELATIONS, Floats, bootstrap_scores
 from nearfar.evaluation.statistics import bootstrap_means
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    from nearfar.studies.groups import Run
 
 UNITS = "units.parquet"
 Place: TypeAlias = tuple[str, str, str]
@@ -72,10 +69,9 @@ class TestData:
         return self.task, self.statistic, self.digest
 
 
-def place_of(run: "Run") -> Place:
+def place_of(row: str, coordinates: Mapping[str, str], replicate: Mapping[str, Any]) -> Place:
     """What identifies a run in the files of a study."""
-    coordinates, replicate = (json.dumps(one, sort_keys=True) for one in (dict(run.coordinates), dict(run.replicate)))
-    return run.row, coordinates, replicate
+    return row, json.dumps(dict(coordinates), sort_keys=True), json.dumps(dict(replicate), sort_keys=True)
 
 
 class Resampler:
@@ -129,20 +125,21 @@ class Resampler:
         return np.divide(above, below, out=np.full_like(above, np.nan), where=below > 1e-12)
 
 
-def write_units(file: Path, runs: Iterable["Run"], columns: Iterable[str]) -> None:
-    """Write the scores of single units that these ``columns`` of the runs rest on; without any, no file is left.
+def write_units(file: Path, runs: Mapping[Place, Mapping[str, Sequence[TestData]]]) -> None:
+    """Write the scores of single units that columns of runs rest on: run -> column -> what it rests on.
+
+    Without any, no file is left.
 
     Raises:
         NearfarError: the file cannot be written.
     """
-    names, frames = [*columns], []
-    for run in runs:
+    frames = []
+    for place, columns in runs.items():
         used: dict[tuple[Any, int], tuple[TestData, list[str]]] = {}
-        for column in names:
-            for part in run.columns[column].data or ():
-                used.setdefault((part.group, part.run), (part, []))[1].append(column)
+        for column, part in ((column, part) for column, parts in columns.items() for part in parts):
+            used.setdefault((part.group, part.run), (part, []))[1].append(column)
         for part, its in used.values():
-            texts = (*place_of(run), json.dumps(its), part.task, part.statistic, json.dumps(part.digest))
+            texts = (*place, json.dumps(its), part.task, part.statistic, json.dumps(part.digest))
             sizes = [*map(len, part.predicted)]
             numbers = {
                 "subset": np.repeat(range(len(sizes)), sizes),

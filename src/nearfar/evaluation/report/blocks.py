@@ -163,7 +163,7 @@ def svg(chart: Chart | Bars) -> str:
     from matplotlib import rc_context
 
     rows = len(chart.labels) * len(chart.bars) if isinstance(chart, Bars) else 0
-    fonts = {"font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 8}
+    fonts: Any = {"font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 8}
     with rc_context(fonts), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # letters that its font lacks; the browser has them
         figure = new_figure(4.5, 0.7 + 0.2 * rows + 0.1 * len(chart.labels) if isinstance(chart, Bars) else 3)

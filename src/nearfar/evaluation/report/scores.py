@@ -271,7 +271,7 @@ class Grid:
             legend.append((self.sides[n].name, number))
             bars.append(Bar(self.sides[n].name, number, [one.value for one in scores], [_ends(one) for one in scores]))
         several = any(len(self.sides[n].runs) > 1 for n in self.indices)
-        caption = f"{title}. Lines: 95% interval of each score{', of several seeds the standard deviation' * several}."
+        caption = f"Scores with their 95% intervals{', of several seeds with the standard deviation' * several}."
         return [Figure(caption, [Bars(title, [one.title for one in self.columns], bars)], legend)]
 
     def headline(self, kind: str, metric: str) -> str:
