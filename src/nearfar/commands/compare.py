@@ -14,7 +14,7 @@ from nearfar.config.values import flag
 from nearfar.config.verbs import CompareConfig, EvaluateConfig
 from nearfar.data.files import extension, is_known
 from nearfar.data.hold_out import TEST
-from nearfar.data.memory import takes_rows
+from nearfar.data.memory import table_file, takes_rows
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
 from nearfar.data.retrieval import RetrievalTask
@@ -77,6 +77,7 @@ def compare(
         NearfarError: a side cannot be read or evaluated, the sides were scored on different data or share no task, or
             the output cannot be written.
     """
+    first = table_file(first, "the table")
     if config.qrels is not None or (not others and _is_table(first)):
         return _compare_scores([first, *others], config, progress=progress)
     if not others:

@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 def takes_rows(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Decorate a command that takes files, so that it takes rows in memory too: as keywords also a list of such rows.
+    """Decorate a command whose keywords name files, so that they take rows in memory too, or a list of such rows.
 
     Raises:
         NearfarError: from the decorated command, for rows without a name for each column, for no rows, or if the file
@@ -31,10 +31,14 @@ def takes_rows(command: Callable[Parameters, Result]) -> Callable[Parameters, Re
     def call(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
         for name, value in keywords.items():
             keywords[name] = _file_of(value, name)
-        taken: Any = [_file_of(value, "the table") if _library(value) else value for value in arguments]
-        return command(*taken, **keywords)
+        return command(*arguments, **keywords)
 
     return call
+
+
+def table_file(value: Any, name: str) -> Any:
+    """The file of a data frame or a data set, or any other value as it is."""
+    return _write(value, name) if _library(value) else value
 
 
 def _file_of(value: Any, name: str) -> Any:
