@@ -181,8 +181,6 @@ def body(content: dict[str, Any]) -> list[str]:
         f"{DIM} dimensions in float32:",
         "",
         *common.table(("rows", "parts", "hours of encoding", "GB read", "GB written", "minutes of overhead"), costs),
-        "",
-        f"Measured by `{content['command']}`, {content['date']}, commit {content['commit']}.",
     ]
 
 

@@ -32,7 +32,7 @@ from nearfar.types import NearfarError
 
 PATHS = ("data", "sentences", "task", "evaluate_on", "model", "teacher")
 """Settings that may name files or folders."""
-LICENCE = ("license", "license_name", "license_link")
+_LICENCE_LINE = re.compile(r"^(license(?:_name|_link)?): *[\"']?([\w./:-][\w ./:-]*)", re.MULTILINE)
 """The keys of a card's metadata that say the licence."""
 SHOWN_ROWS, SHOWN_LETTERS = 3, 200
 """With ``examples``: the number of rows, and the longest start of a text."""
@@ -180,20 +180,18 @@ def _held_out_rows(run: Path) -> Table:
     return Table(title="Rows of the data, held out", columns=held_out.columns, rows=rows, left=len(held_out.columns))
 
 
-def _licence(model: Path, run: RunRecords | None) -> dict[str, Any]:
+def _licence(model: Path, run: RunRecords | None) -> dict[str, str]:
     """What the card of the model that training started from says of its licence; else what this model's card says."""
-    from huggingface_hub.repocard import metadata_load
-    from yaml import YAMLError  # type: ignore[import-untyped]
-
     folders = [model]
     if run is not None:
         with suppress(NearfarError):  # it is not on this machine
             folders.insert(0, locate(str(run.config.get("model")), download=False))
     for folder in folders:
-        with suppress(OSError, ValueError, YAMLError):  # no card, or one without metadata that can be read
-            known = metadata_load(folder / CARD) or {}
-            if isinstance(known.get("license"), str):
-                return {key: known[key] for key in LICENCE if isinstance(known.get(key), str)}
+        with suppress(OSError, ValueError):  # no card, or none that can be read
+            metadata = re.match(r"---\n(.*?)\n---", (folder / CARD).read_text(encoding="utf-8"), re.DOTALL)
+            known = dict(_LICENCE_LINE.findall(metadata[1])) if metadata else {}
+            if "license" in known:
+                return known
     return {}
 
 
