@@ -382,7 +382,7 @@ def test_accuracies_of_rows_are_compared_on_the_same_resamples(seeds, paired):
     draws = np.split(100 * bootstrap_means(correct, resamples=RESAMPLES, seed=[0, *b"mrpc"]), 2)
     points = [np.array([one.accuracy.score for one in own]) for own in tests]
     order = list(range(len(points[0]))) if paired else None
-    expected = crossed_difference((points[0], draws[0]), (points[1], draws[1]), units=90, order=order)
+    expected = crossed_difference((points[0], draws[0]), (points[1], draws[1]), units=90, order=order, bound=100)
     assert (row.low, row.high) == pytest.approx((expected.low, expected.high), abs=1e-2)
 
 

@@ -216,6 +216,11 @@ def _units(values: Sequence[ColumnValue]) -> int:
     return sum(part.size for part in values[0].data or ())
 
 
+def _bound(values: Sequence[ColumnValue]) -> float:
+    """The bound of a unit's score, as in ``nearfar compare``: 1 where all tasks have means over units, else 0."""
+    return float(all(part.statistic in ("accuracy", "mean") for part in values[0].data or ()))
+
+
 def _side(values: Sequence[ColumnValue], resampler: Resampler | None) -> tuple[Floats, Floats]:
     """The scores x 1 of runs [runs], and on resamples of the units [runs, resamples] or as the only resample."""
     points = np.array([value.value for value in values], dtype=np.float64) / 100
@@ -361,11 +366,11 @@ def _compare(study: Study, compared: Compared, resampler: Resampler) -> StudyCom
     why = _why_not_resampled(values)
     sides = [_side(side, None if why else resampler) for side in compared.sides]
     row = replace(row, difference=rounded(100 * float(sides[0][0].mean() - sides[1][0].mean())))
-    units = 1 if why else _units(values)
+    units, bound = (1, 0.0) if why else (_units(values), _bound(values))
     order = order_of_runs(study, first, second)
     if why and not any(np.ptp(points) for points, _ in sides):
         return replace(row, reason=f"no interval: {why}")
-    tested = difference_fields(*sides, units=units, order=order, margin=study.margin)
+    tested = difference_fields(*sides, units=units, order=order, margin=study.margin, bound=bound)
     if why:
         tested |= {"units": None, "more_units": None, "reason": f"interval over runs alone: {why}"}
     return replace(row, **tested)
