@@ -98,6 +98,9 @@ def test_sides_that_cannot_be_read_are_named(pairs, tmp_path):
     with pytest.raises(NearfarError, match=r"absent\.json: cannot be read"):
         compare(tmp_path / "absent.json", good, progress=False)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "a.run").write_text("q1 Q0 d1 1 0.9 a\n")
+    with pytest.raises(NearfarError, match=r"a\.run: is a file, but a side is .* Run files of TREC need .* --qrels"):
+        compare(tmp_path / "a.run", good, progress=False)
     with pytest.raises(NearfarError, match=r"empty: is neither a model .* nor a folder of result files"):
         compare(good, tmp_path / "empty", progress=False)
     with pytest.raises(NearfarError, match="empty list"):

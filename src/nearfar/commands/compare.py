@@ -222,6 +222,12 @@ def _expand_runs(side: ComparisonInput) -> list[Any]:
         folder = as_path(side)
         if status(folder) is not None and not is_folder(folder):
             check_file(folder)
+            if folder.suffix != ".json":
+                raise NearfarError(
+                    f"{folder}: is a file, but a side is a model, a run or a result file (.json). Run files of TREC "
+                    "need the judgements of their documents, --qrels FILE; a table of scores is compared alone, as it "
+                    "holds all systems."
+                )
         if is_file(folder / "result.json"):  # a run of fine-tuning, or the evaluation of a study's cell
             return [folder / "result.json"]
         if is_folder(folder):
