@@ -31,7 +31,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.sampler import DefaultBatchSampler
 from torch import Tensor, distributed, nn
 
-from nearfar.data.batching import NliBatches
+from nearfar.data.batching import TextBatches
 from nearfar.encoder.backbone import freeze_embeddings as freeze_embedding_layer
 from nearfar.encoder.frozen import Guide
 from nearfar.encoder.heads import ProjectionHead, SoftmaxHead
@@ -57,7 +57,7 @@ from nearfar.objectives import (
     squared_distance,
     supcon,
 )
-from nearfar.types import ENTAILMENT, NearfarError, NliRow
+from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -382,7 +382,7 @@ class PremiseBatches(DefaultBatchSampler):
     """A ``batch_sampler``: all rows with the same premise are in one batch; premises are shuffled in each epoch.
 
     Give the class itself to ``SentenceTransformerTrainingArguments(batch_sampler=PremiseBatches)``. The batches are
-    those of ``nearfar train scl`` with the same rows, batch size and seed (:class:`nearfar.data.batching.NliBatches`):
+    those of ``nearfar train scl`` with the same rows, batch size and seed (:class:`nearfar.data.batching.TextBatches`):
     a premise that does not fit starts the next batch, and one with more rows than a batch is a batch by itself. No row
     is dropped, whatever ``drop_last`` says.
 
@@ -413,8 +413,8 @@ class PremiseBatches(DefaultBatchSampler):
         columns = [name for name in dataset.column_names if name not in (valid_label_columns or ())]
         if not columns:
             raise NearfarError(f"PremiseBatches: the data set has no column of premises, only {dataset.column_names}")
-        rows = [NliRow(premise, "", ENTAILMENT) for premise in dataset[columns[0]]]
-        self._batches = NliBatches(rows, min(batch_size, max(len(rows), 1)), seed=seed)
+        rows, size = [(premise,) for premise in dataset[columns[0]]], min(batch_size, max(len(dataset), 1))
+        self._batches = TextBatches(rows, size, seed, min_batch_size=1, order="premise")
 
     def __iter__(self) -> Iterator[list[int]]:
         """The row indices of each batch of the epoch that ``set_epoch`` chose."""

@@ -101,7 +101,7 @@ def test_the_contrastive_loss_of_a_batch_without_an_anchor_is_0(weight):
 def test_augment_equals_the_cross_entropy_over_rows_and_added_pairs(caps):
     table, method = build("augment", max_positives=caps[0], max_negatives=caps[1])
     batch = only_batch(method)
-    rows = Pairs(*map(torch.tensor, (batch.premises, batch.hypotheses, batch.labels)))
+    rows = Pairs(*map(torch.tensor, (*batch.columns, batch.targets)))
     torch.manual_seed(5)
     positives, negatives = (None if cap == "all" else cap for cap in caps)
     added = augmented_pairs(rows, max_positives=positives, max_negatives=negatives)

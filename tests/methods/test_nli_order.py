@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from nearfar.data.batching import NliBatch
+from nearfar.data.batching import TextBatch
 from nearfar.methods.nli_order import NliOrderConfig
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
 from tests.methods.table_encoder import Table, assert_same_gradients, built, cosine
@@ -222,13 +222,9 @@ def test_batches_that_lack_labels_have_finite_losses(name, settings, direction):
     rows = [ROWS[row] for row in BATCHES[name]]
     table, method, _ = build(directions=direction, false_negative_margin=0.1, **settings)
     numbers = {text: number for number, text in enumerate(dict.fromkeys(text for row in rows for text in row[:2]))}
-    batch = NliBatch(
-        list(numbers),
-        [numbers[row.premise] for row in rows],
-        [numbers[row.hypothesis] for row in rows],
-        [row.label for row in rows],
-        BATCHES[name],
-    )
+    premises, hypotheses, labels = zip(*rows, strict=True)
+    columns = tuple([numbers[text] for text in texts] for texts in (premises, hypotheses))
+    batch = TextBatch(list(numbers), columns, list(labels), BATCHES[name])
     loss = method.loss(batch)
     assert loss.total.isfinite()
     assert all(term.isfinite() for term in loss.terms.values())

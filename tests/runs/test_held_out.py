@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nearfar.data.hold_out import hold_out
-from nearfar.data.rows import NliData, TextData
+from nearfar.data.rows import TextData
 from nearfar.runs.held_out import has_held_out, held_out_files, load_held_out
 from nearfar.types import NearfarError, NliRow
 from tests.failing_reads import fail_reads
@@ -14,7 +14,9 @@ from tests.failing_reads import fail_reads
 ROWS = {
     "pairs": TextData([(f"q {n}", f"a {n}") for n in range(60)], None, (), 0, 0),
     "triplets": TextData([(f"q {n}", f"a {n}", f"n {n}") for n in range(60)], None, (), 0, 0),
-    "nli": NliData([NliRow(f"p {n}", f"h {n} {label}", label) for n in range(60) for label in range(3)], 0, {}, (), 0),
+    "nli": TextData(
+        [NliRow(f"p {n}", f"h {n} {label}", label) for n in range(60) for label in range(3)], None, (), 0, 0
+    ),
     "labelled": TextData([(f"t {n}",) for n in range(60)], [n % 3 for n in range(60)], (), 0, 0, ("x", "y", "z")),
     "scored": TextData([(f"s {n}", f"t {n}") for n in range(60)], [n / 59 for n in range(60)], (), 0, 0),
 }

@@ -16,23 +16,12 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from nearfar.data.cells import (
-    MAX_LINE_BYTES,
-    Lines,
-    Location,
-    Records,
-    Rows,
-    column_indices,
-)
+from nearfar.data.cells import MAX_LINE_BYTES, Lines, Location, Records, Rows, column_indices
 from nearfar.data.parquet import read_parquet
 from nearfar.data.paths import check_file, file_version
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    pass
-
 
 _NOT_TEXT = (
     (b"\xff\xfe", "It is UTF-16. "),

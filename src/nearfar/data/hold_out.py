@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from nearfar.data.cells import normalize_whitespace
 from nearfar.data.fingerprints import Hashes, combine_hashes, connect_rows, normalize_for_hash, text_hashes
 from nearfar.data.retrieval import RetrievalTask, task_of_pairs
-from nearfar.data.rows import NliData, TextData
+from nearfar.data.rows import TextData
 from nearfar.disk.model_folder import SeenHashes
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError, ScoredPair
 
@@ -169,7 +169,6 @@ class HeldOut:
         return row[1:]
 
 
-TrainingRows: TypeAlias = NliData | TextData
 SEED = 0
 """Seed of the choice of groups, of all runs."""
 SHARE, AT_LEAST, AT_MOST, LARGEST_SHARE = 0.05, 200, 1000, 0.2
@@ -197,28 +196,26 @@ class _Groups(NamedTuple):
 
 
 class Split(NamedTuple):
-    """TrainingRows to train on, and the held-out rows."""
+    """Rows to train on, and the held-out rows."""
 
-    rows: TrainingRows
+    rows: TextData
     held_out: HeldOut
     facts: list[str]
     """What was held out, in sentences."""
 
 
-def kind_of(rows: TrainingRows) -> Kind | None:
+def kind_of(rows: TextData) -> Kind | None:
     """What held-out rows of this type are; None for plain sentences, and for rows without a measure."""
-    if isinstance(rows, NliData):
-        return "nli"
     width = len(rows.rows[0])
     if rows.targets is None:
-        return None if width == 1 else "pairs"
+        return "nli" if rows.is_nli else None if width == 1 else "pairs"
     if width == 1:
         return "labelled"
     return "scored" if width == 2 and not rows.label_names else None
 
 
 def hold_out(
-    rows: TrainingRows, size: float | None = None, *, source: str = "the data", seen: SeenHashes | None = None
+    rows: TextData, size: float | None = None, *, source: str = "the data", seen: SeenHashes | None = None
 ) -> Split:
     """Split ``rows``. ``size`` is a share (0 to 0.5) or a number of anchors; None for the default (:data:`SHARE`).
 
@@ -254,7 +251,7 @@ def hold_out(
     return split._replace(facts=[*split.facts, *_seen_facts(parts, groups, anchors)])
 
 
-def in_folds(rows: TrainingRows, *, source: str = "the data", seen: SeenHashes | None = None) -> Split | None:
+def in_folds(rows: TextData, *, source: str = "the data", seen: SeenHashes | None = None) -> Split | None:
     """Cut ``rows`` into up to :data:`FOLDS` folds with equally many anchors; all of them are trained on.
 
     Connected rows are in one fold, and of labelled texts each fold has equally many of each label, up to one. The folds
@@ -305,7 +302,7 @@ def in_folds(rows: TrainingRows, *, source: str = "the data", seen: SeenHashes |
     return Split(rows, held_out, [*facts, *_seen_facts(parts, groups, anchors)])
 
 
-def _folds(rows: TrainingRows, kind: Kind, groups: _Groups, anchors: NDArray[np.int64]) -> NDArray[np.int64]:
+def _folds(rows: TextData, kind: Kind, groups: _Groups, anchors: NDArray[np.int64]) -> NDArray[np.int64]:
     """The fold of each row, from 0 on; -1 for rows that test nothing. Shape (rows,)."""
     known = anchors >= 0
     pairs = np.unique(np.stack([groups.of_rows[known], anchors[known]]), axis=1)
@@ -313,7 +310,7 @@ def _folds(rows: TrainingRows, kind: Kind, groups: _Groups, anchors: NDArray[np.
     tested = (sizes > 0) & (2 * sizes <= sizes.sum()) & (groups.seen == 0)
     labels = np.zeros(len(groups.keys), dtype=np.int64)
     if kind == "labelled":
-        labels[groups.of_rows[::-1]] = np.array(cast(TextData, rows).targets, dtype=np.int64)[::-1]
+        labels[groups.of_rows[::-1]] = np.array(rows.targets, dtype=np.int64)[::-1]
     folds, anchors_in = np.full(len(groups.keys), -1), np.zeros(FOLDS, dtype=np.int64)
     for group in np.lexsort((groups.keys, -sizes, labels)):
         if tested[group]:
@@ -346,9 +343,9 @@ def _seen_facts(parts: Sequence[Part | None], groups: _Groups, anchors: NDArray[
     return [said] if count else []
 
 
-def without_texts(rows: TrainingRows, held_out: Sequence[str]) -> TrainingRows:
+def without_texts(rows: TextData, held_out: Sequence[str]) -> TextData:
     """The rows that have none of the held-out texts; of a second objective's data."""
-    texts = [row[:2] for row in rows.rows] if isinstance(rows, NliData) else rows.rows
+    texts = [row[:2] for row in rows.rows] if rows.is_nli else rows.rows
     kept = ~_contain(texts, text_hashes(held_out))
     return rows if kept.all() else take_rows(rows, np.flatnonzero(kept).tolist())
 
@@ -374,19 +371,17 @@ def number_to_hold_out(total: int, size: float | None, *, source: str) -> int:
     return found
 
 
-def _linked_texts(rows: TrainingRows, kind: Kind) -> list[tuple[str, ...]]:
+def _linked_texts(rows: TextData, kind: Kind) -> list[tuple[str, ...]]:
     """The texts of each row by which it is connected with others: all but hard negatives."""
-    if isinstance(rows, NliData):
-        return [row[:2] for row in rows.rows]
-    return [row[:2] for row in rows.rows] if kind == "pairs" else rows.rows
+    return [row[:2] for row in rows.rows] if kind in ("pairs", "nli") else rows.rows
 
 
-def _anchors(rows: TrainingRows, kind: Kind, linked: Sequence[tuple[str, ...]]) -> NDArray[np.int64]:
+def _anchors(rows: TextData, kind: Kind, linked: Sequence[tuple[str, ...]]) -> NDArray[np.int64]:
     """Number of each row's anchor; -1 for a row that measures nothing. Shape (rows,)."""
     if kind == "scored":
         return np.arange(len(linked))
     found = np.unique(text_hashes(row[0] for row in linked), return_inverse=True)[1].astype(np.int64)
-    if isinstance(rows, NliData):
+    if kind == "nli":
         found[[row.label != ENTAILMENT for row in rows.rows]] = -1
     return found
 
@@ -408,7 +403,7 @@ def _shuffled(hashes: Hashes) -> Hashes:
 
 
 def _choose(
-    rows: TrainingRows, kind: Kind, groups: _Groups, anchors: NDArray[np.int64], wanted: int
+    rows: TextData, kind: Kind, groups: _Groups, anchors: NDArray[np.int64], wanted: int
 ) -> tuple[list[Part | None], int, int]:
     """The part of each row (None to train on), the number of held-out anchors, and the anchors of the largest group.
 
@@ -441,9 +436,8 @@ def _choose(
     return parts, sum(counts.values()), int(sizes.max(initial=0))
 
 
-def _labels(rows: TrainingRows, groups: NDArray[np.int64]) -> tuple[dict[int, set[int]], Counter[int]]:
+def _labels(rows: TextData, groups: NDArray[np.int64]) -> tuple[dict[int, set[int]], Counter[int]]:
     """The labels of each group, which is one text, and the number of texts of each label."""
-    assert isinstance(rows, TextData)
     assert rows.targets is not None
     found: dict[int, set[int]] = {}
     for group, label in zip(groups.tolist(), rows.targets, strict=True):
@@ -452,7 +446,7 @@ def _labels(rows: TrainingRows, groups: NDArray[np.int64]) -> tuple[dict[int, se
 
 
 def _split(
-    rows: TrainingRows,
+    rows: TextData,
     kind: Kind,
     linked: Sequence[tuple[str, ...]],
     parts: Sequence[Part | None],
@@ -495,9 +489,9 @@ def _split(
     return Split(training, held_out, facts)
 
 
-def _fields(rows: TrainingRows) -> list[tuple[str, ...]]:
+def _fields(rows: TextData) -> list[tuple[str, ...]]:
     """The columns of each row as texts."""
-    if isinstance(rows, NliData):
+    if rows.is_nli:
         return [(*_clean(row[:2]), LABEL_NAMES[row.label]) for row in rows.rows]
     if rows.targets is None:
         return [_clean(row) for row in rows.rows]
@@ -510,9 +504,9 @@ def _clean(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(map(normalize_whitespace, texts))
 
 
-def _candidates(training: TrainingRows, kind: Kind) -> list[tuple[str, ...]]:
+def _candidates(training: TextData, kind: Kind) -> list[tuple[str, ...]]:
     """Training rows among which held-out rows are searched for: positives, or labelled texts."""
-    if isinstance(training, NliData):
+    if kind == "nli":
         return [_clean((row.hypothesis,)) for row in training.rows if row.label == ENTAILMENT]
     if kind == "pairs":
         return [_clean((row[1],)) for row in training.rows]
@@ -534,13 +528,8 @@ def _contain(rows: Sequence[Sequence[str]], hashes: Hashes) -> NDArray[np.bool_]
     return np.logical_or.reduce(found)
 
 
-def take_rows(rows: TrainingRows, places: Iterable[int]) -> TrainingRows:
+def take_rows(rows: TextData, places: Iterable[int]) -> TextData:
     """The rows at some places, in their order."""
     chosen = list(places)
-    if isinstance(rows, NliData):
-        kept = [rows.rows[place] for place in chosen]
-        tally = Counter(row.label for row in kept)
-        counts = {name: tally[label] for label, name in enumerate(LABEL_NAMES)}
-        return replace(rows, rows=kept, counts=counts)
     targets = None if rows.targets is None else [rows.targets[place] for place in chosen]
     return replace(rows, rows=[rows.rows[place] for place in chosen], targets=targets)

@@ -6,12 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from nearfar.data.cells import (
-    MAX_LINE_BYTES,
-    Location,
-    Rows,
-    column_indices,
-)
+from nearfar.data.cells import MAX_LINE_BYTES, Location, Rows, column_indices
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

@@ -5,12 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle, groupby
 
 from nearfar.data.catalog import NamedTable, find
-from nearfar.data.cells import (
-    find_columns,
-    fold_name,
-    printable_name,
-    text_field,
-)
+from nearfar.data.cells import find_columns, fold_name, printable_name, text_field
 from nearfar.data.named_sets import CATALOG, NamedSet
 from nearfar.data.rows import RowCollector, TextData, as_specs, load_nli
 from nearfar.data.sources import Entry, Table, column_names
