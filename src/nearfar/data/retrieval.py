@@ -415,7 +415,7 @@ def _has_nli_rows(spec: str, columns: tuple[str, str]) -> bool:
     """Whether the source has no pairs but NLI rows. Errors of other sources are those of pairs."""
     if set_of_pairs(spec) is not None:
         return False
-    names = column_names(find(spec)[0].table)
+    names = column_names(find(spec)[0])
     return pair_columns(names, columns) is None and find_columns(names, _NLI_COLUMNS) is not None
 
 

@@ -14,11 +14,11 @@ from numbers import Number
 from types import MappingProxyType
 from typing import Any
 
-from nearfar.data.catalog import NamedTable, find
+from nearfar.data.catalog import find
 from nearfar.data.cells import Location, label_field, normalize_whitespace, parse_number, score_check, sort_labels
 from nearfar.data.named_sets import CATALOG, OWN, UNLABELLED
 from nearfar.data.paths import shown
-from nearfar.data.sources import Entry
+from nearfar.data.sources import Entry, Table
 from nearfar.types import LABEL_NAMES, NearfarError, NliRow, ScoredPair
 
 
@@ -138,10 +138,10 @@ def load_nli(
     for spec in as_specs(specs):
         for found in find(spec):
             before, dropped_before = len(rows), unlabelled
-            for entry in found.table.entries(columns, label_column, check):
+            for entry in found.entries(columns, label_column, check):
                 repaired += entry.repaired
                 rows.append(NliRow(*entry.texts, entry.target))
-            title, count, dropped = found.table.title, len(rows) - before, unlabelled - dropped_before
+            title, count, dropped = found.title, len(rows) - before, unlabelled - dropped_before
             if not count:
                 raise NearfarError(f"{title}: no labelled rows ({dropped} without a label were dropped).")
             note = found.note((*columns, label_column))
@@ -237,12 +237,12 @@ def known_scale(spec: str) -> tuple[float, float] | None:
 
 
 def scored_entries(
-    found: NamedTable, columns: tuple[str, str], score: str, scale: tuple[float, float] | None
+    found: Table, columns: tuple[str, str], score: str, scale: tuple[float, float] | None
 ) -> list[Entry]:
     """Return the pairs of a table with their scores; raises NearfarError as :func:`load_task`."""
-    entries = list(found.table.entries(columns, score, score_check(scale)))
+    entries = list(found.entries(columns, score, score_check(scale)))
     if not entries:
-        raise NearfarError(f"{found.table.title}: no pairs, only a header.")
+        raise NearfarError(f"{found.title}: no pairs, only a header.")
     return entries
 
 
@@ -362,9 +362,9 @@ def _collect_sentences(
             collector.add(title, (Entry((text,)) for text in generated[spec]))
             continue
         for found in find(spec):
-            columns = (column,) if found.table.is_plain_text else found.sentences or (column,)
+            columns = (column,) if found.is_plain_text else found.sentences or (column,)
             note = ". It is evaluation text: scores on it will be transductive" if _is_evaluation(found) else ""
-            collector.add(found.table.title, _sentence_entries(found, columns), note or found.note(columns))
+            collector.add(found.title, _sentence_entries(found, columns), note or found.note(columns))
     return collector
 
 
@@ -385,8 +385,8 @@ def load_labelled(
     collector = RowCollector("labelled texts", limit, distinct=False)
     for spec in as_specs(specs):
         for found in find(spec, "labelled"):
-            entries = found.table.entries((text_column,), label_column, label_field)
-            collector.add(found.table.title, entries, found.note((text_column, label_column)))
+            entries = found.entries((text_column,), label_column, label_field)
+            collector.add(found.title, entries, found.note((text_column, label_column)))
     labels = [str(target) for target in collector.targets]
     texts_of: dict[str, set[tuple[str, ...]]] = {name: set() for name in sort_labels(set(labels))}
     for row, label in zip(collector.rows, labels, strict=True):
@@ -437,16 +437,16 @@ def load_scored(
         for found, entries in zip(tables, read, strict=True):
             warning = ". They are evaluation pairs: scores on them will be meaningless" if _is_evaluation(found) else ""
             scaled = (entry._replace(target=(entry.target - low) / (high - low)) for entry in entries)
-            collector.add(found.table.title, scaled, note + found.note(columns) + warning)
+            collector.add(found.title, scaled, note + found.note(columns) + warning)
     return collector.texts([float(target) for target in collector.targets])
 
 
-def _is_evaluation(found: NamedTable) -> bool:
+def _is_evaluation(found: Table) -> bool:
     return found.scale is not None and found.name != "train"  # only STS sets have a scale
 
 
-def _sentence_entries(found: NamedTable, columns: Sequence[str]) -> Iterator[Entry]:
+def _sentence_entries(found: Table, columns: Sequence[str]) -> Iterator[Entry]:
     """Yield the sentences of a table: the lines of plain text, or some columns."""
-    for entry in found.table.entries(columns):
+    for entry in found.entries(columns):
         yield Entry(entry.texts[:1], repaired=entry.repaired)
         yield from (Entry((text,)) for text in entry.texts[1:])

@@ -20,25 +20,14 @@ from torch import Tensor, nn
 
 from nearfar.disk import apply_umask, write_bytes
 from nearfar.disk.model_folder import SeenHashes, read_seen, write_seen
-from nearfar.encoder import encoder_folder
+from nearfar.encoder import encoder_folder, pretrained
 from nearfar.encoder.dropout import use_fast_dropout, use_fused
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
 from nearfar.encoder.folder_checks import LABELS, TRANSFORMER_SETTINGS, quoted, read_object, transformer_settings
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.precision import choose_device, resolve
-from nearfar.encoder.pretrained import (
-    PretrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    check_complete,
-    check_vocabulary,
-    load_config,
-    load_model,
-    load_tokenizer,
-    opening,
-    quiet,
-)
+from nearfar.encoder.pretrained import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, opening
 from nearfar.encoder.ragged import RaggedBatch, bf16_runs, choose_route, hidden_states, uses_token_types
 from nearfar.encoder.token_batches import compute_distinct, evaluating
 from nearfar.encoder.weights import locate
@@ -259,7 +248,7 @@ class Classifier(nn.Module):
         limit = self.tokenizer.model_max_length
         self.tokenizer.model_max_length = self.max_length
         try:
-            with quiet():
+            with pretrained.quiet():
                 self.model.save_pretrained(folder)
                 self.tokenizer.save_pretrained(folder)
         finally:
@@ -358,12 +347,12 @@ def read_classifier(
     lower_case = transformer_settings(inner).lower_case
     if (graph := graph_format(inner)) is not None:
         exported = GraphBackbone(inner, graph, classifier=True)
-        tokenizer = load_tokenizer(inner)
+        tokenizer = pretrained.load_tokenizer(inner)
         if _choose_labels(folder, exported.labels, label_names, regression) != exported.labels or dropout is not None:
             refuse_graph(exported, "trained")
         length = encoder_folder.choose_length(inner, exported, tokenizer, max_length)
         return ClassifierComponents(exported, tokenizer, exported.labels, length, lambda _, logits: logits[:, 0], False)
-    config = load_config(inner, kind="sequence classifier")
+    config = pretrained.load_config(inner, kind="sequence classifier")
     saved = _saved_labels(inner / "config.json", config)
     names = _choose_labels(folder, saved, label_names, regression)
     if names != saved:
@@ -371,8 +360,8 @@ def read_classifier(
     if dropout is not None:
         _set_dropout(config, dropout)
     model = _load(inner, config, has_head=names == saved)
-    tokenizer = load_tokenizer(inner)
-    check_vocabulary(inner, tokenizer, backbone_of(model))
+    tokenizer = pretrained.load_tokenizer(inner)
+    pretrained.check_vocabulary(inner, tokenizer, backbone_of(model))
     length = encoder_folder.choose_length(inner, backbone_of(model), tokenizer, max_length)
     with opening(inner / "config.json"):
         head = find_head(model)
@@ -456,11 +445,11 @@ def _set_dropout(config: PretrainedConfig, dropout: float) -> None:
 
 
 def _load(folder: Path, config: PretrainedConfig, *, has_head: bool) -> PreTrainedModel:
-    model, info = load_model(folder, config, kind="sequence classifier", dtype=torch.float32)
+    model, info = pretrained.load_model(folder, config, kind="sequence classifier", dtype=torch.float32)
     mismatched = {str(key if isinstance(key, str) else key[0]) for key in info["mismatched_keys"]}
     absent = {*map(str, info["missing_keys"]), *mismatched}
     prefix = model.base_model_prefix
-    check_complete(
+    pretrained.check_complete(
         folder,
         info,
         lambda key: has_head or (key.startswith(f"{prefix}.") and not key.startswith(f"{prefix}.pooler.")),
