@@ -150,11 +150,11 @@ class Encoder(Prompts, nn.Module):
         """
         prompt = self.resolve_prompt(prompt)
         if not texts:
-            return Tokenized([], 0)
+            return Tokenized([])
         length = min(max_length or self.max_length, max(self.max_length, *self._inference.role_lengths.values(), 0))
         prompted = [prompt + text for text in texts] if prompt else list(texts)
         batch = self.tokenizer(prompted, truncation=True, max_length=length, return_attention_mask=False)
-        truncated = sum(bool(encoding.overflowing) for encoding in batch.encodings or [])
+        truncated = [bool(encoding.overflowing) for encoding in batch.encodings or []]
         return Tokenized(batch["input_ids"], truncated, self.prompt_length(prompt, max_length=length))
 
     def prompt_length(self, prompt: str, *, max_length: int | None = None) -> int:
@@ -282,7 +282,9 @@ class Encoder(Prompts, nn.Module):
             NearfarError: the model has fewer dimensions than ``dimensions``.
             NotFiniteError: a vector is not finite and ``check_finite`` is set.
         """
-        embed = partial(self._embed, Tokenized(token_ids, 0, prompt_length), normalize=normalize, dimensions=dimensions)
+        embed = partial(
+            self._embed, Tokenized(token_ids, prompt_length=prompt_length), normalize=normalize, dimensions=dimensions
+        )
 
         def describe(text: int) -> str:
             return str(self.tokenizer.decode(token_ids[text], skip_special_tokens=True))

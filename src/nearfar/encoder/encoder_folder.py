@@ -89,7 +89,10 @@ def read(
                 f"{folder}: a static encoder takes the mean of its tokens; use --pooling mean, not {pooling}."
             )
         backbone, tokenizer, length = read_static(inner, dtype=dtype)
-        pooling, length = "mean", length if max_length is None else check_length(max_length, backbone, tokenizer)
+        pooling, length = (
+            "mean",
+            length if max_length is None else choose_length(settings, backbone, tokenizer, max_length),
+        )
     else:
         graph = graph_format(inner)
         backbone = GraphBackbone(inner, graph) if graph else _load_backbone(inner, dtype)
@@ -100,9 +103,8 @@ def read(
             pooling = backbone.pooling
         else:
             pretrained.check_vocabulary(inner, tokenizer, backbone)
-        length = choose_length(inner, backbone, tokenizer, max_length)
         settings = checks.transformer_settings(inner, any_length=max_length is not None)
-        check_role_lengths(settings, backbone)
+        length = choose_length(settings, backbone, tokenizer, max_length)
         has_head = any(kind not in AFTER_POOLING for kind, _ in rest)
         pooling = pooling or (pooling_name(folder, rest, cls_token=tokenizer.cls_token) if has_head else "mean")
         include_prompt = includes_prompt(folder, rest)
@@ -131,13 +133,27 @@ def _adds_cls(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 def _read_tail(folder: Path, modules: Sequence[tuple[str, str]], width: int) -> tuple[tuple[nn.Module, ...], bool]:
-    """The modules after pooling, which gives vectors of this width, and whether the last one is a Normalize."""
+    """The modules after pooling, which gives vectors of this width, and whether the last one is a Normalize.
+
+    They run once, on ``width`` zeros.
+
+    Raises:
+        NearfarError: a module fails, or its output has another width than its settings say.
+    """
     after = [(kind, folder / path) for kind, path in modules if kind in AFTER_POOLING]
     normalize = bool(after) and after[-1][0] == "Normalize"
     if normalize:
         check_settings(*after.pop())  # Normalize is a flag here: loading the module would import sentence-transformers
-    tail = tuple(tail_module(kind, place) for kind, place in after)
-    check_tail(folder, width, tail)
+    tail, embedding = tuple(tail_module(kind, place) for kind, place in after), torch.zeros(1, width)
+    for number, module in enumerate(tail, start=1):
+        with opening(folder / "modules.json"), torch.no_grad():
+            embedding = module.eval()({EMBEDDING: embedding})[EMBEDDING]
+            width = getattr(module, "out_features", width)
+            if embedding.shape != (1, width):
+                raise NearfarError(
+                    f"{folder / 'modules.json'}: module {number} after pooling, {type(module).__name__}, should give "
+                    f"{width} dimensions, but gives the shape {list(embedding.shape[1:])}."
+                )
     return tail, normalize
 
 
@@ -245,19 +261,30 @@ def new_dense(dim: int, width: int, activation: nn.Module) -> Any:
 
 
 def choose_length(
-    folder: Path, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: int | None
+    settings: TransformerSettings, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: int | None
 ) -> int:
     """The maximum number of tokens: the one asked for, else the folder's, else :func:`max_supported_length`.
+
+    The ``settings`` are those of :func:`nearfar.encoder.folder_checks.transformer_settings`.
 
     Warns if the folder's is over the number of positions, as in published RoBERTa folders.
 
     Raises:
-        NearfarError: the one asked for is over :func:`max_supported_length` or under 3, or the folder's is invalid.
+        NearfarError: the one asked for is over :func:`max_supported_length` or under 3; or the backbone has no
+            positions for the folder's lengths of queries and documents.
     """
-    settings = checks.transformer_settings(folder, any_length=asked is not None)
-    if asked is not None:
-        return check_length(asked, backbone, tokenizer)
     length, positions = settings.max_length, num_positions(backbone)
+    for name, role_length in settings.role_lengths.items():
+        if role_length > (positions or UNLIMITED):
+            raise NearfarError(
+                f"{settings.file}: {name} is {role_length}, but the model has positions for {positions} tokens; choose "
+                "one length for all texts with --max-length."
+            )
+    if asked is not None:
+        limit = max_supported_length(backbone, tokenizer)
+        if not 3 <= asked <= limit:
+            raise NearfarError(f"max_length {asked}: must be from 3 to {limit} tokens for this encoder.")
+        return asked
     if length is None or positions is None or length <= positions:
         return length or max_supported_length(backbone, tokenizer)
     warnings.warn(
@@ -266,21 +293,6 @@ def choose_length(
         stacklevel=2,
     )
     return positions
-
-
-def check_role_lengths(settings: TransformerSettings, backbone: PreTrainedModel) -> None:
-    """Check the lengths of queries and documents that a folder sets.
-
-    Raises:
-        NearfarError: the backbone has no positions for so many tokens.
-    """
-    positions = num_positions(backbone) or UNLIMITED
-    for name, length in settings.role_lengths.items():
-        if length > positions:
-            raise NearfarError(
-                f"{settings.file}: {name} is {length}, but the model has positions for {positions} tokens; choose one "
-                "length for all texts with --max-length."
-            )
 
 
 def max_supported_length(backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
@@ -295,18 +307,6 @@ def num_positions(backbone: PreTrainedModel) -> int | None:
     table = getattr(getattr(backbone, "embeddings", None), "position_embeddings", None)
     first = getattr(table, "padding_idx", None)  # set in RoBERTa-like models, which reserve positions up to this one
     return positions if positions is None or first is None else positions - first - 1
-
-
-def check_length(length: int, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Check a requested ``max_length`` and return it.
-
-    Raises:
-        NearfarError: it is over :func:`max_supported_length` or under 3.
-    """
-    limit = max_supported_length(backbone, tokenizer)
-    if not 3 <= length <= limit:
-        raise NearfarError(f"max_length {length}: must be from 3 to {limit} tokens for this encoder.")
-    return length
 
 
 AFTER_POOLING = ("Dense", "LayerNorm", "Dropout", "Normalize")
@@ -425,24 +425,6 @@ def _is_torch_module(activation: object) -> bool:
     name = str(activation).rsplit(".", 1)[-1]
     found = getattr(nn, name, None)
     return isinstance(found, type) and activation in (f"{found.__module__}.{name}", f"torch.nn.{name}")
-
-
-def check_tail(folder: Path, width: int, tail: Sequence[nn.Module]) -> None:
-    """Run the modules after pooling once, on ``width`` zeros, to check that their widths match.
-
-    Raises:
-        NearfarError: a module fails, or its output has another width than its settings say.
-    """
-    embedding = torch.zeros(1, width)
-    for number, module in enumerate(tail, start=1):
-        with opening(folder / "modules.json"), torch.no_grad():
-            embedding = module.eval()({EMBEDDING: embedding})[EMBEDDING]
-            width = getattr(module, "out_features", width)
-            if embedding.shape != (1, width):
-                raise NearfarError(
-                    f"{folder / 'modules.json'}: module {number} after pooling, {type(module).__name__}, should give "
-                    f"{width} dimensions, but gives the shape {list(embedding.shape[1:])}."
-                )
 
 
 def pooling_name(folder: Path, modules: Sequence[tuple[str, str]], *, cls_token: str | None) -> str:

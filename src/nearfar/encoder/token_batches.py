@@ -3,8 +3,9 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -46,13 +47,27 @@ TOKENS_PER_BATCH_ON_GPU = 32_768
 """TOKENS_PER_BATCH on a GPU, which needs about as long to start the operations of a small batch as of a large one."""
 
 
-class Tokenized(NamedTuple):
-    """Token ids of each text, including special tokens, and the number of texts truncated at the maximum length."""
+@dataclass(frozen=True)
+class Tokenized:
+    """Token ids of texts, or of items of one or two texts, including special tokens."""
 
     ids: list[list[int]]
-    truncated: int
+    is_truncated: Sequence[bool] = ()
+    """Whether each was truncated at the maximum length."""
     prompt_length: int = 0
     """Number of first tokens of each text that pooling leaves out."""
+    types: list[list[int]] | None = None
+    """Token types of each item; None if the backbone uses none."""
+
+    @property
+    def truncated(self) -> int:
+        """The number of texts that were truncated."""
+        return sum(self.is_truncated)
+
+    def select(self, rows: Sequence[int]) -> "Tokenized":
+        """A batch: the token ids and types of the items with these numbers, in this order."""
+        types = None if self.types is None else [self.types[row] for row in rows]
+        return Tokenized([self.ids[row] for row in rows], prompt_length=self.prompt_length, types=types)
 
 
 def check_texts(texts: Sequence[str]) -> None:

@@ -172,33 +172,15 @@ def _compile(compiler: Sequence[str], fresh: Path, folder: Path, key: str) -> di
 
 def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     """Run a command, and kill it with all its children after :data:`COMPILE_TIMEOUT`."""
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    try:
-        out, err = process.communicate(timeout=COMPILE_TIMEOUT)
-    except BaseException:  # including Ctrl-C, which a child in a new session does not receive
-        _kill(process)
-        raise
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True, errors="replace", start_new_session=True) as process:
+        try:
+            out, err = process.communicate(timeout=COMPILE_TIMEOUT)
+        except BaseException:  # including Ctrl-C, which a child in a new session does not receive
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
     return subprocess.CompletedProcess(command, process.returncode, out, err)
-
-
-def _kill(process: "subprocess.Popen[str]") -> None:
-    if hasattr(os, "killpg"):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    else:
-        process.kill()
-    process.wait()
-    for pipe in (process.stdout, process.stderr):
-        if pipe:
-            pipe.close()
 
 
 def _first_error(done: "subprocess.CompletedProcess[str]") -> str:
