@@ -9,8 +9,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nearfar import Encoder
-from nearfar.encoder.fixed_shape import BatchShape, FixedShapeBatch, round_up
 from nearfar.encoder.frozen import Guide
+from nearfar.encoder.padded_attention import BatchShape, FixedShapeBatch, round_up
 from nearfar.encoder.tokens import TokenRows
 from tests.same_gradients import assert_same_gradients, gradients_of
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences

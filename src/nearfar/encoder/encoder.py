@@ -16,7 +16,7 @@ from nearfar.encoder import encoder_folder
 from nearfar.encoder.backbone import keep_layers as keep_some_layers
 from nearfar.encoder.dropout import use_fast_dropout, use_fused
 from nearfar.encoder.exported import GraphBackbone
-from nearfar.encoder.fixed_shape import FixedShapeBatch
+from nearfar.encoder.padded_attention import FixedShapeBatch
 from nearfar.encoder.pooling import TOKEN_POOLINGS, Pooling, parse_pooling, pool
 from nearfar.encoder.precision import choose_device, choose_dtype, resolve
 from nearfar.encoder.pretrained import opening
@@ -294,7 +294,6 @@ class Encoder(Prompts, nn.Module):
             token_ids,
             embed,
             (truncated_width(dimensions, self.dim, self.matryoshka),),
-            device=self.device,
             bf16=bf16 and bf16_runs(self.backbone, self.route),
             describe=describe if check_finite else None,
             on_batch=on_batch,

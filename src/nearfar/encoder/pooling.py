@@ -27,8 +27,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.encoder.fixed_shape import FixedShapeBatch
-from nearfar.encoder.padded_attention import PaddedBlock, padded_blocks
+from nearfar.encoder.padded_attention import FixedShapeBatch, PaddedBlock, padded_blocks
 from nearfar.encoder.ragged import RaggedBatch
 from nearfar.types import NearfarError
 

@@ -113,12 +113,11 @@ def token_budget_batches(token_ids: Sequence[Sequence[int]], *, device: torch.de
 
 
 def compute_batches(
-    module: nn.Module,
+    module: Any,
     token_ids: Sequence[Sequence[int]],
     compute: Callable[[list[int]], Float[Tensor, "texts ..."]],
     shape: tuple[int, ...],
     *,
-    device: torch.device,
     bf16: bool = False,
     describe: Callable[[int], str] | None,
     on_batch: Callable[[int], object] | None = None,
@@ -126,12 +125,10 @@ def compute_batches(
     """The outputs of ``compute`` for all texts, batch by batch without dropout, in the order of ``token_ids``.
 
     Args:
-        module: what computes; it is in evaluation mode meanwhile.
+        module: what computes, an encoder or a classifier; it is in evaluation mode meanwhile.
         token_ids: of each text, by which it is assigned to a batch.
         compute: numbers of a batch's texts -> one output for each.
         shape: of an output.
-        max_length: the number of tokens that ``tokenize`` keeps, by default that of the module.
-        device: of the module.
         bf16: compute under autocast.
         describe: number of a text -> the content that an error names; None to keep outputs that are not finite.
         on_batch: gets the number of texts of each batch.
@@ -139,7 +136,7 @@ def compute_batches(
     Raises:
         NotFiniteError: an output is not finite.
     """
-    outputs = np.empty((len(token_ids), *shape), dtype=np.float32)
+    outputs, device = np.empty((len(token_ids), *shape), dtype=np.float32), module.device
     with evaluating(module):
         for batch in token_budget_batches(token_ids, device=device):
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
@@ -187,7 +184,7 @@ def compute_distinct(
     distinct = {item: index for index, item in enumerate(dict.fromkeys(items))}
     ordered, truncated = list(distinct), 0
     outputs = np.empty((len(ordered), *shape), dtype=np.float32)
-    settings: dict[str, Any] = {"device": module.device, "bf16": bf16, "describe": str if check_finite else None}
+    describe = str if check_finite else None
     with progress_bar("encoding", len(ordered), shown=progress) as advance:
         for start in range(0, len(ordered), TEXTS_PER_BLOCK):
             block = ordered[start : start + TEXTS_PER_BLOCK]
@@ -196,7 +193,7 @@ def compute_distinct(
             embed = partial(compute, tokens)
             try:
                 outputs[start : start + len(block)] = compute_batches(
-                    module, tokens.ids, embed, shape, **settings, on_batch=advance
+                    module, tokens.ids, embed, shape, bf16=bf16, describe=describe, on_batch=advance
                 )
             except NotFiniteError as error:
                 item = block[error.number]
