@@ -60,14 +60,6 @@ def fill_distinct(
 Item = TypeVar("Item")
 
 
-def distinct_by_class(texts: Sequence[tuple[str, ...]], targets: Sequence[float]) -> dict[float, list[int]]:
-    """Return label -> the first row index of each distinct text with that label, in order of appearance."""
-    first_rows: dict[float, dict[tuple[str, ...], int]] = {}
-    for number, (row, label) in enumerate(zip(texts, targets, strict=True)):
-        first_rows.setdefault(label, {}).setdefault(row, number)
-    return {label: list(rows.values()) for label, rows in first_rows.items()}
-
-
 def check_classes(classes: Mapping[float, Sequence[int]], texts: Sequence[tuple[str, ...]], batch_size: int) -> None:
     """Raise NearfarError unless batches of ``batch_size`` texts can hold two texts of each of two classes.
 
@@ -246,7 +238,10 @@ class TextBatches:
     @cached_property
     def classes(self) -> dict[float, list[int]]:
         """Label -> the first row index of each distinct text with that label, in order of appearance."""
-        return {} if self.targets is None else distinct_by_class(self.texts, self.targets)
+        first_rows: dict[float, dict[tuple[str, ...], int]] = {}
+        for number, label in enumerate(self.targets or ()):
+            first_rows.setdefault(label, {}).setdefault(self.texts[number], number)
+        return {label: list(rows.values()) for label, rows in first_rows.items()}
 
     @cached_property
     def premises(self) -> list[list[int]]:

@@ -70,13 +70,6 @@ def _splits(names: str, spec: str) -> tuple[str, ...]:
     return splits
 
 
-def check_splits(name: str, requested: Sequence[str], available: Sequence[str]) -> None:
-    """Raise NearfarError unless each requested split is available."""
-    for split in requested:
-        if split not in available:
-            raise NearfarError(f"{name} has no split {split!r}. It has: {', '.join(available)}.")
-
-
 def _find_named(name: str, requested: tuple[str, ...], kind: RowKind | None = None) -> list[Table]:
     entry = CATALOG[name].of_kind(kind)
     found = _find_tables(name, entry, requested)
@@ -106,17 +99,13 @@ def _pairs_of(names: tuple[str, ...], columns: tuple[str, str], root: str | None
     return pair_hashes((str(first), str(second)) for table in tables for _, (first, second) in table.rows(columns))
 
 
-def data_folder(entry: NamedSet) -> Path | None:
-    """Return the folder of a named set: in the package, or in ``NEARFAR_DATA``; None if that is not set."""
-    root = Path(__file__).parent if entry.packaged else os.environ.get("NEARFAR_DATA")
-    return as_path(root) / entry.folder if root else None
-
-
 def _find_tables(name: str, entry: NamedSet, requested: tuple[str, ...]) -> list[Table]:
-    if entry.files:
-        check_splits(name, requested, list(entry.files))
+    for split in requested if entry.files else ():
+        if split not in entry.files:
+            raise NearfarError(f"{name} has no split {split!r}. It has: {', '.join(entry.files)}.")
     splits = requested or entry.splits
-    folder = data_folder(entry)
+    root = Path(__file__).parent if entry.packaged else os.environ.get("NEARFAR_DATA")
+    folder = as_path(root) / entry.folder if root else None
     paths = {split: folder / _file_name(entry, split) for split in splits} if folder else {}
     local = {split: path for split, path in paths.items() if is_file(path)}
     if "all" in entry.hub_splits and not requested and len(local) < len(splits):

@@ -276,7 +276,8 @@ def json_records(
     def unite(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal repeated  # the outermost object comes last
         found = dict(pairs)
-        repeated = [] if len(found) == len(pairs) else _repeated([name for name, _ in pairs], columns)
+        names = [name for name, _ in pairs]
+        repeated = [] if len(found) == len(pairs) else [column for column in columns if names.count(column) > 1]
         return found
 
     for number, line in _lines(Path(path)) if lines is None else lines:
@@ -295,10 +296,6 @@ def json_records(
         yield where, record
     if empty:
         raise NearfarError(f"{path} is empty; each line should be a JSON object.")
-
-
-def _repeated(names: Sequence[str], columns: Collection[str]) -> list[str]:
-    return [column for column in columns if names.count(column) > 1]
 
 
 def _read_json_lines(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Rows:

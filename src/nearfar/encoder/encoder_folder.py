@@ -113,7 +113,8 @@ def read(
                 f"{folder}: its Pooling module has include_prompt false, which nearfar supports with the poolings cls, "
                 f"mean and max, not with {pooling}."
             )
-        if pooling.endswith("mean_without_cls") and not _adds_cls(tokenizer):
+        cls_first = tokenizer.cls_token_id is not None and tokenizer("")["input_ids"][:1] == [tokenizer.cls_token_id]
+        if pooling.endswith("mean_without_cls") and not cls_first:
             raise NearfarError(
                 f"{folder}: the pooling {pooling} leaves out [CLS], which this model's tokenizer does not put first; "
                 "choose another with --pooling, such as mean."
@@ -124,12 +125,6 @@ def read(
         lower_case=settings.lower_case, role_lengths=settings.role_lengths
     )
     return EncoderComponents(backbone, tokenizer, pooling, length, tail, normalize, inference)
-
-
-def _adds_cls(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether each text starts with the token [CLS] of the tokenizer."""
-    ids: list[int] = tokenizer("")["input_ids"]
-    return tokenizer.cls_token_id is not None and ids[:1] == [tokenizer.cls_token_id]
 
 
 def _read_tail(folder: Path, modules: Sequence[tuple[str, str]], width: int) -> tuple[tuple[nn.Module, ...], bool]:
@@ -413,18 +408,14 @@ def check_settings(kind: str, folder: Path) -> dict[str, Any]:
             f"nearfar supports only {EMBEDDING!r}."
         )
     activation = settings.get("activation_function")
-    if activation is not None and not _is_torch_module(activation):
+    name = str(activation).rsplit(".", 1)[-1]
+    known = getattr(nn, name, None)
+    names = (f"{known.__module__}.{name}", f"torch.nn.{name}") if isinstance(known, type) else ()
+    if activation is not None and activation not in names:
         raise NearfarError(
             f"{file}: activation_function is {quoted(activation)}, and must name a module class of torch.nn."
         )
     return settings
-
-
-def _is_torch_module(activation: object) -> bool:
-    """Whether ``activation`` is the full name of a module class of torch.nn."""
-    name = str(activation).rsplit(".", 1)[-1]
-    found = getattr(nn, name, None)
-    return isinstance(found, type) and activation in (f"{found.__module__}.{name}", f"torch.nn.{name}")
 
 
 def pooling_name(folder: Path, modules: Sequence[tuple[str, str]], *, cls_token: str | None) -> str:

@@ -75,21 +75,17 @@ def merge_square_layers(backbone: "PreTrainedModel", tail: nn.ModuleList) -> Non
     is the zero vector afterwards.
     """
     table = cast(StaticBackbone, backbone).word_embeddings.weight
-    while len(tail) and _is_square_linear(tail[0], table.shape[1]):
-        linear = cast(Any, tail[0]).linear
+    dim = table.shape[1]
+    while len(tail):
+        linear, activation = (getattr(tail[0], name, None) for name in ("linear", "activation_function"))
+        if not isinstance(linear, nn.Linear) or not isinstance(activation, nn.Identity):
+            break
+        if linear.weight.shape != (dim, dim):
+            break
         with torch.no_grad():
             bias = None if linear.bias is None else linear.bias.double()
             table.copy_(nn.functional.linear(table.double(), linear.weight.double(), bias))
         del tail[0]
-
-
-def _is_square_linear(module: nn.Module, dim: int) -> bool:
-    layer = getattr(module, "linear", None)
-    return (
-        isinstance(layer, nn.Linear)
-        and isinstance(getattr(module, "activation_function", None), nn.Identity)
-        and layer.weight.shape == (dim, dim)
-    )
 
 
 def static_tokenizer(tokenizer: Tokenizer) -> "tuple[PreTrainedTokenizerFast, int]":
