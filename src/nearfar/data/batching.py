@@ -262,16 +262,17 @@ class TextBatches:
         generator = random.Random(f"{self.seed} {epoch}")
         if self.balanced:
             return sample_balanced_batches(self.classes, self.batch_size, self.steps(epoch), generator)
-        by_premise = self.order == "premise"
-        groups = self.premises.copy() if by_premise else [[row] for row in range(len(self.texts))]
-        if self.order != "file":
+        if self.order == "premise":
+            groups = self.premises.copy()
             generator.shuffle(groups)
+            if self.distinct_texts:
+                return fill_distinct(groups, self.texts.__getitem__, self.batch_size)
+            return _fill(groups, self.batch_size)
+        rows = list(range(len(self.texts)))
+        if self.order == "rows":
+            generator.shuffle(rows)
         if self.distinct_texts:
-            groups = fill_distinct(groups, self.texts.__getitem__, self.batch_size)
-        elif by_premise:
-            groups = _fill(groups, self.batch_size)
-        if by_premise:
-            return groups
-        rows = [row for group in groups for row in group]
+            batches = fill_distinct([[row] for row in rows], self.texts.__getitem__, self.batch_size)
+            rows = [row for batch in batches for row in batch]
         cuts = [step * self.batch_size for step in range(self.steps(epoch))] + [len(rows)]
         return [rows[first:end] for first, end in pairwise(cuts)]

@@ -67,7 +67,7 @@ class Tokenized:
     def select(self, rows: Sequence[int]) -> "Tokenized":
         """A batch: the token ids and types of the items with these numbers, in this order."""
         types = None if self.types is None else [self.types[row] for row in rows]
-        return Tokenized([self.ids[row] for row in rows], prompt_length=self.prompt_length, types=types)
+        return Tokenized([self.ids[row] for row in rows], (), self.prompt_length, types)
 
 
 def check_texts(texts: Sequence[str]) -> None:
