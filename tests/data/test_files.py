@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.data import parquet
+from nearfar.data import files
 from nearfar.data.cells import Location, text_field
 from nearfar.data.files import read_file
 from nearfar.data.lines import SourceChangedError, blocks, read_texts, summarise_source, verify_unchanged
@@ -198,7 +198,7 @@ def write_packed(file: Path, texts: list[str], **settings: object) -> Path:
 
 
 def test_a_column_that_unpacks_to_too_much(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet, "RATIO_FROM", 2**20)
+    monkeypatch.setattr(files, "RATIO_FROM", 2**20)
     file = write_packed(tmp_path / "bomb.parquet", ["x" * 2**22])
     assert file.stat().st_size < 2**14
     with pytest.raises(NearfarError, match=r"bomb\.parquet: column 'text' unpacks to 4,\d+,\d+ bytes, from \d+; it is"):
@@ -209,7 +209,7 @@ def test_a_column_that_unpacks_to_too_much(tmp_path, monkeypatch):
 
 def test_a_value_that_is_too_long(tmp_path, monkeypatch):
     """As a line of a text file; the footer, which the check above reads, can lie."""
-    monkeypatch.setattr(parquet, "MAX_LINE_BYTES", 2**20)
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 2**20)
     file = write_packed(tmp_path / "long.parquet", ["short", "x" * (2**20 + 1)])
     with pytest.raises(NearfarError, match=r"long\.parquet, row 2: column 'text' is longer than 1 MiB"):
         list(read_file(file, ["text"]))

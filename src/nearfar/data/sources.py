@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.data import cells, files
 from nearfar.data.cells import Check, EmptyCellError, Location, Rows
-from nearfar.data.parquet import name_classes, parquet_error
 from nearfar.data.paths import as_path, check_file, file_version, is_file, is_folder, list_names
 from nearfar.types import NearfarError
 
@@ -115,7 +114,7 @@ def read_dataset(dataset: "Dataset", columns: Sequence[str], *, title: str, opti
             return
         for values in zip(*(batch[column] for column in columns), strict=True):
             number += 1
-            yield Location(title, number, "row"), (*name_classes(values, class_names), *lacking)
+            yield Location(title, number, "row"), (*files.name_classes(values, class_names), *lacking)
 
 
 def _check_reachable(repository: str) -> None:
@@ -437,4 +436,4 @@ def _parquet_names(path: Path) -> list[str]:
     try:
         return list(pyarrow.parquet.read_schema(path).names)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise parquet_error(path, error) from None
+        raise files.parquet_error(path, error) from None

@@ -358,10 +358,8 @@ def _saved_labels(file: Path, config: PretrainedConfig) -> tuple[str, ...] | Non
     Raises:
         NearfarError: the folder has a supported head with invalid labels.
     """
-    kinds = config.architectures or []
-    if not any(kind.endswith("ForSequenceClassification") for kind in kinds):
-        return None
-    if config.problem_type == "multi_label_classification":
+    is_classifier = any(kind.endswith("ForSequenceClassification") for kind in config.architectures or [])
+    if not is_classifier or config.problem_type == "multi_label_classification":
         return None
     names = _read_labels(file)
     if config.problem_type == "regression" or len(names) == 1:

@@ -57,13 +57,6 @@ def load(*, rebuild: bool = False) -> BuiltLibrary:
     """
     compiler = find_compiler()
     key = _key(compiler)
-    for folder in () if rebuild else folders(create=False):
-        if not is_private(folder) or (record := _read(folder / f"kernels-{key}.json")) is None:
-            continue
-        if "error" in record:
-            raise KernelBuildError(record["error"], cached=True)
-        if (library := _open(folder / record["library"], record["sha256"])) is not None:
-            return BuiltLibrary(library, record["compiler"])
     problems: list[str] = []
     for folder in folders():
         try:
@@ -71,15 +64,22 @@ def load(*, rebuild: bool = False) -> BuiltLibrary:
             if not is_private(folder):
                 problems.append(f"{abbreviate_home(folder)} is a link, or other users can write to it or replace it")
                 continue
-            build_folder = tempfile.TemporaryDirectory(prefix="kernels-build-", dir=folder, ignore_cleanup_errors=True)
+            record = None if rebuild else _read(folder / f"kernels-{key}.json")
+            if record is not None and "error" in record:
+                raise KernelBuildError(record["error"], cached=True)
+            library = None if record is None else _open(folder / record["library"], record["sha256"])
+            if record is None or library is None:
+                with tempfile.TemporaryDirectory(
+                    prefix="kernels-build-", dir=folder, ignore_cleanup_errors=True
+                ) as fresh:
+                    record = _compile(compiler, Path(fresh), folder, key)
+                if problems:
+                    kept = f"the compiled kernels are kept in {abbreviate_home(folder)}"
+                    warnings.warn(f"{problems[0]}: {kept}.", stacklevel=2)
+                library = _open(folder / record["library"], record["sha256"])
         except OSError as error:
             problems.append(f"{abbreviate_home(folder)} cannot be written ({error.strerror or error})")
             continue
-        with build_folder as fresh:
-            record = _compile(compiler, Path(fresh), folder, key)
-        if problems:
-            warnings.warn(f"{problems[0]}: the compiled kernels are kept in {abbreviate_home(folder)}.", stacklevel=2)
-        library = _open(folder / record["library"], record["sha256"])
         if library is None:
             raise KernelBuildError(f"{abbreviate_home(folder)} lost or changed the compiled library")
         return BuiltLibrary(library, record["compiler"])
@@ -104,17 +104,14 @@ def find_compiler() -> list[str]:
     raise KernelBuildError(f"no C++ compiler was found ({', '.join(COMPILERS)}, or the program in CXX)")
 
 
-def folders(*, create: bool = True) -> Iterator[Path]:
-    """Folders for the library, in order of preference: the user's cache, then a private temporary folder.
-
-    The temporary folder is created if there is none, unless ``create`` is False.
-    """
+def folders() -> Iterator[Path]:
+    """Folders for the library, in order of preference: the user's cache, then a private temporary folder."""
     if cache := os.environ.get("XDG_CACHE_HOME"):
         yield Path(cache) / "nearfar"
     else:
         with suppress(RuntimeError):  # no home folder
             yield Path.home() / ".cache" / "nearfar"
-    if (private := private_temporary_folder("nearfar-kernels-", create=create)) is not None:
+    if (private := private_temporary_folder("nearfar-kernels-")) is not None:
         yield private
 
 
