@@ -233,7 +233,7 @@ class FinetuneConfig(RunConfig):
     """Temperature of SCL."""
     scl_reduction: Literal["sum", "mean"] = "sum"
     """SCL of a batch: the sum over its rows with a positive, as in the paper, or their mean, which weighs less against
-    cross-entropy (by 16 in batches of 16). Without FILE.toml the default is mean."""
+    cross-entropy, in batches of 16 up to 16 times. Without FILE.toml the default is mean."""
 
     # --- Few rows and noise ---
 
