@@ -19,7 +19,6 @@ from nearfar.jobs import JobsFailedError
 from nearfar.jobs.job import ATTEMPT_FILE
 from nearfar.studies import TABLE, dry_run, steps, study
 from nearfar.studies.cells import Cell, load_study, plan_jobs
-from nearfar.studies.sources import HUB
 from nearfar.types import NearfarError
 from tests.studies.helpers import STUDY, write_study
 from tests.tiny import save_tiny
@@ -385,7 +384,9 @@ def test_named_sets_are_known_by_the_content_of_their_files(inside: Path, monkey
     monkeypatch.delenv("NEARFAR_DATA")
     (after,) = cells_of(tomli_w.dumps(content), inside)
     assert after.jobs[0].settings["sources"] == {"stsb": "hub"}
-    assert [one.spec for one in after.sources if one.fingerprint == HUB] == ["stsb"]
+    assert [one.on_hub for one in after.sources if one.spec == "stsb"] == [
+        ("stsb:test: nearfar get-data stsb downloads it.",)
+    ]
 
 
 @pytest.mark.long
@@ -458,7 +459,7 @@ def test_the_teacher_is_known_by_its_content(folder: Path) -> None:
     assert cell("moved").key != first.key
     assert not first.missing
     (missing,) = cell("nowhere/at/all").missing
-    assert missing.problem == "nowhere/at/all: no such model folder"
+    assert missing.missing == ("nowhere/at/all: no such model folder",)
 
 
 def test_the_teacher_of_a_second_objective_is_known_too(folder: Path) -> None:
