@@ -20,14 +20,13 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.data import files
 from nearfar.data.named_sets import CATALOG, MIXTURES, NamedSet, RowKind, how_to_get
-from nearfar.data.paths import as_path, is_file, is_folder, missing_file_error, status
+from nearfar.data.paths import as_path, is_file, is_folder, missing_file_error, nearest, status
 from nearfar.data.sources import HUB_NAME, Part, Table, groups_of_part, open_table, without_pairs
 from nearfar.types import NearfarError
 
@@ -189,9 +188,7 @@ def _check_hub_name(name: str) -> None:
     path = Path(name)
     known = files.is_known(path) or files.is_plain_text(path)
     if path.name == name and not known:
-        close = get_close_matches(name, [other for other in (*CATALOG, *MIXTURES) if other != name], n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        several = name.split(",")
+        hint, several = nearest(name, [*CATALOG, *MIXTURES]), name.split(",")
         if len(several) > 1 and all(one.strip() in CATALOG for one in several):
             hint = f" Separate names by spaces: {' '.join(one.strip() for one in several)}."
         raise NearfarError(

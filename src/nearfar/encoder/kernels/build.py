@@ -23,8 +23,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nearfar.disk import is_private, private_temporary_folder, publish
+from nearfar.disk import is_private, private_temporary_folder, publish, sha256_of
 from nearfar.runtime import machine
+from nearfar.types import NearfarError
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 FLAGS = ("-O3", "-fno-math-errno", "-std=gnu++17", "-shared", "-fPIC", "-march=native", "-fopenmp")
@@ -153,7 +154,7 @@ def _compile(compiler: Sequence[str], fresh: Path, folder: Path, key: str) -> di
         if done.returncode < 0:  # killed, perhaps for lack of memory: not recorded, so the next process tries again
             raise KernelBuildError(f"{name} was killed by signal {-done.returncode}")
         if done.returncode == 0 and compiled.exists():
-            digest = _digest(compiled)
+            digest = sha256_of(compiled)
             library = f"kernels-{key}-{digest[:16]}.so"
             built = {"library": library, "sha256": digest, "compiler": _version(compiler)}
             record.write_text(json.dumps(built, indent=1), encoding="utf-8")
@@ -208,10 +209,6 @@ def _read(file: Path) -> dict[str, Any] | None:
     return record if "error" in record or _LIBRARY.fullmatch(str(record["library"])) else None
 
 
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
 def _open(file: Path, sha256: str) -> ctypes.CDLL | None:
     """Load the library; None if it is missing or its digest differs.
 
@@ -219,9 +216,9 @@ def _open(file: Path, sha256: str) -> ctypes.CDLL | None:
         KernelBuildError: its digest matches, but the system cannot load it.
     """
     try:
-        if _digest(file) != sha256:
+        if sha256_of(file) != sha256:
             return None
-    except OSError:
+    except (OSError, NearfarError):
         return None
     try:
         return ctypes.CDLL(str(file))
