@@ -89,10 +89,9 @@ def read(
                 f"{folder}: a static encoder takes the mean of its tokens; use --pooling mean, not {pooling}."
             )
         backbone, tokenizer, length = read_static(inner, dtype=dtype)
-        pooling, length = (
-            "mean",
-            length if max_length is None else choose_length(settings, backbone, tokenizer, max_length),
-        )
+        pooling = "mean"
+        if max_length is not None:
+            length = choose_length(settings, backbone, tokenizer, max_length)
     else:
         graph = graph_format(inner)
         backbone = GraphBackbone(inner, graph) if graph else _load_backbone(inner, dtype)
@@ -113,8 +112,8 @@ def read(
                 f"{folder}: its Pooling module has include_prompt false, which nearfar supports with the poolings cls, "
                 f"mean and max, not with {pooling}."
             )
-        cls_first = tokenizer.cls_token_id is not None and tokenizer("")["input_ids"][:1] == [tokenizer.cls_token_id]
-        if pooling.endswith("mean_without_cls") and not cls_first:
+        first = tokenizer("")["input_ids"][:1] if pooling.endswith("mean_without_cls") else None
+        if first is not None and (tokenizer.cls_token_id is None or first != [tokenizer.cls_token_id]):
             raise NearfarError(
                 f"{folder}: the pooling {pooling} leaves out [CLS], which this model's tokenizer does not put first; "
                 "choose another with --pooling, such as mean."
