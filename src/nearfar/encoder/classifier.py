@@ -207,7 +207,7 @@ class Classifier(nn.Module):
             self,
             items,
             self.tokenize,
-            lambda tokens, rows: self(tokens.select(rows)),
+            self,
             (max(1, len(self.label_names)),),
             bf16=bf16 and bf16_runs(self.backbone, self.route),
             progress=progress,

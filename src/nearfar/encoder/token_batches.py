@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -114,20 +113,20 @@ def token_budget_batches(token_ids: Sequence[Sequence[int]], *, device: torch.de
 
 def compute_batches(
     module: Any,
-    token_ids: Sequence[Sequence[int]],
-    compute: Callable[[list[int]], Float[Tensor, "texts ..."]],
+    tokens: Tokenized,
+    compute: Callable[[Tokenized], Float[Tensor, "texts ..."]],
     shape: tuple[int, ...],
     *,
     bf16: bool = False,
     describe: Callable[[int], str] | None,
     on_batch: Callable[[int], object] | None = None,
 ) -> Float[np.ndarray, "texts ..."]:
-    """The outputs of ``compute`` for all texts, batch by batch without dropout, in the order of ``token_ids``.
+    """The outputs of ``compute`` for all texts, batch by batch without dropout, in the order of ``tokens``.
 
     Args:
         module: what computes, an encoder or a classifier; it is in evaluation mode meanwhile.
-        token_ids: of each text, by which it is assigned to a batch.
-        compute: numbers of a batch's texts -> one output for each.
+        tokens: of the texts.
+        compute: tokens of a batch -> one output for each text.
         shape: of an output.
         bf16: compute under autocast.
         describe: number of a text -> the content that an error names; None to keep outputs that are not finite.
@@ -136,11 +135,11 @@ def compute_batches(
     Raises:
         NotFiniteError: an output is not finite.
     """
-    outputs, device = np.empty((len(token_ids), *shape), dtype=np.float32), module.device
+    outputs, device = np.empty((len(tokens.ids), *shape), dtype=np.float32), module.device
     with evaluating(module):
-        for batch in token_budget_batches(token_ids, device=device):
+        for batch in token_budget_batches(tokens.ids, device=device):
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-                output = compute(batch).float()
+                output = compute(tokens.select(batch)).float()
             if describe is not None and not output.isfinite().all():
                 non_finite = (~output.isfinite().flatten(1).all(dim=1)).nonzero().flatten().tolist()
                 number = min(batch[index] for index in non_finite)
@@ -154,8 +153,8 @@ def compute_batches(
 def compute_distinct(
     module: Any,
     items: Sequence[Key],
-    tokenize: Callable[[list[Key]], Any],
-    compute: Callable[[Any, list[int]], Float[Tensor, "items ..."]],
+    tokenize: Callable[[list[Key]], Tokenized],
+    compute: Callable[[Tokenized], Float[Tensor, "items ..."]],
     shape: tuple[int, ...],
     *,
     max_length: int | None = None,
@@ -170,8 +169,8 @@ def compute_distinct(
     Args:
         module: what computes, an encoder or a classifier.
         items: texts, or tuples of texts.
-        tokenize: a block of items -> their tokens, with ``ids`` of each and the number ``truncated``.
-        compute: tokens of a block, and numbers of items in it -> one output for each.
+        tokenize: a block of items -> their tokens.
+        compute: tokens of a batch -> one output for each item.
         shape: of an output.
         max_length: the number of tokens that ``tokenize`` keeps, by default that of the module.
         bf16: compute under autocast.
@@ -190,10 +189,9 @@ def compute_distinct(
             block = ordered[start : start + TEXTS_PER_BLOCK]
             tokens = tokenize(block)
             truncated += tokens.truncated
-            embed = partial(compute, tokens)
             try:
                 outputs[start : start + len(block)] = compute_batches(
-                    module, tokens.ids, embed, shape, bf16=bf16, describe=describe, on_batch=advance
+                    module, tokens, compute, shape, bf16=bf16, describe=describe, on_batch=advance
                 )
             except NotFiniteError as error:
                 item = block[error.number]
