@@ -192,6 +192,6 @@ def test_premise_batches_keep_the_rows_of_a_premise_together() -> None:
 def test_premise_batches_of_unusable_data_sets() -> None:
     with pytest.raises(NearfarError, match="no column of premises"):
         PremiseBatches(Dataset.from_dict({"label": [0]}), 2, valid_label_columns=["label"])
-    with pytest.raises(NearfarError, match="no NLI rows"):
+    with pytest.raises(NearfarError, match="there are no rows to train on"):
         PremiseBatches(rows_of([]), 2)
     assert list(PremiseBatches(rows_of(["a", "a"]), 64)) == [[0, 1]]
