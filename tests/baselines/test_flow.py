@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from nearfar.baselines.flow import FILE, Flow, fit_glow
-from nearfar.baselines.glow import ActNorm, Coupling, Glow
+from nearfar.baselines.flow import FILE, ActNorm, Coupling, Flow, Glow, fit_glow
 from nearfar.types import NearfarError
 
 
@@ -166,15 +165,6 @@ def test_a_file_that_is_not_a_flow_raises(flow, tmp_path):
             Flow.load(tmp_path, encode)
 
 
-def test_an_encoder_of_another_dimension_raises(flow):
-    for vectors, message in (
-        (cone(1, 8), "has 8 dimensions, but the flow was fitted on 16"),
-        (cone(2), "2 vectors for 1 texts"),
-    ):
-        with pytest.raises(NearfarError, match=message):
-            Flow(lambda texts, vectors=vectors: vectors, flow.glow, ())(["a"])
-
-
 def with_invalid_value(value: float) -> np.ndarray:
     x = cone(100)
     x[7, 3] = value
@@ -261,11 +251,8 @@ def test_the_map_matches_plain_loops(dim, sizes):
 
 
 @pytest.mark.parametrize(("dim", "sizes"), SIZES)
-def test_the_inverse_and_the_jacobian(dim, sizes):
+def test_the_jacobian(dim, sizes):
     glow, x = random_glow(dim, **sizes), 3 * torch.randn(7, dim, dtype=torch.float64)
-    torch.testing.assert_close(glow.inverse(glow(x)[0]), x, rtol=0, atol=1e-7)
-    torch.testing.assert_close(glow(glow.inverse(x))[0], x, rtol=0, atol=1e-7)
-    assert (glow.inverse(x) - x).abs().max() > 0.1
     normal = torch.distributions.MultivariateNormal(torch.zeros(dim).double(), torch.eye(dim).double())
     for row in x[:3] / 3:
         jacobian = torch.func.jacrev(lambda row: glow(row[None])[0][0])(row)
