@@ -84,17 +84,6 @@ def test_one_text_or_path_is_a_list_of_one() -> None:
     assert copy("in", output="out", tasks=Path("a"))[1].tasks == ("a",)
 
 
-def test_the_string_none_is_not_converted() -> None:
-    assert copy("in", output="out", name="none")[1] == CopyConfig(output="out", name="none")
-
-
-def test_a_subclass_of_the_config_is_kept() -> None:
-    class Special(CopyConfig):
-        pass
-
-    assert type(copy("in", Special(output="out"), times=3)[1]) is Special
-
-
 def test_any_number_of_positional_arguments() -> None:
     assert merge("a", "b", "c", output="out") == (("a", "b", "c"), CopyConfig(output="out"), True)
     assert merge("a", config=CONFIG, progress=False) == (("a",), CONFIG, False)

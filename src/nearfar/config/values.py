@@ -4,7 +4,7 @@ Types are strict (see :mod:`nearfar.validation`). Accepted are also a path for a
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -209,7 +209,7 @@ class Settings:
     """Base class of all settings; values are checked when an instance is created."""
 
     def __post_init__(self) -> None:
-        """Check all values."""
+        """Check all values, and then their combinations."""
         for name, field_type in field_types(type(self)).items():
             value = getattr(self, name)
             try:
@@ -218,6 +218,13 @@ class Settings:
                 raise NearfarError(f"{flag(name)} {format_value(value)}: {error.problem}.") from None
             if clean is not value:
                 object.__setattr__(self, name, clean)
+        for kind in reversed(type(self).__mro__):
+            for problem in vars(kind).get("conflicts", lambda _: ())(self):
+                raise NearfarError(problem)
+
+    def conflicts(self) -> Iterator[str]:
+        """Why values of this class that are valid alone exclude each other. Those of its bases are checked before."""
+        yield from ()
 
 
 def make(
