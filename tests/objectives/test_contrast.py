@@ -202,45 +202,6 @@ def test_the_gradient_of_a_mean_is_precomputed(weighting, times, blocks):
     assert requested == list(range(COUNT)) * (times + 1)
 
 
-@pytest.mark.parametrize("weighting", [torch.mean, lambda value: value[1:].sum()])
-def test_backward_can_run_twice(weighting, blocks):
-    blocks(70)
-    x = [matrix.requires_grad_() for matrix in vectors(3, COUNT, DIM).unbind()]
-    value = weighting(info_nce(*x, hard_negative_weight=0.5))
-    once = torch.autograd.grad(value, x, retain_graph=True)
-    assert all(gradient.norm() > 1e-6 for gradient in once)
-    torch.testing.assert_close(torch.autograd.grad(value, x), once, rtol=0, atol=0)
-
-
-@pytest.mark.long
-def test_cosines_are_computed_in_float32():
-    """Of half precision, whose squares are beyond float16, and within autocast, which would round the products."""
-    for name, loss in COSINES.items():
-        for dtype in (torch.float16, torch.bfloat16):
-            x = (100 * vectors(3, COUNT, DIM)).to(dtype).requires_grad_()
-            value = loss(*x, 0.05)
-            assert value.dtype == torch.float32, name
-            torch.testing.assert_close(value.double(), loss(*x.double(), 0.05), rtol=1e-5, atol=1e-5)
-            value.sum().backward()
-            assert x.grad.dtype == dtype, name
-            assert x.grad.isfinite().all(), name
-        x = vectors(3, COUNT, DIM).float()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            value = loss(*x, 0.05)
-        assert torch.equal(value, loss(*x, 0.05)), name
-
-
-@pytest.mark.long
-def test_a_zero_vector_has_no_gradient():
-    for name, loss in COSINES.items():
-        x = vectors(3, COUNT, DIM)
-        x[0, 1] = 0
-        x.requires_grad_()
-        loss(*x, 0.3).sum().backward()
-        assert x.grad[0, 1].tolist() == [0] * DIM, name
-        assert x.grad[0, 0].abs().max() > 0, name
-
-
 @pytest.mark.long
 def test_a_second_derivative_raises(blocks):
     x = vectors(COUNT, DIM).requires_grad_()
