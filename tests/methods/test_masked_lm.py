@@ -123,14 +123,3 @@ def test_15_percent_are_masked_and_80_10_10_of_these():
 def test_a_vocabulary_without_words_is_refused():
     with pytest.raises(NearfarError, match="all 30 tokens of the vocabulary are special"):
         build(special=range(VOCABULARY))
-
-
-def test_describe_names_sentences_and_shares():
-    *_, method, batch = build(TRIPLETS[:1])
-    assert method.describe(batch) == [
-        "sentence    4 5 6",
-        "sentence    7 8",
-        "sentence    9 10 11 12",
-        "at each step, 15% of the tokens of 3 sentences are to be predicted: "
-        "80% of these are read as the mask token, 10% as a random one, 10% as they are",
-    ]

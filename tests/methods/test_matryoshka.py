@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
-from torch import Tensor, nn
+from torch import Tensor
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
@@ -97,44 +96,6 @@ def test_the_loss_is_the_sum_of_the_losses_of_the_first_dimensions(method: str, 
     assert float(our_gradients[0].abs().max()) > 1e-6
     for one, other in zip(our_gradients, expected_gradients, strict=True):
         assert torch.allclose(one, other, rtol=1e-7, atol=1e-10)
-
-
-class Given(nn.Module):
-    """A module of sentence-transformers that returns the vectors of the features."""
-
-    def forward(self, features: dict[str, Tensor], **_: Any) -> dict[str, Tensor]:
-        return {"sentence_embedding": features["vectors"]}
-
-
-@pytest.mark.long
-def test_it_equals_the_matryoshka_loss_of_sentence_transformers(folder: Path) -> None:
-    run = prepare(config("info-nce", folder, temperature=0.05, matryoshka=WIDTHS, matryoshka_weights=WEIGHTS))
-    method, batch = step(run)
-    rows = in_float64(run, len(batch.sentences), ())
-    ours = method.loss_fn(batch, rows).total
-    model = SentenceTransformer(modules=[Given()], device="cpu")
-    inner = MultipleNegativesRankingLoss(model, scale=20.0)
-    theirs = MatryoshkaLoss(model, inner, matryoshka_dims=list(WIDTHS), matryoshka_weights=list(WEIGHTS))
-    vectors = rows.detach().clone().requires_grad_()
-    expected = theirs([{"vectors": vectors[column]} for column in batch.columns], torch.empty(0))
-    assert ours.item() == pytest.approx(expected.item(), rel=1e-9)
-    ours.backward()
-    expected.backward()
-    assert rows.grad is not None
-    assert vectors.grad is not None
-    assert float(rows.grad.abs().max()) > 1e-3
-    assert torch.allclose(rows.grad, vectors.grad, rtol=1e-7, atol=1e-12)
-
-
-@pytest.mark.long
-def test_angles_are_those_of_the_two_halves_of_the_first_dimensions(folder: Path) -> None:
-    """Without a head the vectors are cut, not set to zero: AnglE reads their halves as real and imaginary parts."""
-    single, several = (prepare(config("regression", folder, objective="angle", matryoshka=w)) for w in (None, (32, 9)))
-    method, batch = step(single)
-    rows = in_float64(single, len(batch.sentences), ())
-    expected = method.loss_fn(batch, rows).total + method.loss_fn(batch, rows[:, :9].clone()).total
-    found = step(several)[0].loss_fn(batch, rows).total
-    assert found.item() == pytest.approx(expected.item(), rel=1e-9)
 
 
 @pytest.mark.long

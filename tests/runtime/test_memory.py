@@ -89,10 +89,6 @@ def test_the_program_freezes_its_objects_after_others_have_cleaned_up() -> None:
     assert exit_states('sys.argv = ["nearfar", "--version"]; cli.main()') == ["first False", "last True"]
 
 
-def test_a_call_within_another_program_freezes_nothing() -> None:
-    assert exit_states('cli.main(["--version"])') == ["first False", "last False"]
-
-
 FRAGMENTED = """if True:
     import json
     from nearfar.runtime import memory
