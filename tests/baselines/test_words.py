@@ -104,14 +104,6 @@ def test_case_matters_if_the_file_has_upper_case_words(tmp_path: Path) -> None:
     np.testing.assert_array_equal(glove(["Bill", "bill", "BILL", "Sings"]), [[1, 0], [0, 1], [0, 1], [4, 4]])
 
 
-def test_keeping_only_some_words(tmp_path: Path) -> None:
-    glove = Glove.from_file(saved(tmp_path, LINES), words={"dog", "do", "cat"})
-    assert glove.words == {"dog": 0, "do": 1}
-    np.testing.assert_array_equal(glove.vectors, [[0, 1, 0], [4, 0, 0]])
-    with pytest.raises(NearfarError, match="none of the 1 requested words among its 7"):
-        Glove.from_file(saved(tmp_path, LINES), words=["cat"])
-
-
 def test_texts_without_a_known_word_are_counted(tmp_path: Path) -> None:
     glove = Glove.from_file(saved(tmp_path, LINES))
     with pytest.warns(UserWarning, match=r"3 of 4 texts .* 60.0% of all tokens are unknown") as caught:
