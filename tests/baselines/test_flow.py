@@ -78,30 +78,6 @@ def test_the_optimiser_matches_plain_loops():
         assert (expected - before).abs().max() > 1e-3, name
 
 
-def test_rows_are_shuffled_each_epoch_and_actnorm_initialised_once(monkeypatch):
-    x = cone(70)
-    x[:, 0] = np.arange(70)
-    calls = []
-    for name in ("forward", "initialise"):
-        real = getattr(Glow, name)
-        monkeypatch.setattr(
-            Glow,
-            name,
-            lambda glow, rows, name=name, real=real: calls.append((name, rows[:, 0].tolist())) or real(glow, rows),
-        )
-    fit_glow(x, epochs=2, batch_size=32)
-    first, *calls = calls
-    assert first[0] == "initialise"
-    assert [name for name, _ in calls] == 5 * ["forward"]  # one of them inside initialise
-    batches = [rows for _, rows in calls]
-    assert batches[0] == first[1] == batches[1]
-    for epoch in (batches[1:3], batches[3:]):
-        assert [len(rows) for rows in epoch] == [32, 32]
-        assert len(set(epoch[0] + epoch[1])) == 64
-        assert epoch[0] != sorted(epoch[0])
-    assert batches[1] != batches[3]
-
-
 @pytest.mark.long
 def test_a_seed_gives_the_same_weights_and_keeps_the_global_generator():
     weights = []

@@ -8,8 +8,7 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from nearfar import NearfarError
-from nearfar.data.sources import read_columns
-from nearfar.disk import TABLES, disk_errors, read_errors, read_json, remove, write_table
+from nearfar.disk import disk_errors, read_errors, read_json, remove
 from nearfar.disk.places import LocalFolder
 from nearfar.quantization import read_ranges
 
@@ -40,13 +39,6 @@ def test_a_tokenizer_that_cannot_be_written_is_an_error_of_the_disk(tmp_path: Pa
         tokenizer.save(str(tmp_path / "missing" / "tokenizer.json"))
     with pytest.raises(Exception, match="other"), disk_errors(Path("out")):
         raise Exception("other")
-
-
-@pytest.mark.parametrize("suffix", TABLES)
-def test_a_table_is_read_as_it_was_written(suffix: str, tmp_path: Path) -> None:
-    rows = [('a "b", c', "d"), ("e", "f, 'g'")]
-    write_table(tmp_path / f"x{suffix}", ("one", "two"), rows)
-    assert [values for _, values in read_columns(tmp_path / f"x{suffix}", ("one", "two"))] == rows
 
 
 def test_a_failed_read_names_the_file() -> None:

@@ -13,7 +13,6 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from nearfar import Encoder, NearfarError
-from nearfar.cli import main
 from nearfar.commands.train import train
 from nearfar.commands.train.run import PreparedRun, prepare
 from nearfar.methods import Loss, Method
@@ -159,7 +158,7 @@ def toy() -> Method:
 
 
 @pytest.mark.long
-def test_what_is_refused(toy: Method, folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_what_is_refused(toy: Method) -> None:
     def settings(**values: Any) -> InfoNceConfig:
         return InfoNceConfig(output="x", **values)
 
@@ -172,14 +171,3 @@ def test_what_is_refused(toy: Method, folder: Path, capsys: pytest.CaptureFixtur
         train_at_widths(toy, settings(matryoshka=(8,)), 32).loss_fn(None, torch.ones(3, 2))
     with pytest.raises(NearfarError, match=r"--matryoshka : give one or more widths, each once\."):
         settings(matryoshka=())
-
-    flags = [
-        *("--model", str(folder / "tiny"), "--data", str(folder / "triplets.tsv"), "--output", str(tmp_path / "run")),
-        *("--evaluate-on", str(folder / "dev.tsv"), "--batch-size", "10", "--dry-run"),
-    ]
-    assert main(["train", "info-nce", *flags, "--matryoshka", "16,8", "--matryoshka-weights", "1,0.25"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "matryoshka: the loss on the first 16 (weight 1) and 8 (weight 0.25) of 32 dimensions" in out
-    assert "matryoshka: no loss trains the dimensions after the first 16" in out
-    assert main(["train", "info-nce", *flags, "--matryoshka", "16,64"]) == 2
-    assert "--matryoshka 16 64: the embeddings have 32 dimensions" in capsys.readouterr().err

@@ -83,17 +83,6 @@ def test_scores_and_order_are_exact_for_what_is_found(index: SearchIndex, opened
 
 
 @pytest.mark.parametrize("opened", KINDS)
-@pytest.mark.parametrize("texts", [1, 2, 11])
-def test_a_few_texts(opened: Open, texts: int, tmp_path: Path) -> None:
-    index = index_of(tmp_path / "few", unit_vectors(texts))
-    search = opened(index)
-    found = search.search(np.array(index.vectors), 3)
-    assert found.ids.shape == (texts, min(3, texts))
-    np.testing.assert_array_equal(found.ids[:, 0], np.arange(texts))
-    assert search.recall[1:] == (min(texts - 1, 10), texts)
-
-
-@pytest.mark.parametrize("opened", KINDS)
 def test_a_vector_that_is_not_finite_is_reported(opened: Open, tmp_path: Path) -> None:
     vectors = unit_vectors(20)
     vectors[7, 3] = np.nan
