@@ -67,7 +67,10 @@ class _Worker:
         """Whether the process has ended. It is not reaped, so no other process gets its number."""
         if not _HAS_GROUPS or self.process.returncode is not None:
             return self.process.poll() is not None
-        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        try:
+            return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # the thread that waits for its outcome has just reaped it
+            return True
 
     def interrupt(self) -> None:
         """Ask the worker to stop its job and to end."""
