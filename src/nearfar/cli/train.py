@@ -53,11 +53,7 @@ DRY_RUN = Option(
     group="Run",
 )
 VERBOSE = Option(
-    "verbose",
-    bool,
-    "With --dry-run, print all anchors of each batch, not only the first three.",
-    False,
-    group="Run",
+    "verbose", bool, "With --dry-run, print all anchors of each batch, not only the first three.", False, group="Run"
 )
 
 

@@ -42,10 +42,7 @@ class NearestOthers(NamedTuple):
 
 
 def find_nearest_others(
-    vectors: Float32[np.ndarray, "vectors dim"],
-    *,
-    device: str | torch.device = "cpu",
-    on_rows: OnRows | None = None,
+    vectors: Float32[np.ndarray, "vectors dim"], *, device: str | torch.device = "cpu", on_rows: OnRows | None = None
 ) -> NearestOthers:
     """For each vector the other vector with the highest inner product.
 

@@ -112,10 +112,7 @@ class MetricsFile:
         rounded = {name: round(value, 6) for name, value in report.terms.items()}
         self._append(
             {"step": report.step, "epoch": report.epoch, **rounded, "learning_rate": report.learning_rate}
-            | {
-                "gradient_norm": round(report.gradient_norm, 6),
-                "items_per_second": round(report.items_per_second, 1),
-            }
+            | {"gradient_norm": round(report.gradient_norm, 6), "items_per_second": round(report.items_per_second, 1)}
         )
 
     def on_evaluate(self, step: int, evaluation: Evaluation, *, best: bool) -> None:

@@ -96,11 +96,7 @@ class Gradients:
             for number, (objective, batch, weight) in enumerate(parts):
                 last = index == len(group) - 1 and number == len(parts) - 1
                 loss, count = self.accumulate(
-                    objective,
-                    batch,
-                    weight=weight / len(group),
-                    key=(step, index, number),
-                    sums=sums if last else None,
+                    objective, batch, weight=weight / len(group), key=(step, index, number), sums=sums if last else None
                 )
                 items += count
                 terms["loss"] += weight / len(group) * float(loss.total.detach())
@@ -113,13 +109,7 @@ class Gradients:
         return terms, items
 
     def accumulate(
-        self,
-        objective: Objective,
-        batch: Any,
-        *,
-        weight: float,
-        key: tuple[int, ...],
-        sums: "Sums | None" = None,
+        self, objective: Objective, batch: Any, *, weight: float, key: tuple[int, ...], sums: "Sums | None" = None
     ) -> tuple[Loss, int]:
         """Accumulate the gradient of ``weight`` times the batch's loss; return the loss and the number of items.
 
