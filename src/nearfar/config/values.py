@@ -4,7 +4,7 @@ Types are strict (see :mod:`nearfar.validation`). Accepted are also a path for a
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -57,12 +57,6 @@ class FieldType:
         """The accepted single values, in words."""
         words = [_SCALARS[self.scalar][1]] if self.scalar else []
         return join_or([*words, *map(str, self.choices), *(["none"] if self.nullable else [])])
-
-    @property
-    def bounds(self) -> list[tuple[float | None, float | None]]:
-        """The lowest and highest number of each type of number; None where there is none."""
-        numbers = [item for item in self.items if isinstance(item, (kinds.IntType, kinds.FloatType))]
-        return [(one.gt if one.ge is None else one.ge, one.lt if one.le is None else one.le) for one in numbers]
 
     @property
     def metavar(self) -> str:
@@ -206,7 +200,11 @@ def flag(name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base class of all settings; values are checked when an instance is created."""
+    """Base class of all settings; values are checked when an instance is created.
+
+    A class whose values can exclude each other says so by a method ``conflicts``, which yields sentences; the first is
+    raised. Those of its bases are checked before.
+    """
 
     def __post_init__(self) -> None:
         """Check all values, and then their combinations."""
@@ -221,10 +219,6 @@ class Settings:
         for kind in reversed(type(self).__mro__):
             for problem in vars(kind).get("conflicts", lambda _: ())(self):
                 raise NearfarError(problem)
-
-    def conflicts(self) -> Iterator[str]:
-        """Why values of this class that are valid alone exclude each other. Those of its bases are checked before."""
-        yield from ()
 
 
 def make(
