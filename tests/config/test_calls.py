@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -31,10 +32,9 @@ class CopyConfig(Settings):
     mode: Literal["slow", "fast"] = "slow"
     """Mode."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
         if self.mode == "fast" and self.times > 5:
-            raise NearfarError("--times: at most 5 with --mode fast.")
+            yield "--times: at most 5 with --mode fast."
 
 
 @dataclass(frozen=True, kw_only=True)
