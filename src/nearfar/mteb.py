@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _FULL_PRECISION = (None, "float32")
 _DEFAULTS = {"normalize": False, "precision": "fp32"}
 """Settings whose default is not None."""
-_UNKNOWN = ("loader", "release_date", "languages", "license", "open_weights", "public_training_code")
-_UNKNOWN += ("public_training_data", "training_datasets")
+_UNKNOWN: dict[str, Any] = dict.fromkeys(("loader", "release_date", "languages", "license", "open_weights"))
+_UNKNOWN |= dict.fromkeys(("public_training_code", "public_training_data", "training_datasets"))
 """What mteb asks of a model and nearfar does not know."""
 
 
@@ -155,7 +155,7 @@ class MtebModel:
             similarity_fn_name=ScoringFunction(encoder.inference_settings.similarity_fn_name),
             use_instructions=any(prompts),
             experiment_kwargs=self._experiment or None,
-            **dict.fromkeys(_UNKNOWN),
+            **_UNKNOWN,
         )
 
 

@@ -267,6 +267,7 @@ class InfoNceLoss(TextLoss):
     Source: Gao et al. 2021 (SimCSE). The masks are nearfar's addition; the method ``info-nce`` has the same loss.
     """
 
+    directions: Directions
     paper = SIMCSE
 
     def __init__(
