@@ -42,11 +42,7 @@ def spectra(values: Mapping[str, ArrayLike], file: Path) -> None:
 
 
 def layer_map(
-    scores: Mapping[str, Sequence[float | None]],
-    *,
-    title: str,
-    label: str,
-    limits: tuple[float, float] | None = None,
+    scores: Mapping[str, Sequence[float | None]], *, title: str, label: str, limits: tuple[float, float] | None = None
 ) -> Any:
     """Heat map of scores by layer (rows, the embedding layer at the bottom) and pooling (columns).
 

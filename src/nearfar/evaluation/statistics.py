@@ -69,6 +69,11 @@ def percent(score: float) -> float | None:
     return None if np.isnan(score) else round(100 * float(score), 4)
 
 
+def plain_numbers(values: Floats) -> list[int | float]:
+    """Numbers for a result file: whole ones without a fraction."""
+    return [int(value) if value.is_integer() else value for value in values.tolist()]
+
+
 MARGIN = 0.5
 """The largest difference, in points, that counts as level unless another margin is given."""
 

@@ -153,13 +153,13 @@ class Column(NamedTuple):
 def describe_column(name: str, values: Sequence[str]) -> Column:
     """Find the kind of a column from its values. Missing values are empty strings."""
     different = {value for value in values if value}
-    numeric = bool(different) and not any(math.isnan(parse_number(value)) for value in different)
+    numeric = not any(math.isnan(parse_number(value)) for value in different)
     if numeric and len(different) > MAX_NUMERIC_CATEGORIES:
         return Column(name, "numbers", list(values), [])
-    if 0 < len(different) <= MAX_CATEGORIES:
-        ordered = sorted(different, key=parse_number) if numeric else sort_labels(different)
-        return Column(name, "categories", list(values), ordered)
-    return Column(name, "values", list(values), [])
+    if not 0 < len(different) <= MAX_CATEGORIES:
+        return Column(name, "values", list(values), [])
+    ordered = sorted(different, key=parse_number) if numeric else sort_labels(different)
+    return Column(name, "categories", list(values), ordered)
 
 
 def check_color_column(columns: Sequence[Column], name: str, source: object) -> None:
@@ -219,8 +219,7 @@ def write_page(
             "install nearfar[explorer]. A smaller --texts-limit helps too.",
             stacklevel=2,
         )
-    lists: list[Neighbourhoods] = []
-    points: list[NDArray[np.float32]] = []
+    lists, points = [], list[NDArray[np.float32]]()
     for name, unit in units.items():
         with progress_bar(f"neighbours, {name}", 2 * count**2, unit="pairs", shown=progress) as advance:
             lists.append(neighbourhoods(unit, device=device, on_block=advance))
@@ -265,22 +264,21 @@ def explorer_data(
         color_by: the column that gives the colours at first.
         notes: sentences to show below the lists.
     """
-    found = [(cosines_by(vectors, one.nearest), cosines_by(vectors, one.farthest)) for one in lists]
+    near, far = ([[cosines(own, ids) for own in vectors.values()] for ids in side] for side in zip(*lists, strict=True))
     data: dict[str, Any] = {
         "models": list(vectors),
         "texts": [shorten(text, TEXT_LENGTH) for text in texts],
         "columns": [_column(column) for column in columns],
         "colorBy": color_by,
         "layouts": [_encode(points, "<f4") for points in layouts],
-        "nearest": [_lists(one.nearest, near) for one, (near, _) in zip(lists, found, strict=True)],
-        "farthest": [_lists(one.farthest, far) for one, (_, far) in zip(lists, found, strict=True)],
+        "nearest": [_lists(one.nearest, own) for one, own in zip(lists, near, strict=True)],
+        "farthest": [_lists(one.farthest, own) for one, own in zip(lists, far, strict=True)],
         "compared": compared_neighbours(len(texts)),
         "notes": [*notes, _LAYOUT_NOTE],
     }
     if len(lists) > 1:
         changes = change(lists[0], lists[1])
-        before, after = found[0][0]
-        data |= {"change": _encode(changes, "<f4"), "order": _encode(order_by_change(changes, before, after), "<u2")}
+        data |= {"change": _encode(changes, "<f4"), "order": _encode(order_by_change(changes, *near[0]), "<u2")}
     return data
 
 
@@ -312,13 +310,6 @@ def script_json(data: object) -> str:
 def shorten(text: str, length: int) -> str:
     """The text, or its first ``length`` characters and an ellipsis."""
     return text if len(text) <= length else text[:length] + "…"
-
-
-def cosines_by(
-    vectors: Mapping[str, Float32[np.ndarray, "texts dim"]], ids: Int64[np.ndarray, "texts k"]
-) -> list[Float32[np.ndarray, "texts k"]]:
-    """The cosines of each text with the texts in its list, by each encoder."""
-    return [cosines(one, ids) for one in vectors.values()]
 
 
 def _lists(ids: Int64[np.ndarray, "texts k"], values: Sequence[Float32[np.ndarray, "texts k"]]) -> dict[str, Any]:
