@@ -91,35 +91,6 @@ def test_correlations_have_the_interval_of_written_out_resamples(aggregate, unit
     assert (row.pairs, row.units) == (100, 100 if units is None else 80)
 
 
-def test_copies_of_pairs_that_are_one_unit_change_no_interval():
-    """The same pairs three times over: three times as many rows, no more evidence."""
-    once = DATA["stsb"]["test"]
-    sides = [
-        [run(noise, seed=seed, data=data) for noise, seed in ((1.0, 0), (1.4, 1))] for data in ({"t": {"t": once}},)
-    ]
-    (first, second), single = sides[0], compare_runs(sides[0][:1], sides[0][1:], resamples=500).tasks["t"]
-
-    def three_times(one, *, units):
-        scored = one.result.tasks["t"]
-        subset = scored.subsets["t"]
-        gold, cosines = 3 * subset.gold, 3 * subset.cosines_e6
-        scored = replace(
-            scored, pairs=240, units=units, subsets={"t": replace(subset, pairs=240, gold=gold, cosines_e6=cosines)}
-        )
-        return EvaluationRun(one.source, replace(one.result, tasks={"t": scored}))
-
-    def compared(units):
-        return compare_runs(*([three_times(one, units=units)] for one in (first, second)), resamples=500).tasks["t"]
-
-    together, apart = compared(3 * list(range(80))), compared(None)
-    for key in ("difference", "low", "high", "p", "units", "verdict"):
-        assert getattr(together, key) == pytest.approx(getattr(single, key), abs=1e-4), key
-    assert (apart.units, apart.high - apart.low) == (
-        240,
-        pytest.approx((single.high - single.low) / np.sqrt(3), rel=0.1),
-    )
-
-
 @pytest.mark.long
 def test_an_evaluation_knows_which_pairs_share_a_text_and_a_comparison_resamples_them_together():
     gold = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0] * 10
@@ -133,17 +104,6 @@ def test_an_evaluation_knows_which_pairs_share_a_text_and_a_comparison_resamples
     assert (row.pairs, row.units) == (60, 20)
     older = replace(shared[0].result, tasks={"t": replace(shared[0].result.tasks["t"], units=None)})
     assert compare_runs([EvaluationRun("older", older)], shared[1:], resamples=20).tasks["t"] == row
-
-
-@pytest.mark.long
-def test_aggregates_equal_those_of_the_evaluations():
-    first, second = run(1.0), run(1.5, seed=1)
-    for aggregate in ("all", "mean", "wmean"):
-        comparison = compare_runs([first], [second], aggregate=aggregate, resamples=200)
-        row = comparison.tasks["sts12"]
-        assert (row.first, row.second) == (score(first, "sts12", aggregate), score(second, "sts12", aggregate))
-        assert row.low < row.difference < row.high
-        assert comparison.config.aggregate == aggregate
 
 
 def test_overall_is_the_average_with_sick_counted_once():
