@@ -118,14 +118,10 @@ def connected_pairs(models: Mapping[str, Projection]) -> Any:
     """
 
     def draw(axes: Any, projection: Projection) -> None:
-        kinds = (
-            ("dissimilar pairs", projection.dissimilar, "tab:blue", "x"),
-            ("similar pairs", projection.similar, "tab:red", "o"),
-        )
-        for name, pairs, colour, marker in kinds:
-            for number, pair in enumerate(pairs):
-                look = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 0.8}
-                axes.plot(pair[::2], pair[1::2], label=None if number else name, **look)
+        for name, colour, marker in (("dissimilar", "tab:blue", "x"), ("similar", "tab:red", "o")):
+            look = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 0.8}
+            for number, pair in enumerate(getattr(projection, name)):
+                axes.plot(pair[::2], pair[1::2], label=None if number else f"{name} pairs", **look)
 
     return _panels(models, draw)
 
@@ -149,12 +145,10 @@ def _panels(models: Mapping[str, Projection], draw: Callable[[Any, Projection], 
     columns = min(len(models), 4)
     rows = -(-len(models) // columns)
     figure = new_figure(5 * columns + 1.5, 5 * rows)
-    panels = list(np.atleast_1d(figure.subplots(rows, columns)).flat)
-    for axes, (title, projection) in zip(panels, models.items(), strict=False):
+    panels = [figure.add_subplot(rows, columns, number) for number in range(1, len(models) + 1)]
+    for axes, (title, projection) in zip(panels, models.items(), strict=True):
         draw(axes, projection)
         axes.set(title=wrapped(title, 38), xticks=[], yticks=[])
-    for axes in panels[len(models) :]:
-        axes.remove()
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", **legend)
     return figure
 

@@ -167,15 +167,12 @@ def check_color_column(columns: Sequence[Column], name: str, source: object) -> 
     column = next((one for one in columns if one.name == name), None)
     if column is None:
         others = ", ".join(one.name for one in columns) or "there are none"
-        raise NearfarError(
-            f"--color-by {name}: {source} has no other column of this name. Its other columns: {others}."
-        )
+        why = f"{source} has no other column of this name. Its other columns: {others}."
+        raise NearfarError(f"--color-by {name}: {why}")
     if column.kind == "values":
-        different = len({value for value in column.values if value})
-        raise NearfarError(
-            f"--color-by {name}: the column has {different:,} different values that are not all numbers. Colours need "
-            f"at most {MAX_CATEGORIES} different values, or numbers."
-        )
+        why = f"the column has {len({*column.values} - {''}):,} different values that are not all numbers"
+        need = f"Colours need at most {MAX_CATEGORIES} different values, or numbers."
+        raise NearfarError(f"--color-by {name}: {why}. {need}")
 
 
 def write_page(
@@ -318,13 +315,12 @@ def _lists(ids: Int64[np.ndarray, "texts k"], values: Sequence[Float32[np.ndarra
 
 
 def _column(column: Column) -> dict[str, Any]:
+    known: dict[str, Any] = {"name": column.name, "kind": column.kind}
     if column.kind != "categories":
-        values = [shorten(value, VALUE_LENGTH) for value in column.values]
-        return {"name": column.name, "kind": column.kind, "values": values}
-    numbers = {name: number for number, name in enumerate(column.categories)}
-    codes = np.array([numbers.get(value, 255) for value in column.values])
+        return known | {"values": [shorten(value, VALUE_LENGTH) for value in column.values]}
+    codes = [column.categories.index(value) if value else 255 for value in column.values]
     categories = [shorten(name, VALUE_LENGTH) for name in column.categories]
-    return {"name": column.name, "kind": column.kind, "categories": categories, "codes": _encode(codes, "u1")}
+    return known | {"categories": categories, "codes": _encode(np.array(codes), "u1")}
 
 
 def _encode(array: NDArray[Any], kind: str) -> str:
