@@ -145,10 +145,12 @@ def _panels(models: Mapping[str, Projection], draw: Callable[[Any, Projection], 
     columns = min(len(models), 4)
     rows = -(-len(models) // columns)
     figure = new_figure(5 * columns + 1.5, 5 * rows)
-    panels = [figure.add_subplot(rows, columns, number) for number in range(1, len(models) + 1)]
-    for axes, (title, projection) in zip(panels, models.items(), strict=True):
+    panels = list(np.atleast_1d(figure.subplots(rows, columns)).flat)
+    for axes, (title, projection) in zip(panels, models.items(), strict=False):
         draw(axes, projection)
         axes.set(title=wrapped(title, 38), xticks=[], yticks=[])
+    for axes in panels[len(models) :]:
+        axes.remove()
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", **legend)
     return figure
 
