@@ -333,10 +333,11 @@ def test_a_probe_without_a_result_is_reported(task):
         tasks[task] = replace(tasks[task], accuracy=undefined, gold=[], predicted=[])
     else:
         tasks[task] = replace(tasks[task], spearman=undefined, gold=[], predicted_e6=[])
-    rows = compare_runs([probed(0.8, 1)], [broken], resamples=50).tasks
-    assert rows[task].reason == "undefined for 0.8-2.json: NaN in 'x'"
+    good = [probed(0.8, 1)]
+    rows, swapped = (compare_runs(*sides, resamples=50).tasks for sides in ((good, [broken]), ([broken], good)))
+    assert rows[task].reason == swapped[task].reason == "undefined for 0.8-2.json: NaN in 'x'"
     assert rows[task].p is None
-    assert rows[task].first is not None
+    assert rows[task].first == swapped[task].second is not None
     assert rows["learned" if task == "mr" else "mr"].p is not None
 
 

@@ -205,9 +205,10 @@ def score(
         if chosen is None:  # of a pool, accuracy is a mean over folds
             points[defined] = [(estimates[run].score or 0.0) / 100 for run in defined]
     elif defined:
-        by = aggregate if isinstance(scored[0], results.SimilarityScores) else "all"
-        gold, sizes = _gold(scored[0])
-        systems = np.array([_values(scored[run], None, scored[0]) for run in defined], dtype=np.float64)
+        first = scored[defined[0]]
+        by = aggregate if isinstance(first, results.SimilarityScores) else "all"
+        gold, sizes = _gold(first)
+        systems = np.array([_values(scored[run], None, first) for run in defined], dtype=np.float64)
         points[defined] = correlations(weighted_spearman, gold, systems, sizes=sizes).aggregate(by)[:, 0]
         drawn = bootstrap_scores(weighted_spearman, gold, systems, sizes=sizes, only=by, **settings)
         draws[defined] = drawn.aggregate(by)

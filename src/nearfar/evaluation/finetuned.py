@@ -130,7 +130,7 @@ def finetuned_entry(
     labels, chosen = np.asarray(gold, dtype=np.intp), outputs.argmax(axis=1)
     known |= {f"dev_{metric}": dev.get(metric) for metric in ("accuracy", "f1", "matthews")}
     if len(label_names) == 2:
-        how = {"resamples": resamples, "seed": seed, "units": units_of_rows(texts)}
+        how: dict[str, Any] = {"resamples": resamples, "seed": seed, "units": units_of_rows(texts)}
         known["matthews"] = confusion_estimate(_matthews, labels, chosen, **how)
     accuracy = round(100 * float(np.mean(labels == chosen)), 4)
     known |= {"protocol": "finetune", "pairs": any(len(row) == 2 for row in texts[:1]), "fold_accuracies": [accuracy]}

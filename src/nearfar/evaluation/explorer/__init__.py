@@ -216,7 +216,8 @@ def write_page(
             "install nearfar[explorer]. A smaller --texts-limit helps too.",
             stacklevel=2,
         )
-    lists, points = [], list[NDArray[np.float32]]()
+    lists: list[Neighbourhoods] = []
+    points: list[NDArray[np.float32]] = []
     for name, unit in units.items():
         with progress_bar(f"neighbours, {name}", 2 * count**2, unit="pairs", shown=progress) as advance:
             lists.append(neighbourhoods(unit, device=device, on_block=advance))
