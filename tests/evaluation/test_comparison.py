@@ -297,13 +297,6 @@ def test_means_have_the_interval_of_the_differences_of_their_units(kind, units):
         assert (row.kind, row.measure) == ("retrieval", "ndcg@10")
 
 
-def test_a_side_against_itself_is_level_on_many_queries():
-    few, many = (ranked({"beir": np.tile(VALUES[0], times)}) for times in (1, 20))
-    row, told = (compare_runs([same], [same], resamples=99).tasks["beir"] for same in (few, many))
-    assert (row.difference, row.p, row.verdict, row.low) == (0, 1, "cannot tell", -row.high)
-    assert (told.difference, told.p, told.verdict, told.low) == (0, 1, "level", -told.high)
-
-
 def test_an_average_over_one_task_has_the_test_of_the_task():
     comparison = compare_runs([probed(0.9, 1)], [probed(0.75, 2)], resamples=200)
     row, average = comparison.tasks["mr"], comparison.overall_transfer

@@ -186,13 +186,9 @@ class _TieGroups(NamedTuple):
 
     @classmethod
     def of(cls, values: Floats) -> "_TieGroups":
-        order = np.argsort(values, kind="stable")
-        ranked = values[order]
-        breaks = np.flatnonzero(ranked[1:] != ranked[:-1]) + 1
-        starts, ends = np.r_[0, breaks], np.r_[breaks, len(values)]
-        group_of = np.empty_like(order)
-        group_of[order] = np.repeat(np.arange(len(starts)), ends - starts)
-        return cls(order, starts, ends, group_of)
+        _, group_of, counts = np.unique(values, return_inverse=True, return_counts=True)
+        ends = np.cumsum(counts)
+        return cls(np.argsort(values, kind="stable"), ends - counts, ends, group_of)
 
 
 def _running_sums(counts: Floats, order: Indices) -> Floats:

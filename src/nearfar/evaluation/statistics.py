@@ -1,6 +1,6 @@
 """Intervals of scores and of differences, over test units and training runs; verdicts, and Holm's correction."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ CONFIDENCE = 0.95
 TINY = 1e-20
 """A variance of scores that are equal but for rounding."""
 _BLOCK_NUMBERS = 2**22
+"""How many numbers are drawn at once, which bounds the memory."""
 
 
 def percentile_interval(draws: Floats) -> tuple[float, float] | None:
@@ -183,17 +184,11 @@ def bootstrap_means(values: Floats, *, resamples: int, seed: int | Sequence[int]
     kinds, counts = np.unique(sums, axis=1, return_counts=True)
     drawn, rng = counts.sum(), np.random.default_rng(seed)
     means = np.empty((len(values), resamples))
-    for block in _blocks(resamples, len(counts)):
-        totals = kinds @ rng.multinomial(drawn, counts / drawn, size=block.stop - block.start).T
-        means[:, block] = totals[:-1] / totals[-1]
-    return means
-
-
-def _blocks(resamples: int, columns: int) -> Iterator[slice]:
-    """Divide resamples into blocks of at most :data:`_BLOCK_NUMBERS` drawn numbers, which bounds the memory."""
-    size = max(1, _BLOCK_NUMBERS // max(columns, 1))
+    size = max(1, _BLOCK_NUMBERS // len(counts))
     for start in range(0, resamples, size):
-        yield slice(start, min(start + size, resamples))
+        totals = kinds @ rng.multinomial(drawn, counts / drawn, size=min(size, resamples - start)).T
+        means[:, start : start + size] = totals[:-1] / totals[-1]
+    return means
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

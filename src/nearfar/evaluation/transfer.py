@@ -349,10 +349,9 @@ def neighbour_vote(
     found = nearest(vectors, labelled, k, similarity=similarity, device=device)
     winners = []
     for places, cosines in zip(found.ids.tolist(), found.scores.tolist(), strict=True):
-        votes: Counter[str] = Counter()
-        weights: Counter[str] = Counter()
+        votes = Counter(labels[place] for place in places)
+        weights = dict.fromkeys(votes, 0.0)
         for place, cosine in zip(places, cosines, strict=True):
-            votes[labels[place]] += 1
             weights[labels[place]] += cosine
         winners.append(min(votes, key=lambda label: (-votes[label], -weights[label], label)))
     return winners
