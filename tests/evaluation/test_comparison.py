@@ -167,10 +167,8 @@ def test_verdicts_of_families(rows, margin, expected):
 def test_the_margin_is_what_counts_as_level():
     sides = [run(1.0)], [run(1.05, seed=1)]
     narrow, wide = (compare_runs(*sides, tasks=["stsb"], margin=margin, resamples=200) for margin in (0.5, 30.0))
-    assert (narrow.config.margin, wide.config.margin) == (0.5, 30.0)
-    told = narrow.tasks["stsb"]
-    assert (told.verdict, wide.tasks["stsb"].verdict) == ("cannot tell", "level")
-    assert (told.more_units > 80, wide.tasks["stsb"].more_units) == (True, None)
+    told = narrow.tasks["stsb"], wide.tasks["stsb"]
+    assert [(one.verdict, (one.more_units or 0) > 80) for one in told] == [("cannot tell", True), ("level", False)]
     with pytest.raises(NearfarError, match="resamples 1: must be 2 or more"):
         compare_runs(*sides, resamples=1)
 

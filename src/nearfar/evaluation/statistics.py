@@ -9,6 +9,8 @@ from nearfar.evaluation.correlation import CORRELATIONS, Floats, Units, bootstra
 from nearfar.evaluation.results import Estimate, Verdict
 
 CONFIDENCE = 0.95
+NO_REASON = "no reason is given"
+"""Why a score is undefined whose result file does not say why."""
 TINY = 1e-20
 """A variance of scores that are equal but for rounding."""
 _BLOCK_NUMBERS = 2**22
@@ -39,9 +41,11 @@ def estimate(score: float | None, draws: Floats, reason: str | None = None) -> E
 
 def mean_estimate(estimates: Mapping[str, Estimate], draws: Sequence[Floats]) -> Estimate:
     """The mean over tasks; each of its draws is the mean of a draw of every task."""
-    reason = next((f"undefined on {task}: {one.reason}" for task, one in estimates.items() if one.reason), None)
     points = [one.score for one in estimates.values() if one.score is not None]
-    return estimate(None if reason else float(np.mean(points)), np.mean(draws, axis=0), reason)
+    if len(points) == len(estimates):
+        return estimate(float(np.mean(points)), np.mean(draws, axis=0))
+    task, why = next((task, one.reason) for task, one in estimates.items() if one.score is None)
+    return Estimate(None, None, None, f"undefined on {task}: {why or NO_REASON}")
 
 
 def correlation_estimate(

@@ -5,12 +5,15 @@ from itertools import chain
 from statistics import mean, stdev
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
+import numpy as np
+
 from nearfar.evaluation import results
 from nearfar.evaluation.comparison import EvaluationRun, fingerprints
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import DASH, Bar, Bars, Figure
 from nearfar.evaluation.report.inputs import EvaluatedModel
+from nearfar.evaluation.statistics import NO_REASON, mean_estimate
 from nearfar.evaluation.tables.comparison import tells_apart
 from nearfar.types import metric_title
 
@@ -23,7 +26,6 @@ _OVERLAPS = {"sickr-full": "sickr"}
 _AVERAGES = {"similarity": "overall", "transfer": "overall_transfer", "retrieval": "overall_retrieval"}
 MAX_BARS = 48
 """A figure with more bars than this is left out: it would be taller than its table."""
-_NO_REASON = "no reason is given"
 _Value = TypeVar("_Value")
 
 
@@ -121,14 +123,9 @@ def _add_average(runs: Sequence[dict[str, Entry]], kind: Kind) -> None:
     for run in runs:
         one = run[shared[members[0]]]
         estimates = {task: estimate for task in members if (estimate := run[shared[task]].estimate)}
-        run[f"average of {name}"] = Entry(tuple(members), one.metric, _mean(estimates), average=True)
-
-
-def _mean(estimates: Mapping[str, results.Estimate]) -> results.Estimate:
-    for task, estimate in estimates.items():
-        if estimate.score is None:
-            return results.Estimate(None, None, None, f"undefined on {task}: {estimate.reason or _NO_REASON}")
-    return results.Estimate(mean(one.score for one in estimates.values() if one.score is not None), None, None)
+        run[f"average of {name}"] = Entry(
+            tuple(members), one.metric, mean_estimate(estimates, [np.zeros(0)]), average=True
+        )
 
 
 def _score(side: EvaluatedModel, estimates: Sequence[results.Estimate | None]) -> Score | None:
@@ -140,7 +137,7 @@ def _score(side: EvaluatedModel, estimates: Sequence[results.Estimate | None]) -
         return Score(None, reason=f"only {len(known)} of {len(estimates)} runs were evaluated on it")
     for run, estimate in zip(side.runs, known, strict=True):
         if estimate.score is None:
-            return Score(None, reason=f"{run.source}: " * (len(known) > 1) + (estimate.reason or _NO_REASON))
+            return Score(None, reason=f"{run.source}: " * (len(known) > 1) + (estimate.reason or NO_REASON))
     values = [estimate.score for estimate in known if estimate.score is not None]
     return Score(mean(values), sd=stdev(values)) if len(values) > 1 else Score(values[0], known[0].low, known[0].high)
 
