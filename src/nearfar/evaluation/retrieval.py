@@ -228,11 +228,13 @@ def _unjudged_copies(task: RetrievalTask) -> int:
 
     They have the score of the relevant one, so identifiers alone decide which of them comes first.
     """
+    if len(set(task.documents)) == len(task.documents):
+        return 0
     positions: dict[str, list[int]] = {}
     for position, text in enumerate(task.documents):
         positions.setdefault(text, []).append(position)
     copies: set[int] = set()
-    for query, grades in enumerate(task.relevant if len(positions) < len(task.documents) else ()):
+    for query, grades in enumerate(task.relevant):
         same = {copy for relevant in grades for copy in positions[task.documents[relevant]]}
         copies |= same - grades.keys() - {task.excluded.get(query)}
     return len(copies)
