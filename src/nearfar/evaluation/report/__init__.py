@@ -176,14 +176,10 @@ def seen_in_training(sides: Sequence[EvaluatedModel]) -> list[Block]:
     tasks = list(dict.fromkeys(task for _, known in seen for task in known))
     if not tasks:
         return []
-    rows: list[list[Cell | str]] = [
-        [
-            side.name,
-            *(Cell(format_seen(known.get(task)), _unseen(side, task)) if task in known else DASH for task in tasks),
-        ]
-        for side, known in seen
-        if known
-    ]
+    rows: list[list[Cell | str]] = []
+    for side, known in seen:
+        cells = [Cell(format_seen(known[task]), _unseen(side, task)) if task in known else DASH for task in tasks]
+        rows += [[side.name, *cells]] if known else []
     notes = [LEGEND, *(f"{side.name}: {note}" for side, known in seen for note in seen_notes(known))]
     if any(0 < len(known) < len(tasks) for _, known in seen):
         notes.append(f"{DASH}: not evaluated.")
@@ -235,14 +231,8 @@ def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
     notes = ["Each run is compared with the model that its training started from, on rows that it held out to test on."]
     for run, comparison in tested:
         for task, row in comparison.tasks.items():
-            rows.append(
-                [
-                    run.name,
-                    tests_in_words.metric_of(row),
-                    f"{row.pairs or 0:,}",
-                    *tests_in_words.before_after_cells(row),
-                ]
-            )
+            cells = tests_in_words.before_after_cells(row)
+            rows.append([run.name, tests_in_words.metric_of(row), f"{row.pairs or 0:,}", *cells])
             notes += [f"{run.name}: {note}" for note in tests_in_words.held_out_notes(comparison, task)]
             notes += [f"{run.name}: {row.reason}."] * bool(row.reason)
     if len(tested) > 1:

@@ -121,11 +121,10 @@ def _add_average(runs: Sequence[dict[str, Entry]], kind: Kind) -> None:
         return
     name = f"these {len(members)}" if len(members) == len(averaged) else ", ".join(members)
     for run in runs:
-        one = run[shared[members[0]]]
+        metric = run[shared[members[0]]].metric
         estimates = {task: estimate for task in members if (estimate := run[shared[task]].estimate)}
-        run[f"average of {name}"] = Entry(
-            tuple(members), one.metric, mean_estimate(estimates, [np.zeros(0)]), average=True
-        )
+        of_run = mean_estimate(estimates, [np.zeros(0)])
+        run[f"average of {name}"] = Entry(tuple(members), metric, of_run, average=True)
 
 
 def _score(side: EvaluatedModel, estimates: Sequence[results.Estimate | None]) -> Score | None:
@@ -310,11 +309,12 @@ class Grid:
             return []
         if not any(test for one in self.columns for test in one.tests.values()):
             return ["Bold: the highest score of its column; no comparison tests the differences."]
-        bold = (
-            "Bold: the best of its column; = not told apart from it, after Holm's correction where there are several "
-        )
         untested = ", ".join(one.title for one in self.columns if None in one.tests.values())
-        return [f"{bold}tests.", *[f"Not all scores were tested against the best in: {untested}."] * bool(untested)]
+        return [
+            "Bold: the best of its column; = not told apart from it, after Holm's correction where there are several "
+            "tests.",
+            *[f"Not all scores were tested against the best in: {untested}."] * bool(untested),
+        ]
 
     def _notes(self) -> list[str]:
         notes = [f"{one.title}: {one.problem}." for one in self.columns if one.problem]

@@ -212,11 +212,12 @@ def _differences(caption: str, title: str, configs: Mapping[str, list[Mapping[st
         return []
     every = [config for members in configs.values() for config in members]
     keys = dict.fromkeys(key for config in every for key in config if key not in _IGNORED_KEYS)
-    values = DataFrame([[_value(config.get(key)) for key in keys] for config in every], columns=[*keys])
+    rows_of_values = [[_value(config.get(key)) for key in keys] for config in every]
+    values = DataFrame(rows_of_values, columns=[*keys], index=groups, dtype=object)
     differ = [key for key in keys if values[key].nunique() > 1]
     if not differ:
         return [[f"{caption}: none, except for the output folder."]]
-    parts = values.groupby(groups, sort=False)
+    parts = values.groupby(level=0, sort=False)
     rows = [[str(name), *(", ".join(part[key].unique()) for key in differ)] for name, part in parts]
     notes = [f"{DASH}: off, empty, or not a setting of this method."]
     columns = [title, *differ]
