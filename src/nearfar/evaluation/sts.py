@@ -60,8 +60,10 @@ def evaluate_sts(
             text. The message names task and text.
     """
     _check_gold(tasks)
-    of_task = {task: [pair for pairs in subsets.values() for pair in pairs] for task, subsets in tasks.items()}
-    texts = {task: [text for pair in pairs for text in pair[:2]] for task, pairs in of_task.items()}
+    texts = {
+        task: [text for pairs in subsets.values() for pair in pairs for text in pair[:2]]
+        for task, subsets in tasks.items()
+    }
     embedded = embed_tasks(encode, texts, per_task=per_task)
     unavailable = {task: why for task in tasks if (why := embedded[task].failure_reason(texts[task]))}
     available = [task for task in tasks if task not in unavailable]

@@ -7,8 +7,6 @@ from itertools import chain, zip_longest
 from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
-from pandas import DataFrame
-
 from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import DASH, Block, Chart, Code, Figure, Line, Section, downsample
@@ -207,6 +205,8 @@ def settings(inputs: ReportInputs) -> list[Block]:
 
 def _differences(caption: str, title: str, configs: Mapping[str, list[Mapping[str, Any]]]) -> list[Block]:
     """A row for each group, with the values of all its runs, and a column for each key that differs."""
+    from pandas import DataFrame  # imported here: the import is slow
+
     groups = [name for name, members in configs.items() for _ in members]
     if len(groups) < 2:
         return []
