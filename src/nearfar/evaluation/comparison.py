@@ -224,7 +224,7 @@ def _values(scored: TaskScores, measure: str | None, like: TaskScores | None = N
         case results.RetrievalScores():
             return scored.per_query[measure or scored.main]
         case results.ClassificationScores():
-            return np.equal(scored.gold, scored.predicted).tolist()
+            return [float(gold == label) for gold, label in zip(scored.gold, scored.predicted, strict=True)]
         case results.RelatednessScores():
             return scored.predicted_e6
     subsets = like.subsets if isinstance(like, results.SimilarityScores) else scored.subsets
@@ -233,8 +233,8 @@ def _values(scored: TaskScores, measure: str | None, like: TaskScores | None = N
 
 def _gold(scored: TaskScores) -> tuple[Floats, list[int]]:
     """Gold scores of a task with pairs [pairs], and the number of pairs of each subset."""
-    parts = [*scored.subsets.values()] if isinstance(scored, results.SimilarityScores) else [scored]
-    golds = [np.array(part.gold, dtype=float) for part in parts if not isinstance(part, results.RetrievalScores)]
+    parts: list[Any] = [*scored.subsets.values()] if isinstance(scored, results.SimilarityScores) else [scored]
+    golds = [np.array(part.gold, dtype=float) for part in parts]
     return np.concatenate(golds), [len(gold) for gold in golds]
 
 

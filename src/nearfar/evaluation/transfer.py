@@ -283,8 +283,9 @@ def relatedness(
     undefined = constant or undefined_reason(gold, whole)
     how: dict[str, Any] = {"sizes": [len(gold)], "resamples": resamples, "seed": seed, "units": units}
     missing = results.Estimate(None, None, None, undefined)
+    for name in CORRELATIONS:
+        common[name] = missing if undefined else correlation_estimate(name, gold, whole, **how)
     return results.RelatednessScores(
-        **{name: missing if undefined else correlation_estimate(name, gold, whole, **how) for name in CORRELATIONS},
         mse=round(float(np.mean((whole * PREDICTION_UNIT - gold) ** 2)), 6),
         gold=plain_numbers(gold),
         predicted_e6=whole.astype(int).tolist(),
