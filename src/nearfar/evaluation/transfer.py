@@ -185,10 +185,10 @@ def _classified(
     known |= {"texts": rows.tested, "digest": rows.digest, **bootstrap}
     if reason:
         return classification(rows.gold, None, reason=reason, **known)
-    protocols: dict[int, Callable[..., probes.ProbeResult]] = {2: probes.kfold, 3: probes.split}
+    protocols: Sequence[Callable[..., probes.ProbeResult]] = (probes.inner_kfold, probes.kfold, probes.split)
     parts = rows.split_rows if len(rows.split_rows) > 1 else ()
     how: dict[str, Any] = {"classes": len(task.label_names), "probe": probe}
-    probed = protocols.get(len(parts), probes.inner_kfold)(features, rows.targets, *parts, **how)
+    probed = protocols[len(rows.split_rows) - 1](features, rows.targets, *parts, **how)
     grid = {"l2" if probe.protocol == "senteval" else "c": list(probed.grid)}
     return classification(
         rows.gold,
