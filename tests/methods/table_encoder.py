@@ -55,14 +55,6 @@ def _build(config, context, rows, *, targets=None, label_names=()):
     return find_entry(name_of(type(config))).build(config, context, data).method
 
 
-def descend(loss, optimiser, *, steps):
-    """Minimise ``loss()`` for a number of steps."""
-    for _ in range(steps):
-        optimiser.zero_grad()
-        loss().backward()
-        optimiser.step()
-
-
 def assert_same_gradients(total, expected, weights, **tolerance):
     """Two losses are equal, and so are their gradients, none of which is 0."""
     torch.testing.assert_close(total, expected, **tolerance)

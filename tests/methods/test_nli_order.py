@@ -164,15 +164,6 @@ def test_without_neutral_hypotheses(weight):
     compare(method.loss(batch), expected, table)
 
 
-@pytest.mark.parametrize("settings", [{}, {"order_weight": 0.0}, {"neutral": False}])
-def test_each_text_that_a_loss_uses_is_encoded_once(settings):
-    table, method, batch = build(**settings)
-    method.loss(batch)
-    kept = ROWS if not settings else [row for row in ROWS if row.label != NEUTRAL]
-    assert [sorted(texts) for texts in table.calls] == [sorted({text for row in kept for text in row[:2]})]
-    assert ("order" in method.loss(batch).terms) is (settings != {"order_weight": 0.0})
-
-
 @pytest.mark.parametrize("margin", [0.0, 0.2])
 def test_the_margin_leaves_out_candidates_but_no_own_contradiction(margin):
     table, method, batch = build(order_weight=0.0, false_negative_margin=margin, temperature=0.5)
@@ -242,11 +233,6 @@ def test_batches_that_lack_labels_have_finite_losses(name, settings, direction):
 
 
 # --- invalid rows ---
-
-
-def test_settings_that_exclude_each_other_are_refused():
-    with pytest.raises(NearfarError, match="--order-unrelated and --order-pairs within-premise: hypotheses of other"):
-        build(order_unrelated=True)
 
 
 def test_rows_without_comparisons_are_refused():

@@ -8,7 +8,7 @@ import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize, StaticEmbedding
+from sentence_transformers.sentence_transformer.modules import Dense, StaticEmbedding
 from torch import distributed
 
 from nearfar import NearfarError
@@ -42,11 +42,6 @@ def test_prompts_of_columns_do_not_count(model: SentenceTransformer) -> None:
     assert columns[0]["input_ids"].shape != columns[1]["input_ids"].shape
     numbers = [column.tolist() for column in text_ids(columns, edge_tokens(model))]
     assert numbers == [[0, 1, 0, 2]] * 3
-
-
-def test_a_text_that_is_only_unknown_is_not_empty(model: SentenceTransformer) -> None:
-    (numbers,) = text_ids(features_of(model, ["zebra", "", "zebra zebra"]), edge_tokens(model))
-    assert numbers.tolist() == [0, 1, 2]
 
 
 def test_padding_on_the_left(model: SentenceTransformer) -> None:
@@ -142,14 +137,6 @@ def test_matryoshka_works_without_a_head(model: SentenceTransformer) -> None:
     torch.testing.assert_close(both, single[0] + single[1])
     with pytest.raises(NearfarError, match="MatryoshkaLoss, which shortens them, needs a loss without a head"):
         MatryoshkaLoss(model, PremiseSclLoss(model), [32, 8])(features, labels)
-
-
-@pytest.mark.long
-def test_a_model_that_normalizes_compares_cosines(model: SentenceTransformer) -> None:
-    columns = ["a dog", "a cat"], ["one dog", "one cat"]
-    cosine = InfoNceLoss(model)(features_of(model, *columns))
-    model.append(Normalize())
-    torch.testing.assert_close(InfoNceLoss(model, similarity="dot")(features_of(model, *columns)), cosine)
 
 
 @pytest.mark.long

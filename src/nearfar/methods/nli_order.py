@@ -17,6 +17,7 @@ Both use the same vectors: each distinct text is encoded once. Hypotheses that n
 The method is nearfar's own, so its defaults have no paper.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -29,8 +30,6 @@ from nearfar.methods.simcse import contrastive_loss
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
@@ -82,11 +81,10 @@ class NliOrderConfig(DirectionSettings, NliSettings, InfoNceSettings):
     neutral: bool = True
     """Rank neutral hypotheses between entailed and contradicted ones. --no-neutral: leave them out."""
 
-    def __post_init__(self) -> None:
-        """Check values, and those that exclude each other."""
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
         if self.order_unrelated and self.order_pairs != "batch":
-            raise NearfarError(
+            yield (
                 f"--order-unrelated and --order-pairs {self.order_pairs}: hypotheses of other premises are ranked with "
                 "--order-pairs batch only."
             )
