@@ -142,20 +142,6 @@ def test_without_data_a_message_is_printed_and_generated_pairs_are_measured(
         assert line in " ".join(Path("out/geometry.md").read_text(encoding="utf-8").split())
 
 
-def test_requested_generated_pairs_are_plotted_too(workspace: Path) -> None:
-    result = geometry({"letters": letters}, output="out", pairs="microworld:dev", progress=False)
-    assert result.plots == ["spectrum.png", "pairs.png"]
-    assert result.pairs.instead_of is None
-    assert Path("out/pairs.png").read_bytes().startswith(b"\x89PNG")
-    shown = GeometryResult.load("out/geometry.json").models["letters"].projection
-    assert shown is not None
-    assert shown.labelled == {}
-    similar, dissimilar = np.array(shown.similar), np.array(shown.dissimilar)
-    assert similar.shape == dissimilar.shape == (20, 4)
-    lengths = [np.linalg.norm(ends[:, :2] - ends[:, 2:], axis=1).mean() for ends in (similar, dissimilar)]
-    assert lengths[0] < lengths[1]
-
-
 @pytest.mark.parametrize("flag", ["pairs", "task", "labelled"])
 @pytest.mark.parametrize("spec", ["stsb:dev", "nowhere.tsv"])
 def test_a_missing_named_set_raises_before_encoding(workspace: Path, flag: str, spec: str) -> None:
@@ -257,14 +243,3 @@ def test_models_are_named_by_the_distinguishing_part_of_their_path() -> None:
 def test_errors_are_one_line(workspace: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == 2
     assert message in " ".join(capsys.readouterr().err.split())
-
-
-@pytest.mark.nightly
-@pytest.mark.realdata
-def test_the_default_sets(nearfar_data: Path, tmp_path: Path, no_plots: None) -> None:
-    result = geometry({"letters": letters}, output=tmp_path, progress=False)
-    assert result.unavailable == {}
-    found = result.pairs
-    assert (found.spec, found.pairs, found.positives, found.texts) == ("stsb:dev", 1500, 208, 2910)
-    assert (result.task.spec, result.task.pairs) == ("stsb", 1379)
-    assert result.labelled == PlottedTexts(spec="sst2:test", texts=400, labels=["0", "1"])

@@ -6,24 +6,14 @@ the join of its parts, which are encoded in one or several processes. The encode
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from nearfar.commands.encode.parts import (
-    MANIFEST,
-    work_of,
-)
+from nearfar.commands.encode.parts import MANIFEST, work_of
 from nearfar.commands.encode.run import EncodeResult, FileRun, FolderRun, forget_encoder
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encode import EncodeConfig
 from nearfar.data.memory import takes_rows
-from nearfar.disk import (
-    path_errors,
-)
+from nearfar.disk import path_errors
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    pass
-
 
 BLOCK = 2**14
 """Number of texts in a block. A block is sorted by length and deduplicated as a whole. Of one file, it is a part."""

@@ -5,20 +5,24 @@ The folder holds ``geometry.json`` (:class:`nearfar.evaluation.results.GeometryR
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import chain, count
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.baselines.whitening import CachedEncode
 from nearfar.commands.encode.vectors import open_encoder, remove_vectors, vectors_folder
 from nearfar.commands.geometry.inputs import GeometryData, load_geometry_data, load_texts
 from nearfar.config.calls import accepts_settings
 from nearfar.config.geometry import GeometryConfig
 from nearfar.disk import check_output_file, path_errors, refuse_existing, refuse_overwriting_inputs
+from nearfar.encoder.precision import check_device, choose_device
+from nearfar.encoder.weights import locate
 from nearfar.evaluation import geometry_measures as measures
 from nearfar.evaluation import plots, results
 from nearfar.evaluation.explorer import write_page
@@ -69,8 +73,6 @@ def geometry(
         NearfarError: a model or a named data set cannot be loaded; a data set that nothing can be measured on; vectors
             that are not finite; a folder or page that cannot be written; settings of an output that is not named.
     """
-    from nearfar.encoder.precision import check_device, choose_device
-
     check_device(config.device)
     by_name = _name_models(models)
     config.check_models(len(by_name))
@@ -94,50 +96,26 @@ def geometry(
                 measured[name] = ModelGeometry(model=str(model), pooling=pooling, layers=layers, **measures_of_model)
             if texts:
                 page_vectors[name] = np.asarray(encode(texts.texts))
-        written = None
+        result: GeometryResult | ExplorerPage | None = None
         if page and texts:
-            written = write_page(
-                page,
-                texts.texts,
-                columns,
-                page_vectors,
-                spec=str(config.texts),
-                color_by=config.color_by,
-                notes=texts.notes(config.seed),
-                seed=config.seed,
-                device=str(choose_device(config.device)),
-                progress=progress,
-            )
-        result: GeometryResult | ExplorerPage | None = written
+            device, notes = str(choose_device(config.device)), texts.notes(config.seed)
+            how: dict[str, Any] = {"color_by": config.color_by, "seed": config.seed, "progress": progress}
+            about: dict[str, Any] = {"spec": str(config.texts), "notes": notes, "device": device}
+            result = write_page(page, texts.texts, columns, page_vectors, **about, **how)
         if file and data:
-            result = _result(config, data, measured, written, plots=_draw(file.parent, measured, data))
+            own = {field.name: getattr(config, field.name) for field in fields(GeometrySettings)}
+            result = GeometryResult(
+                config=GeometrySettings(**{**own, "positive_above": data.positive_above}),
+                provenance=results.provenance(),
+                plots=_draw(file.parent, measured, data),
+                models=measured,
+                page=result,
+                **data.described,
+            )
             save_with_tables(result, file)
         assert result is not None  # the settings name an output
         remove_vectors(kept)
     return result
-
-
-def _result(
-    config: GeometryConfig,
-    data: GeometryData,
-    measured: dict[str, ModelGeometry],
-    page: ExplorerPage | None,
-    *,
-    plots: list[str],
-) -> GeometryResult:
-    """The content of the result file."""
-    own = {field.name: getattr(config, field.name) for field in fields(GeometrySettings)}
-    return GeometryResult(
-        config=GeometrySettings(**{**own, "positive_above": data.positive_above}),
-        provenance=results.provenance(),
-        pairs=data.measured,
-        task=data.layer_task,
-        labelled=data.plotted,
-        unavailable=data.unavailable,
-        plots=plots,
-        models=measured,
-        page=page,
-    )
 
 
 def _name_models(models: "str | Path | Sequence[str | Path] | Mapping[str, str | Path | Encode]") -> dict[str, Any]:
@@ -168,8 +146,6 @@ def _check_output(folder: Path, inputs: Sequence[object], names: Sequence[str], 
 
 def _check(models: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Refuse models and settings that would fail later, before the first model is measured."""
-    from nearfar.encoder.weights import locate
-
     if not models:
         raise NearfarError("no model given; name one or more.")
     for model in models.values():
@@ -196,43 +172,37 @@ def _measure(name: str, encode: Encode, data: GeometryData, seed: int) -> dict[s
     """The measures of a model, and the positions to plot. Its texts are encoded in one call."""
     measured = list(dict.fromkeys(chain.from_iterable(pair[:2] for pair in data.pairs)))
     texts = list(dict.fromkeys([*measured, *(data.labelled[0] if data.labelled else ())]))
-    place = {text: row for row, text in enumerate(texts)}
-    vectors = np.asarray(encode(texts))
+    cached = CachedEncode(encode)
+    vectors = np.asarray(cached(texts))
     if vectors.ndim != 2 or len(vectors) != len(texts):
         raise NearfarError(f"{name}: returned shape {vectors.shape} for {len(texts)} texts, not one vector for each.")
-
-    def of(chosen: Iterable[str]) -> NDArray[Any]:
-        return vectors[[place[text] for text in chosen]]
-
     space = vectors[: len(measured)]
-    sides = of(pair.first for pair in data.positives), of(pair.second for pair in data.positives)
+    sides = cached([pair.first for pair in data.positives]), cached([pair.second for pair in data.positives])
     numbers = measures.geometry(space, sides, seed=seed) | {"isotropy": measures.isotropy(space)}
     return {
         "dim": vectors.shape[1],
         **{key: round(value, 6) for key, value in numbers.items()},
         "warning": measures.collapse_warning(numbers),
         "spectrum": measures.spectrum(space).round(6).tolist(),
-        "projection": _project(data, of, seed),
+        "projection": _project(data, cached, seed),
     }
 
 
-def _project(data: GeometryData, of: Callable[[Iterable[str]], NDArray[Any]], seed: int) -> Projection | None:
-    """The positions of the plotted texts, ``of`` their vectors; None if there is nothing to plot."""
+def _project(data: GeometryData, encode: Encode, seed: int) -> Projection | None:
+    """The positions of the plotted texts; None if there is nothing to plot."""
     if data.extremes is None and data.labelled is None:
         return None
     similar, dissimilar, labelled = [], [], {}
     if data.extremes is not None:
-        texts = chain.from_iterable(pair[:2] for pair in chain(*data.extremes))
-        pairs = plots.project(of(texts), seed=seed).reshape(-1, 4).round(3).tolist()
+        texts = [text for pair in chain(*data.extremes) for text in pair[:2]]
+        pairs = plots.project(np.asarray(encode(texts)), seed=seed).reshape(-1, 4).round(3).tolist()
         most = len(data.extremes[0])
         similar, dissimilar = pairs[:most], pairs[most:]
     if data.labelled is not None:
         chosen, labels = data.labelled
-        points = plots.project(of(chosen), seed=seed).round(3).tolist()
-        labelled = {
-            name: [point for point, label in zip(points, labels, strict=True) if label == name]
-            for name in sorted(set(labels))
-        }
+        points = plots.project(np.asarray(encode(chosen)), seed=seed).round(3).tolist()
+        for label, point in sorted(zip(labels, points, strict=True), key=itemgetter(0)):
+            labelled.setdefault(label, []).append(point)
     return Projection(similar=similar, dissimilar=dissimilar, labelled=labelled)
 
 
@@ -240,15 +210,16 @@ def _layers(encoder: "Encoder", subsets: Subsets, *, progress: bool) -> dict[str
     """Pooling -> Spearman x 100 over all pairs for each layer, as evaluating with ``layer:K:pooling`` gives it."""
     from nearfar.encoder.encoder import layer_embeddings
 
-    pairs = chain(*subsets.values())
-    place = {text: row for row, text in enumerate(dict.fromkeys(chain.from_iterable(pair[:2] for pair in pairs)))}
+    texts = list(dict.fromkeys(text for pair in chain(*subsets.values()) for text in pair[:2]))
     scores: dict[str, list[float | None]] = {}
-    for (_, pooling), vectors in layer_embeddings(encoder, list(place), progress=progress).items():
-
-        def encode(texts: Sequence[str], vectors: NDArray[np.float32] = vectors) -> NDArray[np.float32]:
-            return vectors[[place[text] for text in texts]]
-
-        scored = evaluate_sts(encode, {"task": subsets}, similarity=encoder.similarity, resamples=0)
+    for (_, pooling), vectors in layer_embeddings(encoder, texts, progress=progress).items():
+        encode = dict(zip(texts, vectors, strict=True))
+        scored = evaluate_sts(
+            lambda some, encode=encode: np.stack([encode[text] for text in some]),
+            {"task": subsets},
+            similarity=encoder.similarity,
+            resamples=0,
+        )
         scores.setdefault(pooling, []).append(scored.tasks["task"].spearman.all.score)
     return scores
 
@@ -260,17 +231,18 @@ def _draw(folder: Path, found: Mapping[str, ModelGeometry], data: GeometryData) 
     layers = {name: model.layers for name, model in found.items() if model.layers is not None}
     known = [score for by_pooling in layers.values() for score in chain(*by_pooling.values()) if score is not None]
     for name, file in _file_names(list(layers)).items():
-        label = f"Spearman x 100 on {data.layer_task.spec if data.layer_task else ''}"
+        label = f"Spearman x 100 on {data.described['task'].spec}"
         limits = (min(known), max(known)) if known else None
         plots.save(plots.layer_map(layers[name], title=name, label=label, limits=limits), folder / file)
         drawn.append(file)
     positions = {name: model.projection for name, model in found.items() if model.projection is not None}
-    if data.extremes is not None:
-        plots.save(plots.connected_pairs(positions), folder / "pairs.png")
-        drawn.append("pairs.png")
-    if data.labelled is not None:
-        plots.save(plots.labelled_texts(positions), folder / "labels.png")
-        drawn.append("labels.png")
+    for file, drawing, shown in (
+        ("pairs.png", plots.connected_pairs, data.extremes),
+        ("labels.png", plots.labelled_texts, data.labelled),
+    ):
+        if shown is not None:
+            plots.save(drawing(positions), folder / file)
+            drawn.append(file)
     return drawn
 
 
@@ -278,10 +250,7 @@ def _file_names(names: Sequence[str]) -> dict[str, str]:
     """Model -> file name of its heat map of layers; the names are distinct."""
     files: dict[str, str] = {}
     for name in names:
-        stem = file = "layers-" + re.sub(r"[^\w.-]+", "-", name).strip("-")
-        for number in count(2):
-            if f"{file}.png" not in files.values():
-                break
-            file = f"{stem}-{number}"
-        files[name] = f"{file}.png"
+        stem = "layers-" + re.sub(r"[^\w.-]+", "-", name).strip("-")
+        numbered = chain([f"{stem}.png"], (f"{stem}-{number}.png" for number in count(2)))
+        files[name] = next(file for file in numbered if file not in files.values())
     return files

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -37,22 +37,20 @@ Loaded = TypeVar("Loaded")
 
 
 class GeometryData(NamedTuple):
-    """The data sets, each with its description in the result; None for a default set that cannot be loaded."""
+    """The data sets; None for a default set that cannot be loaded."""
 
     pairs: list[ScoredPair]
     positives: list[ScoredPair]
     """The pairs with a score above ``positive_above``."""
     positive_above: float
-    measured: MeasuredPairs
     extremes: tuple[list[ScoredPair], list[ScoredPair]] | None
     """The most and the least similar pairs, to plot."""
     task: Subsets | None
-    layer_task: LayerTask | None
     labelled: tuple[list[str], list[str]] | None
     """Texts and their labels, to plot."""
-    plotted: PlottedTexts | None
-    unavailable: dict[str, str]
-    """Default set -> why it cannot be loaded, and how to name another one."""
+    described: dict[str, Any]
+    """What the result says of them: ``pairs``, ``task``, ``labelled``; and of ``unavailable`` default sets, why they
+    cannot be loaded, and how to name others."""
 
 
 def load_geometry_data(config: GeometryConfig) -> GeometryData:
@@ -80,30 +78,21 @@ def load_geometry_data(config: GeometryConfig) -> GeometryData:
     columns = f"a file with the columns score, sentence1 and sentence2, or {FALLBACK_PAIRS}, which is generated"
     own = load_or_skip(config.pairs, PAIRS, load_pairs, f"Other pairs: --pairs with {columns}.")
     scored = load_or_skip(config.task, TASK, load_task, f"Another task for the layers: --task with {columns}.")
-    texts = load_or_skip(
-        config.labelled, LABELLED, load_labelled, "Other texts: --labelled with a file with the columns text and label."
-    )
+    advice = "Other texts: --labelled with a file with the columns text and label."
+    texts = load_or_skip(config.labelled, LABELLED, load_labelled, advice)
     name = config.pairs or (FALLBACK_PAIRS if own is None else PAIRS)
     used = load_pairs(FALLBACK_PAIRS) if own is None else own
     highest = max(pair.score for pair in used)
-    positive_above = config.positive_above
-    if positive_above is None:
-        scale = known_scale(name)
-        positive_above = POSITIVE_SHARE * (highest if scale is None else scale[1])
-    positives = [pair for pair in used if pair.score > positive_above]
+    above = config.positive_above
+    if above is None:
+        above = POSITIVE_SHARE * (known_scale(name) or (0, highest))[1]
+    positives = [pair for pair in used if pair.score > above]
     if not positives:
         raise NearfarError(
-            f"{name}: no pair has a score above --positive-above {positive_above:g}; the highest score is {highest:g}."
+            f"{name}: no pair has a score above --positive-above {above:g}; the highest score is {highest:g}."
         )
-    layer_task = plotted = None
-    if scored is not None:
-        task_pairs = list(chain(*scored.values()))
-        layer_task = LayerTask(spec=config.task or TASK, pairs=len(task_pairs), digest=digest(task_pairs))
-    labelled = None if texts is None else _subsample(texts, config.labelled or LABELLED, config.labelled_limit)
-    if labelled is not None:
-        labels = list(dict.fromkeys(labelled[1]))
-        plotted = PlottedTexts(spec=config.labelled or LABELLED, texts=len(labelled[0]), labels=labels)
-    measured = MeasuredPairs(
+    described: dict[str, Any] = {"unavailable": unavailable}
+    described["pairs"] = MeasuredPairs(
         spec=name,
         instead_of=PAIRS if PAIRS in unavailable else None,
         pairs=len(used),
@@ -111,10 +100,15 @@ def load_geometry_data(config: GeometryConfig) -> GeometryData:
         texts=len({text for pair in used for text in pair[:2]}),
         digest=digest(used),
     )
+    if scored is not None:
+        task_pairs = list(chain(*scored.values()))
+        described["task"] = LayerTask(spec=config.task or TASK, pairs=len(task_pairs), digest=digest(task_pairs))
+    labelled = None if texts is None else _subsample(texts, config.labelled or LABELLED, config.labelled_limit)
+    if labelled is not None:
+        spec, labels = config.labelled or LABELLED, list(dict.fromkeys(labelled[1]))
+        described["labelled"] = PlottedTexts(spec=spec, texts=len(labelled[0]), labels=labels)
     extremes = None if own is None else _extremes(own, name, config.seed)
-    return GeometryData(
-        used, positives, positive_above, measured, extremes, scored, layer_task, labelled, plotted, unavailable
-    )
+    return GeometryData(used, positives, above, extremes, scored, labelled, described)
 
 
 def _extremes(pairs: Sequence[ScoredPair], spec: str, seed: int) -> tuple[list[ScoredPair], list[ScoredPair]]:
@@ -222,23 +216,19 @@ def _columns(found: NamedTable, spec: str, column: str | None) -> tuple[tuple[st
             )
         return (DEFAULT_COLUMN,), []
     own, names = (column,) if column else found.sentences or (DEFAULT_COLUMN,), column_names(table)
-    for name in own:
-        if name not in names:
-            shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-            raise NearfarError(
-                f"--texts {table.title}: has no column {name!r}. Its columns: {shown}. Name the column of the "
-                "texts with --column."
-            )
+    if missing := [name for name in own if name not in names]:
+        shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+        raise NearfarError(
+            f"--texts {table.title}: has no column {missing[0]!r}. Its columns: {shown}. Name the column of the texts "
+            "with --column."
+        )
     others = [name for name in names if name not in own and names.count(name) == 1]
     if not others or (isinstance(table.data, Path) and extension(table.data).startswith((".tsv", ".csv"))):
         return own, others
     rows = (values for _, values in islice(table.rows(others), _PEEKED))
-    lists = {place for values in rows for place, value in enumerate(values) if not _is_single(value)}
+    single = (str, int, float, type(None))
+    lists = {place for values in rows for place, value in enumerate(values) if not isinstance(value, single)}
     return own, [name for place, name in enumerate(others) if place not in lists]
-
-
-def _is_single(value: object) -> bool:
-    return value is None or isinstance(value, str | int | float)
 
 
 def _read(table: Table, own: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -50,7 +50,7 @@ class TrainResult:
     """The trained model against the model it started from, on the held-out test rows, or of a small file in folds on
     all rows (:mod:`nearfar.commands.train.after`); None if nothing is tested."""
     labels: "EvaluationResult | None" = None
-    """After training on labelled texts: the classifier on the tested rows (:mod:`nearfar.commands.train.labels`)."""
+    """After training on labelled texts: the classifier on the tested rows (:mod:`nearfar.commands.train.after`)."""
 
 
 @takes_rows
