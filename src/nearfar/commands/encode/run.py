@@ -4,7 +4,7 @@ import hashlib
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from functools import cached_property, lru_cache
@@ -64,39 +64,12 @@ if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder
 
 
-JOB = f"{__name__}:write_part"
+JOB = "nearfar.commands.encode:write_part"
 """The function of the jobs."""
 
 
-def write_part(settings: Mapping[str, Any], inputs: Mapping[str, Path], folder: Path) -> None:  # noqa: ARG001
-    """Encode the rows of a part and publish its file and its record, unless both are there and valid.
-
-    Args:
-        settings: ``part``, the number of the part; ``plan``, the digest of the plan; ``output``, the address of the
-            folder; ``model`` and ``device``, as this machine knows them.
-        inputs: none.
-        folder: a temporary folder.
-
-    Raises:
-        NearfarError: a text is not valid, an input file or the model is not that of the plan, or a file cannot be read
-            or written.
-    """
-    part, place = int(settings["part"]), open_place(settings["output"])
-    parts = Parts(place, _plan_of_worker(settings["output"], settings["plan"]))
-    if parts.finished(part):
-        return
-    try:
-        encode_part(parts, part, open_planned(settings["model"], settings["device"], parts), folder)
-    except NearfarError:
-        if parts.finished(part):  # another process was faster, and removed the file written aside
-            return
-        raise
-    for name in (file_name(part), f"{part_name(part)}.json"):
-        place.clean(name)
-
-
 @lru_cache(maxsize=1)
-def _plan_of_worker(address: str, digest: str) -> Plan:
+def plan_of_worker(address: str, digest: str) -> Plan:
     """The plan of a run that a worker takes part in, read once.
 
     Raises:
@@ -166,7 +139,7 @@ def locate_model(model: str) -> tuple[Path, str]:
 
 def forget_encoder() -> None:
     """Free the encoder that this process keeps, and forget its plan."""
-    for cached in (load_encoder, locate_model, _plan_of_worker):
+    for cached in (load_encoder, locate_model, plan_of_worker):
         cached.cache_clear()
 
 

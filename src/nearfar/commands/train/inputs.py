@@ -211,7 +211,9 @@ def load_inputs(
 
     from nearfar.data import hold_out
 
-    rows, source = _limited(data[0].rows, config.limit), " ".join(config.data)
+    rows, source = data[0].rows, " ".join(config.data)
+    if config.limit is not None and len(rows.rows) > config.limit:  # most readers have stopped there already
+        rows = hold_out.take_rows(rows, range(config.limit))
     if leave_out:
         data = _without_held_out(data, hold_out.without_texts(rows, leave_out), leave_out)
         return Inputs(data, no_dev(_texts(data[0].rows.rows), why="this is a fold"))
@@ -274,12 +276,3 @@ def _without_held_out(data: Sequence[ObjectiveRows], kept: Rows, held_out: Seque
 
 def _texts(rows: Sequence[Sequence[object]]) -> list[str]:
     return [text for row in rows for text in row if isinstance(text, str)]
-
-
-def _limited(rows: Rows, limit: int | None) -> Rows:
-    """The first ``limit`` rows; most readers have stopped there already."""
-    if limit is None or len(rows.rows) <= limit:
-        return rows
-    from nearfar.data.hold_out import take_rows
-
-    return take_rows(rows, range(limit))
