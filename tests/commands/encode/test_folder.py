@@ -230,7 +230,7 @@ def count_encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         done.append(part)
         return original(plan, part, *rest)
 
-    monkeypatch.setattr(module, "encode_part", counting)
+    monkeypatch.setattr("nearfar.commands.encode.encode_part", counting)
     return done
 
 
@@ -475,7 +475,7 @@ def test_an_interrupted_run_keeps_its_parts(corpus: Path, monkeypatch: pytest.Mo
         return original(plan, part, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "encode_part", stopping)
+        patch.setattr("nearfar.commands.encode.encode_part", stopping)
         with pytest.raises(KeyboardInterrupt):
             encoded()
     assert [file.name for file in part_files()] == [f"part-0000{number}.parquet" for number in range(3)]
