@@ -112,13 +112,9 @@ def evaluate(
     recorded |= opened.inputs
     recorded |= {} if opened.similarity == "cosine" else {"similarity": opened.similarity}
     recorded |= {key: value for key in SMALLER if (value := getattr(config, key)) is not None}
-    settings: dict[str, Any] = {
-        "pooling": opened.pooling,
-        "transductive": opened.transductive,
-        "max_length": config.max_length,
-    }
-    settings |= {"precision": precision, "resamples": config.resamples, "seed": config.seed}
-    settings |= {"training_seed": training_seed, **recorded}
+    settings: dict[str, Any] = {name: getattr(opened, name) for name in ("pooling", "transductive")}
+    settings |= {"max_length": config.max_length, "precision": precision, "resamples": config.resamples}
+    settings |= {"seed": config.seed, "training_seed": training_seed, **recorded}
     empty = EvaluationResult(
         model=name,
         fingerprint=opened.fingerprint,
@@ -130,12 +126,8 @@ def evaluate(
     if opened.seen is None:
         warn_if_chosen_by(trained, named)
     else:
-        rows: dict[str, Any] = {
-            "similarity": tasks.similarity,
-            "tested": tasks.tested_rows(),
-            "retrieval": tasks.retrieval,
-        }
-        result = add_seen(result, opened.seen, **rows, seed=config.seed)
+        rows: dict[str, Any] = {"similarity": tasks.similarity, "tested": tasks.tested_rows()}
+        result = add_seen(result, opened.seen, **rows, retrieval=tasks.retrieval, seed=config.seed)
     if file:
         save_with_tables(result, file)
     return result

@@ -21,6 +21,7 @@ from nearfar.data.memory import takes_rows
 from nearfar.disk import check_output_file, new_file, path_errors
 from nearfar.disk.folders import folder_lock
 from nearfar.encoder.precision import check_computing
+from nearfar.encoder.prompts import choose_width
 from nearfar.neighbours import NORMS
 from nearfar.neighbours.exact import DocumentNotFiniteError, nearest
 from nearfar.neighbours.index import SearchIndex, damaged
@@ -37,8 +38,6 @@ from nearfar.types import NearfarError, VectorSimilarity
 
 QUERIES_AT_ONCE = 512
 """Number of queries that are encoded and searched together."""
-
-
 FIELDS = ("query", "rank", "score", "row", "text", "count")
 """The fields of every hit. A column of the input with one of these names gets the prefix ``input_``."""
 
@@ -201,9 +200,6 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
         check_installed()
     corpus = Corpus(config.input, config.column, config.show, skip_empty=config.skip_empty)
     folder = Path(config.index).expanduser() if config.index else corpus.path.with_name(corpus.path.name + ".index")
-
-    from nearfar.encoder.prompts import choose_width
-
     recorded, precision = choose_precision(config.precision, None if config.rebuild else folder, config.device)
     opened = open_encoder(config.model, config.opening, precision)
     encoder = opened.encoder
@@ -226,17 +222,9 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     }
     if config.dimensions is not None:
         settings["dimensions"] = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
-    index, update = update_index(
-        folder,
-        corpus,
-        opened,
-        settings,
-        rebuild=config.rebuild,
-        shared=config.index is not None,
-        progress=progress,
-    )
-
-    how = {"normalize": similarity == "cosine", "dimensions": config.dimensions, "precision": precision}
+    named: dict[str, Any] = {"rebuild": config.rebuild, "shared": config.index is not None}
+    index, update = update_index(folder, corpus, opened, settings, **named, progress=progress)
+    how: dict[str, Any] = {"normalize": similarity == "cosine", "dimensions": config.dimensions, "precision": precision}
     encode_query, device = partial(encoder.encode_query, **how), str(encoder.device)
     show = (corpus.shown, config.top, config.keep_duplicates)
     searcher = Searcher(index, encode_query, *show, similarity=similarity, device=device)

@@ -213,7 +213,10 @@ def _write_vectors(
     if len(rows):
         missing = _Texts(folder, manifest, rows)
         with progress_bar("encoding", len(rows), shown=progress, stderr=True) as advance:
-            how = {"normalize": manifest.settings["normalize"], "dimensions": manifest.settings.get("dimensions")}
+            how: dict[str, Any] = {
+                "normalize": manifest.settings["normalize"],
+                "dimensions": manifest.settings.get("dimensions"),
+            }
             try:
                 new = opened.encode_texts(kept, missing, role="document", **how, on_texts=advance)
             except NotFiniteError as error:
