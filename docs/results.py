@@ -16,9 +16,11 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 import pandas as pd
+from msgspec import structs
 
 from nearfar.commands.compare import compare
 from nearfar.disk import write_text
+from nearfar.encoder.precision import BF16_SETS
 from nearfar.evaluation.render import markdown_text, to_markdown
 from nearfar.evaluation.results import (
     ComparisonResult,
@@ -27,8 +29,13 @@ from nearfar.evaluation.results import (
     StudyComparison,
     StudyTable,
 )
+from nearfar.studies.cells import load_study
 from nearfar.studies.groups import Group
-from nearfar.studies.page import Layout, claim, number, paper_number, scores_table
+from nearfar.studies.page import Layout, Order, agreement, claim, number, order_of, paper_number, scores_table
+from nearfar.studies.papers import table_file
+from nearfar.studies.spec import NO_SCORES
+from nearfar.studies.table import compare_groups, what_is_compared
+from nearfar.studies.units import Resampler
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -47,8 +54,15 @@ WORDS_ON_A_ROW = re.compile(r" \([^()]*\)")
 """What a row is, after its name, which differences leave out."""
 SPREAD, MARKS = re.compile(r"(?<=\d) \(\d+(\.\d+)?\)"), "¹²³⁴⁵⁶⁷⁸⁹"
 """The standard deviation after a mean, which tables of papers leave out; and the marks of notes that they keep."""
-NO_SCORES = ("seconds", "bytes", "updates_per_second")
+NOT_SHOWN = ("seconds", "bytes", "updates_per_second")
 """Columns that are not shown unless they are named."""
+ORDERS: dict[Order, str] = {
+    "same sign, significant": "Seen",
+    "same sign, not significant": "Same direction, which chance could give too",
+    "opposite sign": "Not seen, the other way round here",
+    "no difference": "Not seen, no difference here",
+}
+"""Whether an ordering of a paper is seen, in the words of the pages."""
 OF_MEMBERS = ("members", "average")
 """Columns of averages of runs: the mean score of the runs, and that of the average of their weights."""
 
@@ -220,8 +234,10 @@ def study(words: str) -> str:
 
 
 def means(words: str) -> str:
-    """As ``study``, without differences."""
+    """``NAME[: COLUMN; ...][ of ROW; ...]``: as ``study``, without differences; rows are named by their ids."""
+    words, _, rows = words.partition(" of ")
     layout, shown = _shown(words)
+    layout.groups = [one for one in layout.groups if not rows or one.row in rows.split("; ")]
     return _table(_columns(layout, shown), _means(layout, shown))
 
 
@@ -250,7 +266,7 @@ def _shown(words: str) -> tuple[Layout, list[str]]:
     if columns:
         return layout, columns.split("; ")
     tested = list(dict.fromkeys(one.column for one in layout.table.comparisons))
-    shown = tested or [column for column in layout.table.columns if column not in NO_SCORES]
+    shown = tested or [column for column in layout.table.columns if column not in NOT_SHOWN]
     pairs = [[layout.scores.get((group.place, column)) for column in (STS, UNSEEN)] for group in layout.groups]
     known = [[score.ours.mean or 0.0 for score in pair if score] for pair in pairs]
     same = all(len(means) == 2 and abs(means[0] - means[1]) < 0.1 for means in known)
@@ -370,21 +386,112 @@ def _two_digits(value: float | None) -> str:
 
 
 def paper(name: str) -> str:
-    """``NAME``: a table of a paper beside its numbers, the differences of its average, and its plots."""
+    """``NAME``: a table of a paper beside its numbers, tested differences, orderings, plots; or that it was not run."""
+    if not (RESULTS / "papers" / name / "study.json").exists():
+        return "Not run yet."
     table = study_of(name, "papers")
     layout = Layout(table)
     shown = scores_table(layout)
-    parts = [
-        SPREAD.sub("", to_markdown(replace(shown, title="", notes=[one for one in shown.notes if one[0] in MARKS])))
-    ]
-    averages = [one for one in table.comparisons if one.column.startswith("average")]
+    text = to_markdown(replace(shown, title="", notes=[one for one in shown.notes if one[0] in MARKS]))
+    timed = all(column in NO_SCORES for column in table.columns)
+    added = _added_comparisons(name, table, layout)
+    averages = [one for one in (*table.comparisons, *added) if one.column.startswith("average")]
+    tested = averages or table.comparisons
     rows: list[list[str]] = [
         [_name(layout.pair(one)), layout.heading(one.column), _paper(layout, one), _claim(one)]
-        for one in averages or table.comparisons
+        for one in tested
+        if one not in added
     ]
-    if rows:
-        parts.append(_table(["difference", "column", "paper", "here [95%]"], rows, left=2))
-    return "\n\n".join(part.strip() for part in (*parts, plots(name)))
+    rows += [
+        [
+            _name(layout.pair(one)),
+            layout.heading(one.column),
+            _paper(layout, one),
+            f"{claim(one)[0]} over the runs alone",
+        ]
+        for one in added
+        if one in tested
+    ]
+    differences = _table(["difference", "column", "paper", "here [95%]"], rows, left=2) if rows else ""
+    seen = _orderings(layout, [one for one in tested if one not in added])
+    parts = [text if timed else SPREAD.sub("", text), differences, seen, _timing(layout), _made(table), plots(name)]
+    return "\n\n".join(part.strip() for part in parts if part)
+
+
+def _added_comparisons(name: str, table: StudyTable, layout: Layout) -> list[StudyComparison]:
+    """Pairs that the description compares and an older record does not: their intervals are over the runs alone.
+
+    The scores of test pairs are not in a record, so that the test data cannot be resampled.
+    """
+    described = load_study(table_file(name), table.scale, placeholders={"start": "start", "data": "data"})
+    known = {(one.first, one.second) for one in table.comparisons}
+    missing = structs.replace(
+        layout.study, compare=[one for one in described.pairs if one not in known], compare_with=None
+    )
+    if not missing.pairs or not known or any(axis.baseline for axis in missing.axes):
+        return []
+    compared = what_is_compared(missing, layout.groups)
+    return compare_groups(missing, compared, Resampler([], resamples=1, seed=0))
+
+
+def _orderings(layout: Layout, tested: Sequence[StudyComparison]) -> str:
+    """Which orderings of the paper are seen: of the tested differences, and of all pairs of lines."""
+    words: dict[Order, list[str]] = {}
+    for one in tested:
+        order = order_of(layout, one)
+        if order is not None:
+            swapped = replace(one, first=one.second, first_coordinates=one.second_coordinates, second=one.first)
+            swapped = replace(swapped, second_coordinates=one.first_coordinates)
+            above = one if (layout.paper_difference(one) or 0) > 0 else swapped
+            column = "" if one.column.startswith("average") else f" ({layout.heading(one.column)})"
+            words.setdefault(order, []).append(f"{_name(layout.pair(above)).replace(' − ', ' above ')}{column}")
+    lines = [f"**{ORDERS[order]}**: {'; '.join(words[order])}." for order in ORDERS if order in words]
+    columns = [one for one in layout.table.columns if one.startswith("average")] or layout.table.columns
+    counts = [(layout.heading(column), *agreement(layout, column)) for column in columns]
+    shares = ", ".join(f"{heading} {same} of {of}" for heading, same, of in counts if of)
+    lines += [f"Pairs of lines in the paper's order, tested or not: {shares}."] if shares else []
+    return "\n".join(lines)
+
+
+def _timing(layout: Layout) -> str:
+    """How a table of times was measured, and which row is the cheapest here and in the paper; empty for others."""
+    settings = layout.table.study.get("speed")
+    if settings is None:
+        return ""
+    runs = sorted({len(group.kept) for group in layout.groups})
+    size = settings.get("batch_size")
+    how = f"batches of {size}, in the order of the file" if size else "batches of similar length, of no set size"
+    rounds = "One run of each row" if runs == [1] else f"{runs[0]} rounds over all rows, standard deviations of rounds"
+    words = [f"{rounds}; texts in {how}."]
+    for column in layout.table.columns:
+        known = {group.row: layout.scores[group.place, column] for group in layout.groups}
+        here = {row: one.ours.mean for row, one in known.items() if one.ours.mean is not None}
+        there = {row: one.paper.value for row, one in known.items() if one.paper is not None}
+        first, printed = (layout.name(min(times, key=times.__getitem__), {}) for times in (here, there))
+        words.append(f"{layout.heading(column)}: the cheapest is {first} here, {printed} in the paper.")
+    return " ".join(words)
+
+
+def _made(table: StudyTable) -> str:
+    """Where and when the results of a table were made, and in which precision it was trained."""
+    runs = table.runs
+    if not runs.commits:
+        return "The record names no machine, date or commit."
+    commits = ", ".join(f"`{commit[:8]}`" for commit in runs.commits)
+    days = " to ".join(dict.fromkeys(str(date)[:10] for date in (runs.first_date, runs.last_date)))
+    machines = dict.fromkeys(
+        f"{machine.get('processor')} ({machine.get('instruction_sets')})" for machine in runs.hardware
+    )
+    steps = json.dumps(table.study)
+    chosen = {
+        str(table.study.get(step, {}).get("precision", "auto")) for step in ("train", "finetune") if step in steps
+    }
+    is_native = any(
+        one in str(machine.get("instruction_sets")).split() for machine in runs.hardware for one in BF16_SETS
+    )
+    precisions = sorted({("bf16" if is_native else "fp32") if one == "auto" else one for one in chosen})
+    trained = f"; trained in {' and '.join(precisions)}" if precisions else ""
+    return f"Made {days} at {commits} on {', '.join(machines)}{trained}."
 
 
 def plots(name: str) -> str:
