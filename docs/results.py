@@ -491,7 +491,18 @@ def _made(table: StudyTable) -> str:
     )
     precisions = sorted({("bf16" if is_native else "fp32") if one == "auto" else one for one in chosen})
     trained = f"; trained in {' and '.join(precisions)}" if precisions else ""
-    return f"Made {days} at {commits} on {', '.join(machines)}{trained}."
+    return f"Made {days} at {commits} on {', '.join(machines)}{trained}{_reduction(table)}."
+
+
+def _reduction(table: StudyTable) -> str:
+    """How Gunel's SCL was reduced over a batch; empty where no row has it, or an axis says it."""
+    settings = [{**table.study.get("finetune", {}), **row.get("finetune", {})} for row in table.study["rows"]]
+    axes = json.dumps(table.study.get("axes", []))
+    with_scl = [one for one in settings if one.get("scl_weight", 0.0) or "finetune.scl_weight" in axes]
+    if "finetune" not in axes + json.dumps(table.study) or not with_scl or "finetune.scl_reduction" in axes:
+        return ""
+    known = dict.fromkeys(str(one.get("scl_reduction", "mean")) for one in with_scl)  # the only one of older records
+    return f"; SCL is the {' and the '.join(known)} over a batch"
 
 
 def plots(name: str) -> str:

@@ -51,8 +51,9 @@ gunel-table-3 | 300 | {LOSSES} | task = SST-2, QNLI, MNLI; noise = original, T=0
 gunel-table-5 | 120 | {LOSSES} | task = SST-2, CoLA, MRPC, RTE, QNLI, MNLI
 gunel-table-6 | 240 | {LOSSES} | batch = 16, 64, 256; task = SST-2, CoLA, QNLI, MNLI
 gunel-table-7 | 40 | {LOSSES} | task = Amazon-2, Yelp-2
-gunel-grid | 240 | CE + SCL | lambda = 0.1, 0.3, 0.5, 0.7, 0.9, 1.0; temperature = 0.1, 0.3, 0.5, 0.7
+gunel-grid | 480 | CE + SCL | reduction = sum, mean; lambda = 0.1, 0.3, 0.5, 0.7, 0.9, 1.0; temperature = 0.1, 0.3, 0.5, 0.7
 gunel-figure-2 | 2 | {LOSSES}
+gunel-figure-3 | 6 | {LOSSES} | rows = 20, 100, all
 kim-table-1 | 142 | GloVe; USE; {"; ".join(f"{size}: {WITH_FLOW}" for size in "BERT-base BERT-large SBERT-base SBERT-large".split())}
 kim-table-2 | 27 | UMCC-DLSI-run2 (rank 1); {MBERT}
 kim-table-3 | 28 | Cosine baseline; ECNU (rank 1); {MBERT}

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,7 +20,7 @@ from nearfar.jobs import JobsFailedError
 from nearfar.jobs.job import ATTEMPT_FILE
 from nearfar.studies import TABLE, dry_run, steps, study
 from nearfar.studies.cells import Cell, load_study, plan_jobs
-from nearfar.studies.sources import HUB
+from nearfar.studies.sources import HUB, find_model
 from nearfar.types import NearfarError
 from tests.studies.helpers import STUDY, write_study
 from tests.tiny import save_tiny
@@ -459,6 +460,17 @@ def test_the_teacher_is_known_by_its_content(folder: Path) -> None:
     assert not first.missing
     (missing,) = cell("nowhere/at/all").missing
     assert missing.problem == "nowhere/at/all: no such model folder"
+
+
+@pytest.mark.parametrize("model", ["use", "use:unpacked"])
+def test_the_universal_sentence_encoder_is_missing_without_tensorflow(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow_hub", None)
+    found = find_model(model)
+    assert found.fingerprint is None
+    assert found.problem.startswith(f"{model}: The Universal Sentence Encoder runs on TensorFlow")
+    assert "pip install tensorflow" in found.problem
 
 
 def test_the_teacher_of_a_second_objective_is_known_too(folder: Path) -> None:

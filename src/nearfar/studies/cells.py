@@ -56,8 +56,9 @@ MAX_CELLS = 100_000
 """Maximum number of cells of a study."""
 
 
-FORMAT = 1
-"""Version of the jobs: a change makes all keys new. Raise it when the same settings give other results."""
+FORMATS: Mapping[Verb, int] = {"finetune": 2}
+"""Verb -> version of its jobs, by default 1: a change makes their keys new. Raise it when the same settings give other
+results, as do settings that are left out when their default changes."""
 STEPS = "nearfar.studies.steps"
 """The module of the functions of jobs."""
 MODEL, HELD_OUT = "model", "held_out"
@@ -508,7 +509,7 @@ def _job(
 ) -> tuple[Job, list[Source]]:
     """The job of a step, and the data and models that must be there; ``folder`` is that of the study file."""
     config = step.config
-    settings: dict[str, Any] = {"format": FORMAT}
+    settings: dict[str, Any] = {"format": FORMATS.get(step.verb, 1)}
     local: dict[str, Any] = {}
     inputs = {} if held_out is None else {HELD_OUT: held_out}
     if isinstance(config, ScriptConfig):

@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,7 +109,11 @@ def _of_model(spec: str, folder: Path) -> Source:
 
 
 def _find_baseline(spec: str) -> Source:
+    from nearfar.baselines.words import INSTALL
+
     parts = parse_spec(spec)
+    if parts.name == "use" and find_spec("tensorflow_hub") is None:
+        return Source(spec, spec, None, INSTALL)
     read = []
     if parts.source:
         read.append(find_source(parts.source) if parts.name in _FILE_BASELINES else find_model(parts.source))
