@@ -89,7 +89,7 @@ def claims(measured: Sequence[dict[str, Any]]) -> list[str]:
         PEER,
         "nearfar",
         "nearfar's lead [95%]",
-        "settings tried",
+        "settings tried: theirs, nearfar",
         "looks at the test",
     )
     return _table(header, rows.values(), left=2)
@@ -97,7 +97,8 @@ def claims(measured: Sequence[dict[str, Any]]) -> list[str]:
 
 def _known(cells: Sequence[str]) -> tuple[str, ...]:
     """A line of the table on the page of results: its link as one of the README, of the settings their numbers."""
-    return cells[0].replace("](", "](docs/measured/"), *cells[1:-2], cells[-2].rpartition(": ")[2], cells[-1]
+    settings = cells[-2].rpartition(": ")[2].replace("; nearfar", ",")
+    return cells[0].replace("](", "](docs/measured/"), *cells[1:-2], settings, cells[-1]
 
 
 def _claim(row: dict[str, Any]) -> tuple[str, ...]:
@@ -105,7 +106,7 @@ def _claim(row: dict[str, Any]) -> tuple[str, ...]:
     fair = row["verdict"] is not None
     over, tested = ("", row) if fair else ("over no training ", row["versus_start"])
     lead = f"{tested['difference']:+.2f} [{tested['low']:+.2f}, {tested['high']:+.2f}] {tested['verdict']}"
-    tried = f"{row['settings_peer']}; nearfar {row['settings_ours']}"
+    tried = f"{row['settings_peer']}, {row['settings_ours']}"
     place = f"[{row['rows']}]({row['page']})"
     return place, row["metric"], *scores, f"{over}{lead.replace('-', '−')}", tried, str(row["looks"])
 

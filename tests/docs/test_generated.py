@@ -74,7 +74,7 @@ def test_a_claim_is_a_row_with_its_interval_and_verdict() -> None:
     ):
         header, _, first, *others = readme.claims([claim | {"settings_peer": settings, "verdict": verdict}])
         scores = "60.00 | 61.50 | 61.75"
-        assert first == f"| [pairs]({page}) | MRR@10 | {scores} | {lead} | {settings}; nearfar 12 | 3 |"
+        assert first == f"| [pairs]({page}) | MRR@10 | {scores} | {lead} | {settings}, 12 | 3 |"
         assert [line.count("|") for line in others] == [header.count("|")] * 4
 
 
