@@ -10,6 +10,7 @@ import shutil
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from statistics import mean
@@ -29,6 +30,7 @@ from nearfar.evaluation.results import (
     StudyComparison,
     StudyTable,
 )
+from nearfar.evaluation.tables import screen_tables
 from nearfar.studies.cells import load_study
 from nearfar.studies.groups import Group
 from nearfar.studies.page import Layout, Order, agreement, claim, number, order_of, paper_number, scores_table
@@ -44,10 +46,12 @@ CHOICES = RESULTS / "choices.csv"
 CAMPAIGN = ROOT / "tests" / "campaign" / "results"
 PLACE = re.compile(r"<!-- table: (?P<kind>\w+)(?P<words>[^\n]*?) -->\n.*?<!-- end of table -->", re.DOTALL)
 STS, UNSEEN = "average:seven tasks, SICK-R test", "average.unseen_by_all"
+SINGLE = "sts12"
+"""The task of these seven that each study of them has."""
+UNTRAINED = "untrained"
 PROBES = ("cr", "trec")
 """Columns whose differences are left out where they are not what the rows are for."""
 MEASURES = ("mrr@10", "recall@10")
-CAPTIONS, MNLI = "flickr8k:test", "mnli:dev_matched"
 OF_PEER, PEER_MARK = " (sentence-transformers)", " †"
 """How names of rows say that another library trained them, and the mark in its place on a page."""
 WORDS_ON_A_ROW = re.compile(r" \([^()]*\)")
@@ -77,8 +81,6 @@ class Recipe(NamedTuple):
     theirs: str
     """The row of sentence-transformers."""
     loss: str
-    columns: tuple[str, ...]
-    """What such rows are for, then similarity."""
     tried: tuple[str, ...]
     """The choices, without ``recipes-`` and ``-choice``, whose settings were tried for these rows."""
     no_claim: str = ""
@@ -91,95 +93,77 @@ RECIPES = {
     "all-MiniLM-L6-v2": (
         Recipe(
             *("pairs of captions", "recipes-pairs-minilm", "recipe", "mnrl", f"{MNRL}, 2e-5"),
-            (CAPTIONS, STS),
             ("pairs-minilm", "pairs-minilm-more"),
         ),
         Recipe(
             *("pairs and sentences", "recipes-pairs-sentences-minilm", "recipe", "mnrl-simcse"),
             f"{MNRL} and SimCSE, 1e-5, the lowest tried",
-            (CAPTIONS, STS),
             ("pairs-sentences-minilm",),
         ),
         Recipe(
             *("NLI rows", "recipes-nli-minilm", "average", "mnrl", f"{MNRL}, 1e-5, the lowest tried"),
-            (MNLI, STS),
             ("nli-minilm", "nli-minilm-start"),
         ),
         Recipe(
             *("triplets", "recipes-triplets-minilm", "recipe", "mnrl", f"{MNRL}, 5e-5"),
-            (MNLI, STS),
             ("triplets-minilm", "triplets-minilm-more"),
             AFTER,
         ),
         Recipe(
             *("labelled questions", "recipes-labels-minilm", "recipe", "semi-hard"),
             "BatchSemiHard, 1e-4, the highest tried",
-            ("trec", STS),
             ("labels-minilm",),
         ),
         Recipe(
             *("scored pairs", "recipes-scored-minilm", "recipe", "peer", "CoSENTLoss, 5e-5"),
-            (STS,),
             ("scored-minilm",),
         ),
         Recipe(
             *("sentences alone", "recipes-sentences-minilm", "recipe", "simcse", "SimCSE, 1e-5, the lowest tried"),
-            (STS,),
             ("sentences-minilm", "sentences-minilm-more"),
         ),
     ),
     "poor": (
         Recipe(
             *("pairs of captions", "recipes-pairs-sentences", "recipe", "mnrl", f"{MNRL}, no dropout, one rate"),
-            (CAPTIONS, STS),
             ("pairs", "pairs-sentences"),
         ),
         Recipe(
             *("pairs and sentences", "recipes-pairs-sentences", "recipe-sentences", "mnrl-simcse"),
             f"{MNRL} and SimCSE, 2e-4",
-            (CAPTIONS, STS),
             ("pairs-sentences",),
         ),
         Recipe(
             *("NLI rows", "recipes-triplets", "all-labels", "mnrl", f"{MNRL}, no dropout, 2e-4"),
-            (MNLI, STS),
             ("nli", "nli-more", "nli-start", "nli-peers"),
         ),
         Recipe(
             *("NLI rows and sentences", "recipes-nli-sentences", "recipe-sentences", "mnrl-tension"),
             f"{MNRL} and Contrastive Tension, one setting",
-            (MNLI, STS),
             ("nli-more",),
         ),
         Recipe(
             *("triplets", "recipes-triplets", "recipe", "mnrl", f"{MNRL}, no dropout, 2e-4"),
-            (MNLI, STS),
             ("triplets",),
             AFTER,
         ),
         Recipe(
             *("labelled questions", "recipes-labels", "recipe", "semi-hard", "BatchSemiHard, 2e-4"),
-            ("trec", STS),
             ("labels", "labels-more"),
         ),
-        Recipe(
-            *("scored pairs", "recipes-scored", "recipe", "peer", "CoSENTLoss, no dropout, 2e-4"), (STS,), ("scored",)
-        ),
+        Recipe(*("scored pairs", "recipes-scored", "recipe", "peer", "CoSENTLoss, no dropout, 2e-4"), ("scored",)),
         Recipe(
             *("sentences alone", "recipes-sentences", "recipe", "tension"),
             "Contrastive Tension, 3e-5, the lowest tried",
-            (STS,),
             ("sentences", "sentences-more", "sentences-last"),
         ),
         Recipe(
             *("sentences and a teacher", "recipes-teacher", "distill", "embed-distill", "EmbedDistillLoss, 1e-3"),
-            (STS,),
             ("teacher", "teacher-more", "teacher-average"),
         ),
         Recipe(
             *("NLI texts and a teacher", "recipes-teacher-nli", "distill", "embed-distill"),
             "EmbedDistillLoss, 1e-3, not tried on these texts",
-            (STS,),
             ("teacher-nli",),
         ),
     ),
@@ -313,7 +297,12 @@ def _claim(one: StudyComparison | None) -> str:
 
 
 def recipes(start: str) -> str:
-    """``START``: every recipe from it beside no training and the peer."""
+    """``START``: every recipe from it beside no training and the peer.
+
+    The lead is that over the peer where at least as many of its settings were tried, else that over no training, or
+    where that was not tested, that over the peer without a verdict. Lines are the claims of the study: what such rows
+    are for, then similarity.
+    """
     known = pd.read_csv(CHOICES, dtype=str, keep_default_na=False)
     settings = known[["study", "row", "setting", "side"]].drop_duplicates().groupby(["study", "side"]).size()
     rows: list[list[str]] = []
@@ -325,23 +314,35 @@ def recipes(start: str) -> str:
             sum(int(settings.get((f"recipes-{name}-choice", side), 0)) for name in recipe.tried)
             for side in ("nearfar", "sentence-transformers")
         )
-        for place, column in enumerate(recipe.columns):
-            (one,) = (
-                found
-                for found in table.comparisons
-                if (found.first, found.second, found.column) == (recipe.ours, recipe.theirs, column)
-            )
+        for place, column in enumerate(layout.study.claims or ()):
+            over = {one.second: one for one in table.comparisons if (one.first, one.column) == (recipe.ours, column)}
+            fair = theirs >= ours and not recipe.no_claim
+            if fair or recipe.no_claim or UNTRAINED not in over:
+                lead = [claim(over[recipe.theirs])[0], over[recipe.theirs].verdict if fair else recipe.no_claim]
+            else:
+                lead = ["over no training", _claim(over[UNTRAINED])]
             rows.append(
                 [
                     f"[{recipe.rows}]({PAGES[recipe.study]})" if place == 0 else "",
                     layout.heading(column),
-                    *(_mean(layout, groups[row], column) for row in ("untrained", recipe.theirs, recipe.ours)),
-                    " ".join([claim(one)[0], recipe.no_claim] if recipe.no_claim else claim(one)),
+                    *(_mean(layout, groups[row], column) for row in (UNTRAINED, recipe.theirs, recipe.ours)),
+                    " ".join(filter(None, lead)),
                     f"{recipe.loss}: {theirs}; nearfar {ours}" if place == 0 else "",
+                    str(_looks(column)),
                 ]
             )
-    columns = ["rows", "judged by", "no training", "peer", "nearfar", "difference [95%]", "the peer, settings tried"]
-    return _table(columns, rows, left=2)
+    columns = ["rows", "judged by", "no training", "peer", "nearfar", "nearfar's lead [95%]"]
+    return _table([*columns, "the peer, settings tried", "looks"], rows, left=2)
+
+
+def _looks(column: str) -> int:
+    """How many committed studies have the scores of a test."""
+    return sum((SINGLE if column == STS else column) in one.columns for one in _every_study())
+
+
+@cache
+def _every_study() -> list[StudyTable]:
+    return [StudyTable.load(file) for file in sorted(RESULTS.glob("*/*/study.json"))]
 
 
 PAGES = {
@@ -363,6 +364,8 @@ def tried(name: str) -> str:
     names = {row["id"]: _name(row.get("name", row["id"])) for row in spec["rows"]}
     known = pd.read_csv(CHOICES, keep_default_na=False, dtype={"setting": str})
     own = known[(known.study == name) & (known.column != "seconds")]
+    if own.empty:
+        return ""  # it was not run
     values = own.groupby(["row", "setting", "column"], sort=False).value.mean().unstack("column")
     titles = {column: spec["titles"][column] for column in spec["columns"] if column in values}
     if len(shown := [column for column in titles if column in OF_MEMBERS] or [*titles]) > 2:
@@ -426,7 +429,7 @@ def _added_comparisons(name: str, table: StudyTable, layout: Layout) -> list[Stu
     described = load_study(table_file(name), table.scale, placeholders={"start": "start", "data": "data"})
     known = {(one.first, one.second) for one in table.comparisons}
     missing = structs.replace(
-        layout.study, compare=[one for one in described.pairs if one not in known], compare_with=None
+        layout.study, compare=[one for one in described.pairs if one not in known], compare_with=()
     )
     if not missing.pairs or not known or any(axis.baseline for axis in missing.axes):
         return []
@@ -557,6 +560,14 @@ def _difference(test: PairedTest) -> str:
     return f"{test.difference:+.2f} [{test.low:+.2f}, {test.high:+.2f}] {test.verdict}".replace("-", "−")
 
 
+def board(words: str) -> str:
+    """``FILE ...``: systems ranked by a table of scores, or run files of TREC with qrels.tsv beside them; and pairs."""
+    files = [RESULTS / word for word in words.split()]
+    qrels = files[0].with_name("qrels.tsv") if files[0].suffix == ".run" else None
+    tables = screen_tables(compare(*files, qrels=qrels, progress=False))
+    return "\n\n".join(to_markdown(replace(table, title="", notes=[])).strip() for table in tables)
+
+
 def mined(_: str) -> str:
     """Retrieval of captions without training, after pairs alone, and after the triplets of ``mine``."""
     arms = {
@@ -587,6 +598,7 @@ TABLES: dict[str, Callable[[str], str]] = {
     "reliability": reliability,
     "demo": demo,
     "words": words,
+    "board": board,
     "mined": mined,
 }
 
