@@ -448,11 +448,11 @@ def _orderings(layout: Layout, tested: Sequence[StudyComparison]) -> str:
             above = one if (layout.paper_difference(one) or 0) > 0 else swapped
             column = "" if one.column.startswith("average") else f" ({layout.heading(one.column)})"
             words.setdefault(order, []).append(f"{_name(layout.pair(above)).replace(' − ', ' above ')}{column}")
-    lines = [f"**{ORDERS[order]}**: {'; '.join(words[order])}." for order in ORDERS if order in words]
+    lines = [f"- **{ORDERS[order]}**: {'; '.join(words[order])}." for order in ORDERS if order in words]
     columns = [one for one in layout.table.columns if one.startswith("average")] or layout.table.columns
     counts = [(layout.heading(column), *agreement(layout, column)) for column in columns]
     shares = ", ".join(f"{heading} {same} of {of}" for heading, same, of in counts if of)
-    lines += [f"Pairs of lines in the paper's order, tested or not: {shares}."] if shares else []
+    lines += [f"- Pairs of lines in the paper's order, tested or not: {shares}."] if shares else []
     return "\n".join(lines)
 
 
@@ -485,24 +485,24 @@ def _made(table: StudyTable) -> str:
     machines = dict.fromkeys(
         f"{machine.get('processor')} ({machine.get('instruction_sets')})" for machine in runs.hardware
     )
-    steps = json.dumps(table.study)
-    chosen = {
-        str(table.study.get(step, {}).get("precision", "auto")) for step in ("train", "finetune") if step in steps
-    }
-    is_native = any(
-        one in str(machine.get("instruction_sets")).split() for machine in runs.hardware for one in BF16_SETS
-    )
-    precisions = sorted({("bf16" if is_native else "fp32") if one == "auto" else one for one in chosen})
+    trainings = {key for part in (table.study, *table.study["rows"]) for key in part} & {"train", "finetune"}
+    chosen = {str(table.study.get(step, {}).get("precision", "auto")) for step in trainings}
+    sets = {one for machine in runs.hardware for one in str(machine.get("instruction_sets")).split()}
+    native = "fp32" if sets.isdisjoint(BF16_SETS) else "bf16"
+    precisions = sorted({native if one == "auto" else one for one in chosen})
     trained = f"; trained in {' and '.join(precisions)}" if precisions else ""
     return f"Made {days} at {commits} on {', '.join(machines)}{trained}{_reduction(table)}."
 
 
 def _reduction(table: StudyTable) -> str:
     """How Gunel's SCL was reduced over a batch; empty where no row has it, or an axis says it."""
-    settings = [{**table.study.get("finetune", {}), **row.get("finetune", {})} for row in table.study["rows"]]
+    own = table.study.get("finetune")
     axes = json.dumps(table.study.get("axes", []))
+    if own is None or "finetune.scl_reduction" in axes:
+        return ""
+    settings = [{**own, **row.get("finetune", {})} for row in table.study["rows"]]
     with_scl = [one for one in settings if one.get("scl_weight", 0.0) or "finetune.scl_weight" in axes]
-    if "finetune" not in axes + json.dumps(table.study) or not with_scl or "finetune.scl_reduction" in axes:
+    if not with_scl:
         return ""
     known = dict.fromkeys(str(one.get("scl_reduction", "mean")) for one in with_scl)  # the only one of older records
     return f"; SCL is the {' and the '.join(known)} over a batch"

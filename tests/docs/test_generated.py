@@ -105,6 +105,20 @@ def test_the_tables_of_results_are_up_to_date() -> None:
 
 
 @pytest.mark.long
+def test_what_is_seen_of_a_paper_follows_from_its_tests() -> None:
+    results = docs_script("results")
+    shown = results.paper("kim-figure-4")
+    for told in (
+        "**Seen**: Flow, STS-B above Flow, NLI; SG-OPT, NLI above Flow, NLI; SG-OPT, STS-B above Flow, STS-B.",
+        "**Same direction, which chance could give too**: SG-OPT, STS-B above SG-OPT, NLI.",
+        "Pairs of lines in the paper's order, tested or not: Avg. 6 of 6.",
+        "Made 2026-11-23 at `658afa3f` on AMD EPYC (avx2 avx512f avx512_vnni avx512_bf16); trained in bf16.",
+    ):
+        assert told in shown
+    assert results.paper("liao-table-1") == "Not run yet."
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", SPEED)
 def test_the_tables_of_benchmarks_are_up_to_date(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
