@@ -27,7 +27,6 @@ from nearfar.jobs import Job, JobStore
 from nearfar.registry import METHODS, name_of
 from nearfar.settings import build, check_values, load_method, read_toml
 from nearfar.studies.sources import (
-    HUB,
     Source,
     digest_of_file,
     find_finetuning_task,
@@ -448,7 +447,7 @@ def check_rows(study: Study, cells: Iterable[Cell], store: JobStore) -> None:
         for job, config in cell.trainings:
             read = replace(config, sentences=tuple(spec for spec in config.sentences if spec != VOCABULARY))
             sources = [one for some in _training_data(read).values() for one in some]
-            is_here = all(one.fingerprint != HUB and one.spec != VOCABULARY for one in sources)
+            is_here = not any(one.on_hub or one.spec == VOCABULARY for one in sources)
             # What decides how rows are read: the method, and all settings but numbers, of which only the limit does.
             values = [(field.name, getattr(read, field.name)) for field in fields(read)]
             kept = [(name, repr(value)) for name, value in values if type(value) not in (int, float) or name == "limit"]
