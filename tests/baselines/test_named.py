@@ -98,6 +98,7 @@ def test_an_existing_path_may_contain_separators(tmp_path: Path) -> None:
         ("glove:f,pooling=max", {}, "glove has no setting 'pooling'. It has no settings"),
         ("wk:m,window=1,window=2", {}, "window is set twice"),
         ("wk:m,window=two", {}, "window is 'two', but must be an integer"),
+        ("wk:m,layer_start=1/0", {}, "layer_start is '1/0', but must be a layer, such as 4, or a share"),
         ("whitening:m", {}, "fitted on the texts of a task, but there is no task here. .*whitening:MODEL@TEXTS"),
         ("glove:f", {"device": "cpu"}, "device is a setting of an encoder; glove:f has none"),
         ("use", {"bf16": True}, "precision is a setting"),
@@ -121,8 +122,20 @@ def test_sbert_wk_of_a_folder_or_a_run(model: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     (tmp_path / "model").symlink_to(model)
     np.testing.assert_array_equal(open_baseline(f"wk:{tmp_path},layer_start=0,window=1")(TEXTS[:9]), expected)
-    with pytest.raises(NearfarError, match="layer_start 4"):
+    with pytest.raises(NearfarError, match=r"layer_start 1 \(0\.33 of the depth\)"):
         open_baseline(f"wk:{model}")
+
+
+@pytest.mark.long
+def test_sbert_wk_starts_at_a_third_of_the_depth(tmp_path: Path) -> None:
+    deeper = save_tiny(tmp_path, "modernbert")  # four layers
+    default, share, layer, next_one = (
+        open_baseline(f"wk:{deeper}{start}")(TEXTS[:5])
+        for start in ("", ",layer_start=1/3", ",layer_start=1", ",layer_start=2")
+    )
+    np.testing.assert_array_equal(default, share)
+    np.testing.assert_array_equal(default, layer)
+    assert np.abs(default - next_one).max() > 1e-3
 
 
 @pytest.mark.long

@@ -116,7 +116,7 @@ def test_bf16_is_close_and_no_texts_give_no_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "layer_start 4: SBERT-WK with window 2 needs 3 layers .* to 2. Choose 0 to 0."),
+        ({}, r"layer_start 1 \(0.33 of the depth\): SBERT-WK with window 2 needs 3 layers .* to 2. Choose 0 to 0."),
         ({"layer_start": 1}, "layer_start 1: .* needs 3 layers"),
         ({"layer_start": 1, "window": 1}, "needs 3 layers"),
         ({"layer_start": 0, "window": 3}, "needs 4 layers .* too few layers"),
@@ -124,7 +124,7 @@ def test_bf16_is_close_and_no_texts_give_no_rows(tmp_path: Path) -> None:
         ({"layer_start": 0, "window": 0}, "window 0: must be at least 1"),
     ],
 )
-def test_too_few_layers(settings: dict[str, int], message: str, tmp_path: Path) -> None:
+def test_too_few_layers(settings: dict[str, float], message: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path))
     with pytest.raises(NearfarError, match=message):
         SbertWk(encoder, **settings)

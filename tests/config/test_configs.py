@@ -220,7 +220,7 @@ def test_the_weights_that_are_tested_are_those_of_the_paper(file: Path) -> None:
 
 def test_fine_tuning_defaults_equal_those_of_gunel() -> None:
     config = FinetuneConfig(output="x")
-    assert values(config, "scl_weight", "temperature", "dropout") == (0.9, 0.3, None)
+    assert values(config, "scl_weight", "temperature", "scl_reduction", "dropout") == (0.9, 0.3, "sum", None)
     assert values(config, "batch_size", "learning_rate", "weight_decay") == (16, 1e-5, 0.0)
     assert values(config, "validation_rows", "splits", "task", "keep") == (None, "auto", "sst2", "best")
 
@@ -272,7 +272,8 @@ def test_a_config_of_gunel_matches_the_experiment_in_its_name(file: Path) -> Non
     noise = ("bt-0.9.tsv", "add") if experiment_name == "noise" else ("none", "replace")
     assert (config.noise, config.noise_mode) == noise
     assert config.metric == ("accuracy" if task == "cola" else None)
-    assert (config.scl_weight, config.temperature, config.learning_rate, config.batch_size) == (0.9, 0.3, 1e-5, 16)
+    assert values(config, "scl_weight", "temperature", "scl_reduction") == (0.9, 0.3, "sum")
+    assert values(config, "learning_rate", "batch_size") == (1e-5, 16)
     if file.stem == "gunel-transfer-sst2":
         assert all(f"--output runs/sst2-{loss}" in head for loss in ("ce", "scl"))
 

@@ -31,7 +31,8 @@ from nearfar.encoder.precision import check_device, choose_device
 from nearfar.encoder.weights import locate
 from nearfar.evaluation import geometry_measures as measures
 from nearfar.evaluation import plots, results
-from nearfar.evaluation.explorer import Column, check_color_column, describe_column, write_page
+from nearfar.evaluation.explorer import Column, check_color_column, describe_column, unit_vectors, write_page
+from nearfar.evaluation.explorer.layout import plane_layout
 from nearfar.evaluation.render import short_names
 from nearfar.evaluation.results import (
     ExplorerPage,
@@ -232,24 +233,26 @@ def _measure(name: str, encode: Encode, data: GeometryData, seed: int) -> dict[s
         **{key: round(value, 6) for key, value in numbers.items()},
         "warning": measures.collapse_warning(numbers),
         "spectrum": measures.spectrum(space).round(6).tolist(),
-        "projection": _project(data, cached, seed),
+        "projection": _project(data, lambda chosen: plane_layout(unit_vectors(cached(chosen), name), seed=seed)),
     }
 
 
-def _project(data: GeometryData, encode: Encode, seed: int) -> Projection | None:
-    """The positions of the plotted texts; None if there is nothing to plot."""
+def _project(data: GeometryData, layout: Encode) -> Projection | None:
+    """The positions of the plotted texts, by their ``layout``; None if there is nothing to plot."""
     if data.extremes is None and data.labelled is None:
         return None
+
+    def positions(texts: Sequence[str]) -> NDArray[np.float64]:
+        return np.asarray(layout(texts), np.float64).round(3)
+
     similar, dissimilar, labelled = [], [], {}
     if data.extremes is not None:
-        texts = [text for pair in chain(*data.extremes) for text in pair[:2]]
-        pairs = plots.project(np.asarray(encode(texts)), seed=seed).reshape(-1, 4).round(3).tolist()
+        pairs = positions([text for pair in chain(*data.extremes) for text in pair[:2]]).reshape(-1, 4).tolist()
         most = len(data.extremes[0])
         similar, dissimilar = pairs[:most], pairs[most:]
     if data.labelled is not None:
         chosen, labels = data.labelled
-        points = plots.project(np.asarray(encode(chosen)), seed=seed).round(3).tolist()
-        for label, point in sorted(zip(labels, points, strict=True), key=itemgetter(0)):
+        for label, point in sorted(zip(labels, positions(chosen).tolist(), strict=True), key=itemgetter(0)):
             labelled.setdefault(label, []).append(point)
     return Projection(similar=similar, dissimilar=dissimilar, labelled=labelled)
 

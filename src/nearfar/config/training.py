@@ -231,6 +231,9 @@ class FinetuneConfig(RunConfig):
     default is 0.5."""
     temperature: bounds.Temperature = 0.3
     """Temperature of SCL."""
+    scl_reduction: Literal["sum", "mean"] = "sum"
+    """SCL of a batch: the sum over its rows with a positive, as in the paper, or their mean, which weighs less against
+    cross-entropy, in batches of 16 up to 16 times. Without FILE.toml the default is mean."""
 
     # --- Few rows and noise ---
 

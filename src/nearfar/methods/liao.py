@@ -24,6 +24,7 @@ Where paper, authors' code and this module differ:
                   paper                     authors' code                  here
 ================  ========================  =============================  ==============================
 row order         not given                 file order, not shuffled       premises shuffled; or ``file``
+anchors           premises                  entailment rows                entailment rows
 negatives         3 or all                  3 in early versions; all in    ``max_negatives`` is kept
                                             the last, whatever is set
 false negatives   negatives                 negatives                      left out where texts are equal

@@ -4,6 +4,7 @@ A job has the settings of a step, and the content of its data and models, withou
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import product
@@ -26,7 +27,6 @@ from nearfar.jobs import Job, JobStore
 from nearfar.registry import METHODS, name_of
 from nearfar.settings import build, check_values, load_method, read_toml
 from nearfar.studies.sources import (
-    HUB,
     Source,
     digest_of_file,
     find_finetuning_task,
@@ -55,8 +55,9 @@ MAX_CELLS = 100_000
 """Maximum number of cells of a study."""
 
 
-FORMAT = 1
-"""Version of the jobs: a change makes all keys new. Raise it when the same settings give other results."""
+FORMATS: Mapping[Verb, int] = {"finetune": 2}
+"""Verb -> version of its jobs, by default 1: a change makes their keys new. Raise it when the same settings give other
+results, as do settings that are left out when their default changes."""
 STEPS = "nearfar.studies.steps"
 """The module of the functions of jobs."""
 MODEL, HELD_OUT = "model", "held_out"
@@ -415,6 +416,22 @@ def all_jobs(cells: Iterable[Cell]) -> list[Job]:
     return list(dict.fromkeys(job for cell in cells for job in cell.jobs))
 
 
+def in_rounds(cells: Sequence[Cell]) -> list[Cell]:
+    """Cells in the order of their jobs: where models are timed, each replicate is a round over all rows.
+
+    What slows the machine down for a while then meets every row, not the replicates of one.
+    """
+    if not any(step.verb == "speed" for cell in cells for step in cell.steps):
+        return list(cells)
+    met: Counter[tuple[object, ...]] = Counter()
+    rounds = []
+    for cell in cells:
+        place = (cell.row.id, *cell.coordinates.items())
+        rounds.append(met[place])
+        met[place] += 1
+    return [cell for _, cell in sorted(zip(rounds, cells, strict=True), key=lambda one: one[0])]
+
+
 def check_rows(study: Study, cells: Iterable[Cell], store: JobStore) -> None:
     """Read the training rows of all unfinished cells, so that an error in them costs no time; nothing is downloaded.
 
@@ -430,7 +447,7 @@ def check_rows(study: Study, cells: Iterable[Cell], store: JobStore) -> None:
         for job, config in cell.trainings:
             read = replace(config, sentences=tuple(spec for spec in config.sentences if spec != VOCABULARY))
             sources = [one for some in _training_data(read).values() for one in some]
-            is_here = all(one.fingerprint != HUB and one.spec != VOCABULARY for one in sources)
+            is_here = not any(one.on_hub or one.spec == VOCABULARY for one in sources)
             # What decides how rows are read: the method, and all settings but numbers, of which only the limit does.
             values = [(field.name, getattr(read, field.name)) for field in fields(read)]
             kept = [(name, repr(value)) for name, value in values if type(value) not in (int, float) or name == "limit"]
@@ -491,7 +508,7 @@ def _job(
 ) -> tuple[Job, list[Source]]:
     """The job of a step, and the data and models that must be there; ``folder`` is that of the study file."""
     config = step.config
-    settings: dict[str, Any] = {"format": FORMAT}
+    settings: dict[str, Any] = {"format": FORMATS.get(step.verb, 1)}
     local: dict[str, Any] = {}
     inputs = {} if held_out is None else {HELD_OUT: held_out}
     if isinstance(config, ScriptConfig):
