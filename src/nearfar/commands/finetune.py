@@ -185,11 +185,7 @@ def _draw_sample(config: FinetuneConfig, task: ClassificationTask) -> Classifica
     texts, targets = task.train
     if not task.label_names:
         raise NearfarError("--sample-size samples rows by label, but these rows have scores; use --limit.")
-    how: dict[str, Any] = {
-        "balanced": config.sample_balanced,
-        "seed": config.sample_seed,
-        "label_names": task.label_names,
-    }
+    how: dict[str, Any] = {"balanced": config.sample_balanced, "seed": config.sample_seed}
     rows = draw([int(target) for target in targets], config.sample_size, label_names=task.label_names, **how)
     kind = "balanced over labels" if config.sample_balanced else "in the labels' proportions"
     note = f"{len(rows)} of {len(texts)} training rows drawn, {kind}, sample {config.sample_seed}"
