@@ -19,7 +19,7 @@ import common
 import torch
 
 from nearfar import FinetuneConfig
-from nearfar.commands.finetune.run import load_task, open_classifier, prepare
+from nearfar.commands.finetune import load_task, open_classifier, prepare
 from nearfar.runs.run import Prepared
 from nearfar.training.gradients import Gradients
 from nearfar.training.optimiser import OptimiserSettings, adamw

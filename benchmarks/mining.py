@@ -119,7 +119,7 @@ def _since(started: tuple[float, float]) -> dict[str, float]:
 def _nearfar(
     model: Any, pairs: list[list[str]], corpus: list[str], negatives: int
 ) -> tuple[dict[str, float], float, list[list[str]]]:
-    command, search = (importlib.import_module(f"nearfar.commands.mine{name}") for name in ("", ".search"))
+    command = importlib.import_module("nearfar.commands.mine")
     config = importlib.import_module("nearfar").MineConfig(
         model="fixed", data=("pairs",), output="out.tsv", negatives=negatives, relative_margin=MARGIN
     )
@@ -127,10 +127,10 @@ def _nearfar(
     with tempfile.TemporaryDirectory() as place:
         output = Path(place) / "out.tsv"
         before, started = common.peak_mib(), _clocks()
-        found = search.gather(pairs, corpus)
+        found = command.gather(pairs, corpus)
         opened = SimpleNamespace(encoder=model, encode_texts=lambda _, texts, **how: model.encode_query(texts, **how))
-        mined = search.find_negatives(Path(place), opened, found, config, progress=False)
-        write_table(output, command.COLUMNS, (row[:3] for row in command.list_triplets(found, mined)))
+        mined = command.find_negatives(Path(place), opened, found, config, progress=False)
+        write_table(output, command.Triplet._fields[:3], (row[:3] for row in command.list_triplets(found, mined)))
         seconds = _since(started)
         with output.open(encoding="utf-8", newline="") as file:
             triplets = list(csv.reader(file, delimiter="\t"))[1:]

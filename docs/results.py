@@ -10,15 +10,18 @@ import shutil
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
 import pandas as pd
+from msgspec import structs
 
 from nearfar.commands.compare import compare
 from nearfar.disk import write_text
+from nearfar.encoder.precision import BF16_SETS
 from nearfar.evaluation.render import markdown_text, to_markdown
 from nearfar.evaluation.results import (
     ComparisonResult,
@@ -27,8 +30,14 @@ from nearfar.evaluation.results import (
     StudyComparison,
     StudyTable,
 )
+from nearfar.evaluation.tables import screen_tables
+from nearfar.studies.cells import load_study
 from nearfar.studies.groups import Group
-from nearfar.studies.page import Layout, claim, number, paper_number, scores_table
+from nearfar.studies.page import Layout, Order, agreement, claim, number, order_of, paper_number, scores_table
+from nearfar.studies.papers import table_file
+from nearfar.studies.spec import NO_SCORES
+from nearfar.studies.table import compare_groups, what_is_compared
+from nearfar.studies.units import Resampler
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -37,18 +46,27 @@ CHOICES = RESULTS / "choices.csv"
 CAMPAIGN = ROOT / "tests" / "campaign" / "results"
 PLACE = re.compile(r"<!-- table: (?P<kind>\w+)(?P<words>[^\n]*?) -->\n.*?<!-- end of table -->", re.DOTALL)
 STS, UNSEEN = "average:seven tasks, SICK-R test", "average.unseen_by_all"
+SINGLE = "sts12"
+"""The task of these seven that each study of them has."""
+UNTRAINED = "untrained"
 PROBES = ("cr", "trec")
 """Columns whose differences are left out where they are not what the rows are for."""
 MEASURES = ("mrr@10", "recall@10")
-CAPTIONS, MNLI = "flickr8k:test", "mnli:dev_matched"
 OF_PEER, PEER_MARK = " (sentence-transformers)", " †"
 """How names of rows say that another library trained them, and the mark in its place on a page."""
 WORDS_ON_A_ROW = re.compile(r" \([^()]*\)")
 """What a row is, after its name, which differences leave out."""
 SPREAD, MARKS = re.compile(r"(?<=\d) \(\d+(\.\d+)?\)"), "¹²³⁴⁵⁶⁷⁸⁹"
 """The standard deviation after a mean, which tables of papers leave out; and the marks of notes that they keep."""
-NO_SCORES = ("seconds", "bytes", "updates_per_second")
+NOT_SHOWN = ("seconds", "bytes", "updates_per_second")
 """Columns that are not shown unless they are named."""
+ORDERS: dict[Order, str] = {
+    "same sign, significant": "Seen",
+    "same sign, not significant": "Same direction, which chance could give too",
+    "opposite sign": "Not seen, the other way round here",
+    "no difference": "Not seen, no difference here",
+}
+"""Whether an ordering of a paper is seen, in the words of the pages."""
 OF_MEMBERS = ("members", "average")
 """Columns of averages of runs: the mean score of the runs, and that of the average of their weights."""
 
@@ -63,8 +81,6 @@ class Recipe(NamedTuple):
     theirs: str
     """The row of sentence-transformers."""
     loss: str
-    columns: tuple[str, ...]
-    """What such rows are for, then similarity."""
     tried: tuple[str, ...]
     """The choices, without ``recipes-`` and ``-choice``, whose settings were tried for these rows."""
     no_claim: str = ""
@@ -77,95 +93,77 @@ RECIPES = {
     "all-MiniLM-L6-v2": (
         Recipe(
             *("pairs of captions", "recipes-pairs-minilm", "recipe", "mnrl", f"{MNRL}, 2e-5"),
-            (CAPTIONS, STS),
             ("pairs-minilm", "pairs-minilm-more"),
         ),
         Recipe(
             *("pairs and sentences", "recipes-pairs-sentences-minilm", "recipe", "mnrl-simcse"),
             f"{MNRL} and SimCSE, 1e-5, the lowest tried",
-            (CAPTIONS, STS),
             ("pairs-sentences-minilm",),
         ),
         Recipe(
             *("NLI rows", "recipes-nli-minilm", "average", "mnrl", f"{MNRL}, 1e-5, the lowest tried"),
-            (MNLI, STS),
             ("nli-minilm", "nli-minilm-start"),
         ),
         Recipe(
             *("triplets", "recipes-triplets-minilm", "recipe", "mnrl", f"{MNRL}, 5e-5"),
-            (MNLI, STS),
             ("triplets-minilm", "triplets-minilm-more"),
             AFTER,
         ),
         Recipe(
             *("labelled questions", "recipes-labels-minilm", "recipe", "semi-hard"),
             "BatchSemiHard, 1e-4, the highest tried",
-            ("trec", STS),
             ("labels-minilm",),
         ),
         Recipe(
             *("scored pairs", "recipes-scored-minilm", "recipe", "peer", "CoSENTLoss, 5e-5"),
-            (STS,),
             ("scored-minilm",),
         ),
         Recipe(
             *("sentences alone", "recipes-sentences-minilm", "recipe", "simcse", "SimCSE, 1e-5, the lowest tried"),
-            (STS,),
             ("sentences-minilm", "sentences-minilm-more"),
         ),
     ),
     "poor": (
         Recipe(
             *("pairs of captions", "recipes-pairs-sentences", "recipe", "mnrl", f"{MNRL}, no dropout, one rate"),
-            (CAPTIONS, STS),
             ("pairs", "pairs-sentences"),
         ),
         Recipe(
             *("pairs and sentences", "recipes-pairs-sentences", "recipe-sentences", "mnrl-simcse"),
             f"{MNRL} and SimCSE, 2e-4",
-            (CAPTIONS, STS),
             ("pairs-sentences",),
         ),
         Recipe(
             *("NLI rows", "recipes-triplets", "all-labels", "mnrl", f"{MNRL}, no dropout, 2e-4"),
-            (MNLI, STS),
             ("nli", "nli-more", "nli-start", "nli-peers"),
         ),
         Recipe(
             *("NLI rows and sentences", "recipes-nli-sentences", "recipe-sentences", "mnrl-tension"),
             f"{MNRL} and Contrastive Tension, one setting",
-            (MNLI, STS),
             ("nli-more",),
         ),
         Recipe(
             *("triplets", "recipes-triplets", "recipe", "mnrl", f"{MNRL}, no dropout, 2e-4"),
-            (MNLI, STS),
             ("triplets",),
             AFTER,
         ),
         Recipe(
             *("labelled questions", "recipes-labels", "recipe", "semi-hard", "BatchSemiHard, 2e-4"),
-            ("trec", STS),
             ("labels", "labels-more"),
         ),
-        Recipe(
-            *("scored pairs", "recipes-scored", "recipe", "peer", "CoSENTLoss, no dropout, 2e-4"), (STS,), ("scored",)
-        ),
+        Recipe(*("scored pairs", "recipes-scored", "recipe", "peer", "CoSENTLoss, no dropout, 2e-4"), ("scored",)),
         Recipe(
             *("sentences alone", "recipes-sentences", "recipe", "tension"),
             "Contrastive Tension, 3e-5, the lowest tried",
-            (STS,),
             ("sentences", "sentences-more", "sentences-last"),
         ),
         Recipe(
             *("sentences and a teacher", "recipes-teacher", "distill", "embed-distill", "EmbedDistillLoss, 1e-3"),
-            (STS,),
             ("teacher", "teacher-more", "teacher-average"),
         ),
         Recipe(
             *("NLI texts and a teacher", "recipes-teacher-nli", "distill", "embed-distill"),
             "EmbedDistillLoss, 1e-3, not tried on these texts",
-            (STS,),
             ("teacher-nli",),
         ),
     ),
@@ -220,8 +218,10 @@ def study(words: str) -> str:
 
 
 def means(words: str) -> str:
-    """As ``study``, without differences."""
+    """``NAME[: COLUMN; ...][ of ROW; ...]``: as ``study``, without differences; rows are named by their ids."""
+    words, _, rows = words.partition(" of ")
     layout, shown = _shown(words)
+    layout.groups = [one for one in layout.groups if not rows or one.row in rows.split("; ")]
     return _table(_columns(layout, shown), _means(layout, shown))
 
 
@@ -250,7 +250,7 @@ def _shown(words: str) -> tuple[Layout, list[str]]:
     if columns:
         return layout, columns.split("; ")
     tested = list(dict.fromkeys(one.column for one in layout.table.comparisons))
-    shown = tested or [column for column in layout.table.columns if column not in NO_SCORES]
+    shown = tested or [column for column in layout.table.columns if column not in NOT_SHOWN]
     pairs = [[layout.scores.get((group.place, column)) for column in (STS, UNSEEN)] for group in layout.groups]
     known = [[score.ours.mean or 0.0 for score in pair if score] for pair in pairs]
     same = all(len(means) == 2 and abs(means[0] - means[1]) < 0.1 for means in known)
@@ -297,7 +297,12 @@ def _claim(one: StudyComparison | None) -> str:
 
 
 def recipes(start: str) -> str:
-    """``START``: every recipe from it beside no training and the peer."""
+    """``START``: every recipe from it beside no training and the peer.
+
+    The lead is that over the peer where at least as many of its settings were tried, else that over no training, or
+    where that was not tested, that over the peer without a verdict. Lines are the claims of the study: what such rows
+    are for, then similarity.
+    """
     known = pd.read_csv(CHOICES, dtype=str, keep_default_na=False)
     settings = known[["study", "row", "setting", "side"]].drop_duplicates().groupby(["study", "side"]).size()
     rows: list[list[str]] = []
@@ -309,23 +314,35 @@ def recipes(start: str) -> str:
             sum(int(settings.get((f"recipes-{name}-choice", side), 0)) for name in recipe.tried)
             for side in ("nearfar", "sentence-transformers")
         )
-        for place, column in enumerate(recipe.columns):
-            (one,) = (
-                found
-                for found in table.comparisons
-                if (found.first, found.second, found.column) == (recipe.ours, recipe.theirs, column)
-            )
+        for place, column in enumerate(layout.study.claims or ()):
+            over = {one.second: one for one in table.comparisons if (one.first, one.column) == (recipe.ours, column)}
+            fair = theirs >= ours and not recipe.no_claim
+            if fair or recipe.no_claim or UNTRAINED not in over:
+                lead = [claim(over[recipe.theirs])[0], over[recipe.theirs].verdict if fair else recipe.no_claim]
+            else:
+                lead = ["over no training", _claim(over[UNTRAINED])]
             rows.append(
                 [
                     f"[{recipe.rows}]({PAGES[recipe.study]})" if place == 0 else "",
                     layout.heading(column),
-                    *(_mean(layout, groups[row], column) for row in ("untrained", recipe.theirs, recipe.ours)),
-                    " ".join([claim(one)[0], recipe.no_claim] if recipe.no_claim else claim(one)),
+                    *(_mean(layout, groups[row], column) for row in (UNTRAINED, recipe.theirs, recipe.ours)),
+                    " ".join(filter(None, lead)),
                     f"{recipe.loss}: {theirs}; nearfar {ours}" if place == 0 else "",
+                    str(_looks(column)),
                 ]
             )
-    columns = ["rows", "judged by", "no training", "peer", "nearfar", "difference [95%]", "the peer, settings tried"]
-    return _table(columns, rows, left=2)
+    columns = ["rows", "judged by", "no training", "peer", "nearfar", "nearfar's lead [95%]"]
+    return _table([*columns, "the peer, settings tried", "looks"], rows, left=2)
+
+
+def _looks(column: str) -> int:
+    """How many committed studies have the scores of a test."""
+    return sum((SINGLE if column == STS else column) in one.columns for one in _every_study())
+
+
+@cache
+def _every_study() -> list[StudyTable]:
+    return [StudyTable.load(file) for file in sorted(RESULTS.glob("*/*/study.json"))]
 
 
 PAGES = {
@@ -347,6 +364,8 @@ def tried(name: str) -> str:
     names = {row["id"]: _name(row.get("name", row["id"])) for row in spec["rows"]}
     known = pd.read_csv(CHOICES, keep_default_na=False, dtype={"setting": str})
     own = known[(known.study == name) & (known.column != "seconds")]
+    if own.empty:
+        return ""  # it was not run
     values = own.groupby(["row", "setting", "column"], sort=False).value.mean().unstack("column")
     titles = {column: spec["titles"][column] for column in spec["columns"] if column in values}
     if len(shown := [column for column in titles if column in OF_MEMBERS] or [*titles]) > 2:
@@ -370,21 +389,123 @@ def _two_digits(value: float | None) -> str:
 
 
 def paper(name: str) -> str:
-    """``NAME``: a table of a paper beside its numbers, the differences of its average, and its plots."""
+    """``NAME``: a table of a paper beside its numbers, tested differences, orderings, plots; or that it was not run."""
+    if not (RESULTS / "papers" / name / "study.json").exists():
+        return "Not run yet."
     table = study_of(name, "papers")
     layout = Layout(table)
     shown = scores_table(layout)
-    parts = [
-        SPREAD.sub("", to_markdown(replace(shown, title="", notes=[one for one in shown.notes if one[0] in MARKS])))
-    ]
-    averages = [one for one in table.comparisons if one.column.startswith("average")]
+    text = to_markdown(replace(shown, title="", notes=[one for one in shown.notes if one[0] in MARKS]))
+    timed = all(column in NO_SCORES for column in table.columns)
+    added = _added_comparisons(name, table, layout)
+    averages = [one for one in (*table.comparisons, *added) if one.column.startswith("average")]
+    tested = averages or table.comparisons
     rows: list[list[str]] = [
         [_name(layout.pair(one)), layout.heading(one.column), _paper(layout, one), _claim(one)]
-        for one in averages or table.comparisons
+        for one in tested
+        if one not in added
     ]
-    if rows:
-        parts.append(_table(["difference", "column", "paper", "here [95%]"], rows, left=2))
-    return "\n\n".join(part.strip() for part in (*parts, plots(name)))
+    rows += [
+        [
+            _name(layout.pair(one)),
+            layout.heading(one.column),
+            _paper(layout, one),
+            f"{claim(one)[0]} over the runs alone",
+        ]
+        for one in added
+        if one in tested
+    ]
+    differences = _table(["difference", "column", "paper", "here [95%]"], rows, left=2) if rows else ""
+    seen = _orderings(layout, [one for one in tested if one not in added])
+    parts = [text if timed else SPREAD.sub("", text), differences, seen, _timing(layout), _made(table), plots(name)]
+    return "\n\n".join(part.strip() for part in parts if part)
+
+
+def _added_comparisons(name: str, table: StudyTable, layout: Layout) -> list[StudyComparison]:
+    """Pairs that the description compares and an older record does not: their intervals are over the runs alone.
+
+    The scores of test pairs are not in a record, so that the test data cannot be resampled.
+    """
+    described = load_study(table_file(name), table.scale, placeholders={"start": "start", "data": "data"})
+    known = {(one.first, one.second) for one in table.comparisons}
+    missing = structs.replace(
+        layout.study, compare=[one for one in described.pairs if one not in known], compare_with=()
+    )
+    if not missing.pairs or not known or any(axis.baseline for axis in missing.axes):
+        return []
+    compared = what_is_compared(missing, layout.groups)
+    return compare_groups(missing, compared, Resampler([], resamples=1, seed=0))
+
+
+def _orderings(layout: Layout, tested: Sequence[StudyComparison]) -> str:
+    """Which orderings of the paper are seen: of the tested differences, and of all pairs of lines."""
+    words: dict[Order, list[str]] = {}
+    for one in tested:
+        order = order_of(layout, one)
+        if order is not None:
+            swapped = replace(one, first=one.second, first_coordinates=one.second_coordinates, second=one.first)
+            swapped = replace(swapped, second_coordinates=one.first_coordinates)
+            above = one if (layout.paper_difference(one) or 0) > 0 else swapped
+            column = "" if one.column.startswith("average") else f" ({layout.heading(one.column)})"
+            words.setdefault(order, []).append(f"{_name(layout.pair(above)).replace(' − ', ' above ')}{column}")
+    lines = [f"- **{ORDERS[order]}**: {'; '.join(words[order])}." for order in ORDERS if order in words]
+    columns = [one for one in layout.table.columns if one.startswith("average")] or layout.table.columns
+    counts = [(layout.heading(column), *agreement(layout, column)) for column in columns]
+    shares = ", ".join(f"{heading} {same} of {of}" for heading, same, of in counts if of)
+    lines += [f"- Pairs of lines in the paper's order, tested or not: {shares}."] if shares else []
+    return "\n".join(lines)
+
+
+def _timing(layout: Layout) -> str:
+    """How a table of times was measured, and which row is the cheapest here and in the paper; empty for others."""
+    settings = layout.table.study.get("speed")
+    if settings is None:
+        return ""
+    runs = sorted({len(group.kept) for group in layout.groups})
+    size = settings.get("batch_size")
+    how = f"batches of {size}, in the order of the file" if size else "batches of similar length, of no set size"
+    rounds = "One run of each row" if runs == [1] else f"{runs[0]} rounds over all rows, standard deviations of rounds"
+    words = [f"{rounds}; texts in {how}."]
+    for column in layout.table.columns:
+        known = {group.row: layout.scores[group.place, column] for group in layout.groups}
+        here = {row: one.ours.mean for row, one in known.items() if one.ours.mean is not None}
+        there = {row: one.paper.value for row, one in known.items() if one.paper is not None}
+        first, printed = (layout.name(min(times, key=times.__getitem__), {}) for times in (here, there))
+        words.append(f"{layout.heading(column)}: the cheapest is {first} here, {printed} in the paper.")
+    return " ".join(words)
+
+
+def _made(table: StudyTable) -> str:
+    """Where and when the results of a table were made, and in which precision it was trained."""
+    runs = table.runs
+    if not runs.commits:
+        return "The record names no machine, date or commit."
+    commits = ", ".join(f"`{commit[:8]}`" for commit in runs.commits)
+    days = " to ".join(dict.fromkeys(str(date)[:10] for date in (runs.first_date, runs.last_date)))
+    machines = dict.fromkeys(
+        f"{machine.get('processor')} ({machine.get('instruction_sets')})" for machine in runs.hardware
+    )
+    trainings = {key for part in (table.study, *table.study["rows"]) for key in part} & {"train", "finetune"}
+    chosen = {str(table.study.get(step, {}).get("precision", "auto")) for step in trainings}
+    sets = {one for machine in runs.hardware for one in str(machine.get("instruction_sets")).split()}
+    native = "fp32" if sets.isdisjoint(BF16_SETS) else "bf16"
+    precisions = sorted({native if one == "auto" else one for one in chosen})
+    trained = f"; trained in {' and '.join(precisions)}" if precisions else ""
+    return f"Made {days} at {commits} on {', '.join(machines)}{trained}{_reduction(table)}."
+
+
+def _reduction(table: StudyTable) -> str:
+    """How Gunel's SCL was reduced over a batch; empty where no row has it, or an axis says it."""
+    own = table.study.get("finetune")
+    axes = json.dumps(table.study.get("axes", []))
+    if own is None or "finetune.scl_reduction" in axes:
+        return ""
+    settings = [{**own, **row.get("finetune", {})} for row in table.study["rows"]]
+    with_scl = [one for one in settings if one.get("scl_weight", 0.0) or "finetune.scl_weight" in axes]
+    if not with_scl:
+        return ""
+    known = dict.fromkeys(str(one.get("scl_reduction", "mean")) for one in with_scl)  # the only one of older records
+    return f"; SCL is the {' and the '.join(known)} over a batch"
 
 
 def plots(name: str) -> str:
@@ -439,6 +560,14 @@ def _difference(test: PairedTest) -> str:
     return f"{test.difference:+.2f} [{test.low:+.2f}, {test.high:+.2f}] {test.verdict}".replace("-", "−")
 
 
+def board(words: str) -> str:
+    """``FILE ...``: systems ranked by a table of scores, or run files of TREC with qrels.tsv beside them; and pairs."""
+    files = [RESULTS / word for word in words.split()]
+    qrels = files[0].with_name("qrels.tsv") if files[0].suffix == ".run" else None
+    tables = screen_tables(compare(*files, qrels=qrels, progress=False))
+    return "\n\n".join(to_markdown(replace(table, title="", notes=[])).strip() for table in tables)
+
+
 def mined(_: str) -> str:
     """Retrieval of captions without training, after pairs alone, and after the triplets of ``mine``."""
     arms = {
@@ -469,6 +598,7 @@ TABLES: dict[str, Callable[[str], str]] = {
     "reliability": reliability,
     "demo": demo,
     "words": words,
+    "board": board,
     "mined": mined,
 }
 

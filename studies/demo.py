@@ -1,10 +1,9 @@
-"""The demo with five seeds in fp32 and bf16: what training gains, and how long the demo takes.
+"""The demo with five seeds in fp32: what training gains, and how long the demo takes.
 
     python studies/demo.py    does the runs missing from studies/results/demo and demo-words, one after the other
 
-Runs in fp32 are limited to AVX2, as on a processor without AVX-512. Runs in bf16 have all instruction sets. Those with
-random words compare the demo's model with one that trains on random words beside the same pairs. docs/results.py fills
-docs/demo.md from the results.
+Runs are limited to AVX2, as on a processor without AVX-512. Those with random words compare the demo's model with one
+that trains on random words beside the same pairs. docs/results.py fills docs/demo.md from the results.
 """
 
 import argparse
@@ -13,7 +12,6 @@ import os
 import shlex
 import shutil
 from pathlib import Path
-from typing import Any
 
 from common import HERE, if_committed, load, nearfar
 
@@ -31,8 +29,7 @@ AVX2 = {
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
 }
 """Environment variables that limit torch and its libraries to AVX2, where the compiled kernels are off."""
-ENVIRONMENTS: dict[str, dict[str, str]] = {"fp32": AVX2, "bf16": {}}
-"""Precision -> environment variables."""
+PRECISION = "fp32"
 WORDS = ("--sentences", "vocabulary", "--second-weight", "0.1")
 """Flags of the runs with random words: those of docs/measured/pairs.md."""
 
@@ -43,14 +40,13 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=RUNS, help="folder for the folders of the demos")
     options = parser.parse_args()
     for seed in SEEDS:
-        for precision in ENVIRONMENTS:
-            _run(precision, seed, options.runs)
+        _run(seed, options.runs)
         _run_words(seed, options.runs)
 
 
-def file_of(precision: str, seed: int) -> Path:
-    """Return the path of the result file of a demo."""
-    return RESULTS / f"{precision}-{seed}.json"
+def folder_of(seed: int, runs: Path) -> Path:
+    """Return the folder of a demo."""
+    return runs / f"{PRECISION}-{seed}"
 
 
 def words_file_of(seed: int) -> Path:
@@ -58,20 +54,20 @@ def words_file_of(seed: int) -> Path:
     return WORDS_RESULTS / f"{seed}.json"
 
 
-def _run(precision: str, seed: int, runs: Path) -> None:
-    file = file_of(precision, seed)
+def _run(seed: int, runs: Path) -> None:
+    folder = folder_of(seed, runs)
+    file = RESULTS / f"{folder.name}.json"
     if file.exists():
         return
-    folder = runs / file.stem
-    command = _demo_command(precision, seed, folder)
-    environment = ENVIRONMENTS[precision]
+    command = _demo_command(seed, folder)
     found = {
         "command": shlex.join(["nearfar", *command]),
-        "environment": environment,
-        **nearfar(*command, environment={**os.environ, **environment}),
+        "environment": AVX2,
+        **nearfar(*command, environment={**os.environ, **AVX2}),
         "comparison": load(folder / RUN / HELD_OUT / COMPARISON),
     }
-    _save(file, found)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_text(file, json.dumps(found, indent=1) + "\n")
 
 
 def _run_words(seed: int, runs: Path) -> None:
@@ -79,32 +75,27 @@ def _run_words(seed: int, runs: Path) -> None:
     file = words_file_of(seed)
     if file.exists():
         return
-    if not (runs / f"bf16-{seed}" / RUN).exists():
-        nearfar(*_demo_command("bf16", seed, runs / f"bf16-{seed}"), environment=os.environ)
+    if not (demo := folder_of(seed, runs)).joinpath(RUN).exists():
+        nearfar(*_demo_command(seed, demo), environment={**os.environ, **AVX2})
     comparison = runs / f"words-{seed}.json"
     for command in _words_commands(seed, runs, comparison):
-        nearfar(*command, environment=os.environ)
+        nearfar(*command, environment={**os.environ, **AVX2})
     file.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(comparison, file)
 
 
 def _words_commands(seed: int, runs: Path, comparison: Path) -> list[list[str]]:
     """The training with random words on a demo's pairs, and the comparison with the demo's model."""
-    demo, words = runs / f"bf16-{seed}", runs / f"words-{seed}"
-    held_out = ["--hold-out", str(HOLD_OUT), "--precision", "bf16", "--seed", str(seed)]
+    demo, words = folder_of(seed, runs), runs / f"words-{seed}"
+    held_out = ["--hold-out", str(HOLD_OUT), "--precision", PRECISION, "--seed", str(seed)]
     return [
         ["train", "--data", str(demo / "pairs.tsv"), *held_out, *WORDS, "--output", str(words)],
         ["compare", str(words), str(demo / RUN), "--output", str(comparison)],
     ]
 
 
-def _demo_command(precision: str, seed: int, folder: Path) -> list[str]:
-    return ["demo", "--seed", str(seed), "--precision", precision, "--output", str(folder)]
-
-
-def _save(file: Path, found: dict[str, Any]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_text(file, json.dumps(found, indent=1) + "\n")
+def _demo_command(seed: int, folder: Path) -> list[str]:
+    return ["demo", "--seed", str(seed), "--precision", PRECISION, "--output", str(folder)]
 
 
 if __name__ == "__main__":

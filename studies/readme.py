@@ -5,8 +5,15 @@
 
 `run` needs NEARFAR_DATA, keeps each run below runs/readme, and collects a row into studies/results/readme: ROW.parquet
 has a score of each test unit by each run, ROW.json says where it is from. One training runs at a time, in fp32 with one
-thread. The columns are side (start, peer, ours), seed, task, unit (the position in the test file, from 0), cluster
-(units that share a text, or are of one photo, are in one), value, and for similarity gold; value is then a cosine.
+thread. The columns are those of `nearfar compare`: system (start, peer, ours), seed, task, unit (the position in the
+test file, from 0), cluster (units that share a text, or are of one photo, are in one), score. Similarity has cosine and
+gold in place of score: Spearman's correlation is no mean over units.
+
+`report` counts the settings that each side was given on held-out data, in the choices of these rows, and says which of
+the peer's is the best there. The peer gets more by `python studies/tables.py readme-ROW-choice`, which trains on fewer
+rows in fp32 with one thread. Then write the best into ROWS, remove runs/readme/ROW/peer-*, and run the row. A
+difference to the peer has a verdict where the peer had at least as many settings; else the claim is that to no
+training.
 """
 
 import argparse
@@ -36,14 +43,17 @@ from nearfar.evaluation.statistics import crossed_difference, holm, percent, uni
 START = "sentence-transformers/all-MiniLM-L6-v2"
 RESULTS = results_of("readme")
 RUNS = ROOT / "runs" / "readme"
-SIDES = ("start", "peer", "ours")
+SYSTEMS = ("start", "peer", "ours")
+CHOICES = RESULTS.parent / "choices.csv"
+PRESENT = "present"
+"""The setting of the peer in a choice that is the one in :data:`ROWS`, beside which others are tried."""
 RESAMPLES = 5000
 MARGIN = 0.005
 """The margin of verdicts, where scores are from 0 to 1."""
 BLOCK = 16
 """Resamples that are drawn together."""
 STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
-UNITS = ("side", "seed", "task", "unit")
+UNITS = ("system", "seed", "task", "unit")
 Units = dict[tuple[str, int], int]
 """Task and position of a test unit -> its cluster."""
 
@@ -58,11 +68,15 @@ class Row(NamedTuple):
     peer: tuple[str, ...]
     """The peer's loss and settings: the best of the choices, by what the row is tested by, that train on these rows."""
     test: tuple[str, ...]
-    settings: tuple[int, int]
-    """How many settings of ours and of the peer's were tried on held-out data, in the choices of the page."""
+    choices: tuple[str, ...]
+    """The choices that tried settings of both sides on such rows; without any, each side has its one setting."""
     page: str
     note: str
     limit: int | None = None
+    not_counted: tuple[str, ...] = ()
+    """Rows of the choices that repeat a setting, or train on other texts as well."""
+    trials: int = 0
+    """Looks at the test that no record tells of."""
 
 
 def _test(*flags: str) -> tuple[str, ...]:
@@ -79,11 +93,12 @@ ROWS = {
         "flickr8k",
         ("mnrl-pairs", *_LAST, "--learning-rate", "5e-5"),
         _test("--retrieval", "flickr8k:test"),
-        (25, 7),
+        ("recipes-pairs-minilm-choice", "recipes-pairs-minilm-more-choice", "readme-pairs-choice"),
         "docs/measured/pairs.md",
         "10,000 pairs; nearfar holds 500 of them out. The peer is MultipleNegativesRankingLoss at 5e-5, of its "
         "settings on these pairs the best by captions of other photos. Queries of one photo are one unit.",
         10_000,
+        ("mnrl", "mnrl-simcse", "alone", "sentences"),
     ),
     "documents": Row(
         "documents without labels: Cranfield",
@@ -91,12 +106,13 @@ ROWS = {
         "ir/cranfield",
         ("mnrl-pairs", *_LAST, "--learning-rate", "5e-5"),
         _test("--retrieval", "ir/cranfield"),
-        (1, 1),
+        (),
         "docs/guides/train.md",
         "Pairs are title and crop, and two crops, of a document, drawn anew for each seed and the same for both sides; "
         "nearfar holds some of them out. Both sides have one setting: nearfar what it takes for pairs, "
         "MultipleNegativesRankingLoss the library's learning rate, 5e-5, with batches of 64 for one epoch as nearfar. "
         "An earlier trial of such pairs looked at these queries.",
+        trials=1,
     ),
     "labels": Row(
         "texts with labels: TREC",
@@ -104,7 +120,7 @@ ROWS = {
         "trec",
         ("batch-semi-hard", *_LAST, "--epochs", "3", "--learning-rate", "1e-4"),
         _test("--tasks", "trec", "--protocol", "exact"),
-        (12, 9),
+        ("recipes-labels-minilm-choice", "readme-labels-choice"),
         "docs/measured/labels.md",
         "Three epochs on the 5,452 training questions, of which nearfar holds some out. Test questions that are "
         "training questions too are left out. The peer is BatchSemiHardTripletLoss at 1e-4, its best on other "
@@ -116,10 +132,11 @@ ROWS = {
         "snli:dev+test",
         ("mnrl", *_STEP, "--evaluate-every", "15", "--learning-rate", "5e-5"),
         _test("--tasks", *STS),
-        (17, 8),
+        ("recipes-nli-minilm-choice", "recipes-nli-minilm-start-choice", "readme-nli-choice"),
         "docs/measured/nli.md",
         "nearfar has all labels, and holds some rows out; the peer is MultipleNegativesRankingLoss on the triplets of "
         f"these rows, whose step dev pairs of STS-B choose. {_LOOKED_AT}",
+        not_counted=("mnrl-1e-5", "scl-2e-5"),
     ),
     "sentences": Row(
         "sentences alone",
@@ -127,12 +144,13 @@ ROWS = {
         "sentences",
         ("simcse", *_STEP, "--evaluate-every", "32", "--learning-rate", "1e-5"),
         _test("--tasks", *STS),
-        (20, 7),
+        ("recipes-sentences-minilm-choice", "recipes-sentences-minilm-more-choice", "readme-sentences-choice"),
         "docs/measured/sentences.md",
         "10,000 sentences. The peer is SimCSE, MultipleNegativesRankingLoss of each sentence with itself, whose step "
         "dev pairs of STS-B choose: the better one of the two peers of an earlier test, although Contrastive Tension "
         f"was 0.2 points ahead of it on dev pairs. {_LOOKED_AT}",
         10_000,
+        ("recipe",),
     ),
 }
 
@@ -143,7 +161,7 @@ ROWS = {
 def run(names: Sequence[str], seeds: int) -> None:
     """Train and evaluate what is missing, one after the other, and collect each row."""
     for name in names:
-        for side, seed in [("start", 0), *((side, seed) for seed in range(1, seeds + 1) for side in SIDES[1:])]:
+        for side, seed in [("start", 0), *((side, seed) for seed in range(1, seeds + 1) for side in SYSTEMS[1:])]:
             folder = RUNS / name / f"{side}-{seed}"
             if not (folder / "evaluation.json").exists():
                 _run(name, side, seed, folder)
@@ -216,28 +234,34 @@ def document_pairs(documents: Iterable[tuple[str, str]], seed: int) -> list[tupl
 
 def collect(name: str) -> None:
     """Write the scores of all runs of a row to ROW.parquet, and where they are from to ROW.json."""
-    folders = sorted((RUNS / name).glob("*-*/evaluation.json"), key=lambda file: SIDES.index(_side_of(file)[0]))
+    folders = sorted((RUNS / name).glob("*-*/evaluation.json"), key=lambda file: SYSTEMS.index(_side_of(file)[0]))
     found = {_side_of(file): load(file) for file in folders}
     lines = [(*key, *line) for key, evaluation in found.items() for line in units(evaluation)]
     clusters, left_out = clusters_of(ROWS[name])
     if {line[2:4] for line in lines} != clusters.keys():
         raise SystemExit(f"{name}: the evaluations have not the units of the test data.")
-    table = pd.DataFrame([line for line in lines if line[2:4] not in left_out], columns=[*UNITS, "value", "gold"])
+    table = pd.DataFrame([line for line in lines if line[2:4] not in left_out], columns=[*UNITS, "score", "gold"])
     table = table.sort_values(list(UNITS), ignore_index=True)
     table.insert(4, "cluster", [clusters[key] for key in zip(table["task"], table["unit"], strict=True)])
-    types = {"side": "category", "seed": "uint8", "task": "category", "unit": "int32", "cluster": "int32"}
-    table = table.dropna(axis="columns").astype({**types, "value": "float32"})
+    types = {"system": "category", "seed": "uint8", "task": "category", "unit": "int32", "cluster": "int32"}
+    table = table.dropna(axis="columns").astype({**types, "score": "float32"})
     if "gold" in table:
-        table = table.astype({"gold": "float32"})
+        table = table.astype({"gold": "float32"}).rename(columns={"score": "cosine"})
     RESULTS.mkdir(parents=True, exist_ok=True)
     table.to_parquet(RESULTS / f"{name}.parquet", compression="zstd", compression_level=19, index=False)
     about = {
         "row": name,
-        **{key: value for key, value in ROWS[name]._asdict().items() if key not in ("page", "settings")},
+        **{key: value for key, value in ROWS[name]._asdict().items() if key in _OF_RUNS},
+        "score": NO_MEAN if "gold" in table else "the mean over units",
         "left_out": len(left_out),
         "runs": {f"{side} {seed}": _origin(evaluation) for (side, seed), evaluation in found.items()},
     }
     write_text(RESULTS / f"{name}.json", json.dumps(about, indent=1) + "\n")
+
+
+_OF_RUNS = ("rows", "metric", "data", "peer", "test", "note", "limit")
+"""What a row's record tells of it."""
+NO_MEAN = "Spearman's correlation of cosine and gold, the mean over tasks; no mean over units, as nearfar compare needs"
 
 
 def _origin(evaluation: dict[str, Any]) -> dict[str, Any]:
@@ -301,13 +325,47 @@ def report() -> None:
     """Write claims.json: each row that has scores, with the differences of ours to the peer and to the start."""
     tables = {name: RESULTS / f"{name}.parquet" for name in ROWS}
     claims = [claim(ROWS[name], pd.read_parquet(file)) for name, file in tables.items() if file.exists()]
-    for versus in (None, "versus_start", "peer_versus_start"):
-        family = [made if versus is None else made[versus] for made in claims]
+    fair = [made for made in claims if made["settings_peer"] >= made["settings_ours"]]
+    families = fair, [made["versus_start"] for made in claims], [made["peer_versus_start"] for made in claims]
+    for family in families:
         for tested, p in zip(family, holm([tested["p"] for tested in family]), strict=True):
             said = verdict(tested["low"], tested["high"], p_holm=p)
             more = tested["more_units"] if said == "cannot tell" else None
             tested |= {"p_holm": round(p, 6), "verdict": said, "more_units": more}
     write_text(RESULTS / "claims.json", json.dumps(claims, indent=1) + "\n")
+    for name in ROWS:
+        if told := best_of_peer(name):
+            print(told)
+
+
+def _tried() -> pd.DataFrame:
+    return pd.read_csv(CHOICES, keep_default_na=False, dtype={"setting": str})
+
+
+def settings_tried(row: Row) -> tuple[int, int]:
+    """How many settings of ours and of the peer's the choices tried on such rows; one each without choices."""
+    known = _tried()
+    own = known[known.study.isin(row.choices) & ~known.row.isin(row.not_counted) & (known.setting != PRESENT)]
+    counts = own[["study", "row", "setting", "side"]].drop_duplicates().side.value_counts()
+    ours, peer = (int(counts.get(side, 1)) for side in ("nearfar", "sentence-transformers"))
+    return ours, peer
+
+
+def looks(row: Row) -> int:
+    """How many studies have seen scores of the row's test, this one among them."""
+    records = RESULTS.parent.glob("*/*/study.json")
+    return 1 + row.trials + sum(row.test[1] in load(record)["columns"] for record in records)
+
+
+def best_of_peer(name: str) -> str | None:
+    """The best setting of the peer in its own choice for a row, beside the present one; None before it was run."""
+    known = _tried()
+    scores = known[known.study == f"readme-{name}-choice"].groupby("setting").value.mean()
+    if PRESENT not in scores:
+        return None
+    best = scores.idxmax()
+    said = "no better setting" if best == PRESENT else f"better: {best}, {scores[best]:.2f}"
+    return f"{name}: of {len(scores) - 1} further settings of the peer {said}; the present one {scores[PRESENT]:.2f}"
 
 
 def claim(row: Row, table: pd.DataFrame) -> dict[str, Any]:
@@ -321,7 +379,8 @@ def claim(row: Row, table: pd.DataFrame) -> dict[str, Any]:
         score(chance.multinomial(clusters, np.full(clusters, 1 / clusters), size=BLOCK).astype(np.float64))
         for _ in range(-(-RESAMPLES // BLOCK))
     ]
-    sides = {side: (data[side][:, 0], np.concatenate([block[side] for block in blocks], axis=1)) for side in SIDES}
+    sides = {side: (data[side][:, 0], np.concatenate([block[side] for block in blocks], axis=1)) for side in SYSTEMS}
+    tried = settings_tried(row)
     bound = 0.0 if "gold" in table else 1.0
     means = {side: percent(points.mean()) for side, (points, _) in sides.items()}
     return {
@@ -330,8 +389,9 @@ def claim(row: Row, table: pd.DataFrame) -> dict[str, Any]:
         **means,
         **_tested(sides["ours"], sides["peer"], clusters, bound),
         "runs": len(sides["ours"][0]),
-        "settings_ours": row.settings[0],
-        "settings_peer": row.settings[1],
+        "settings_ours": tried[0],
+        "settings_peer": tried[1],
+        "looks": looks(row),
         "versus_start": _tested(sides["ours"], sides["start"], clusters, bound),
         "peer_versus_start": _tested(sides["peer"], sides["start"], clusters, bound),
         "page": row.page,
@@ -351,21 +411,22 @@ def _tested(first: tuple[Floats, Floats], second: tuple[Floats, Floats], cluster
 def _scores(table: pd.DataFrame) -> Callable[[Floats], dict[str, Floats]]:
     """The function from how often each cluster is drawn [resamples, clusters] to side -> scores [runs, resamples].
 
-    A score is the mean over tasks of the mean of the values, or of Spearman's correlation with the gold scores.
+    A score is the mean over tasks of the mean of the units' scores, or of Spearman's correlation of cosines with gold.
     """
     tasks = []
     for name, rows in table.groupby("task", observed=True):
-        runs = dict(list(rows.sort_values("unit").groupby(["side", "seed"], observed=True)))
+        runs = dict(list(rows.sort_values("unit").groupby(["system", "seed"], observed=True)))
         units = next(iter(runs.values()))
         if any(list(run["unit"]) != list(units["unit"]) for run in runs.values()):
             raise SystemExit(f"{name}: the runs have different test units.")
-        values = np.stack([run["value"].to_numpy(np.float64) for run in runs.values()])
+        column = "cosine" if "gold" in units else "score"
+        values = np.stack([run[column].to_numpy(np.float64) for run in runs.values()])
         correlate = weighted_spearman(units["gold"].to_numpy(np.float64), values) if "gold" in units else _mean(values)
         tasks.append((units["cluster"].to_numpy(), np.array([side for side, _ in runs]), correlate))
 
     def score(drawn: Floats) -> dict[str, Floats]:
         scored = np.mean([correlate(drawn[:, cluster]) for cluster, _, correlate in tasks], axis=0)
-        return {side: scored[tasks[0][1] == side] for side in SIDES}
+        return {side: scored[tasks[0][1] == side] for side in SYSTEMS}
 
     return score
 

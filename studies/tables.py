@@ -1,11 +1,14 @@
 """The studies in studies/tables and the papers' tables, each a file for nearfar study; keeps what the pages need.
 
     python studies/tables.py NAME... --start FOLDER
+    python studies/tables.py NAME... --verdicts
 
 Runs those that are missing from studies/results; a study that was stopped goes on. Needs NEARFAR_DATA. FOLDER is the
 initial encoder of studies with {start} and of the papers' tables, which run at the scale here. The record of a study
 goes to studies/results/tables or papers; of a choice, whose name ends with -choice, only the values of its runs are
 kept, as rows of studies/results/choices.csv, and where they come from, in choices.json. docs/results.py fills pages.
+--verdicts runs nothing: the records take the claims of their files, and verdicts follow from the scores of units where
+these are kept, else from the p of each difference.
 """
 
 import argparse
@@ -13,6 +16,7 @@ import json
 import shutil
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -20,7 +24,10 @@ from common import HERE, if_committed, nearfar
 
 from nearfar.disk import write_text
 from nearfar.evaluation.results import StudyTable
-from nearfar.studies.papers import table_names
+from nearfar.studies.groups import study_of
+from nearfar.studies.papers import table_file, table_names
+from nearfar.studies.table import compare_again, correct
+from nearfar.studies.units import UNITS
 
 FILES = HERE / "tables"
 RESULTS = HERE / "results"
@@ -38,23 +45,47 @@ def main() -> None:
     parser.add_argument("names", nargs="+", help="files of studies/tables without .toml, or tables of papers")
     parser.add_argument("--start", help="folder of the initial encoder")
     parser.add_argument("--workers", type=int, default=2, help="parallel cells")
+    parser.add_argument("--verdicts", action="store_true", help="of finished studies, by the claims of their files")
     options = parser.parse_args()
+    if options.verdicts:
+        for name in options.names:
+            tell_again(name)
+        return
     failed = [name for name in options.names if not run(name, options.start, str(options.workers))]
     if failed:
         raise SystemExit(f"Not finished: {', '.join(failed)}.")
 
 
+def record_of(name: str) -> Path:
+    """The record of a study or of a table of a paper."""
+    return RESULTS / ("papers" if name in table_names() else "tables") / name / "study.json"
+
+
+def tell_again(name: str) -> None:
+    """Correct the p of a study's differences over the columns that its file claims now, and tell their verdicts."""
+    record = record_of(name)
+    table = StudyTable.load(record)
+    file = table_file(name) if name in table_names() else FILES / f"{name}.toml"
+    spec = tomllib.loads(file.read_text(encoding="utf-8"))
+    claims = spec.get("scales", {}).get(table.scale, spec).get("claims", spec.get("claims"))
+    study = {key: value for key, value in table.study.items() if key != "claims"}
+    table = replace(table, study=study | ({} if claims is None else {"claims": claims}))
+    units = record.with_name(UNITS)
+    told = compare_again(table, units) if units.exists() else correct(study_of(table), table.comparisons)
+    replace(table, comparisons=told).save(record)
+
+
 def run(name: str, start: str | None, workers: str) -> bool:
     """Run a study, and keep its record and its plots; returns whether all its cells are finished."""
     of_paper = name in table_names()
-    results = RESULTS / ("papers" if of_paper else "tables") / name
+    results = record_of(name).parent
     file = FILES / f"{name}.toml"
-    if (results / "study.json").exists() or (name.endswith(CHOICE) and name in set(read_choices().study)):
+    if record_of(name).exists() or (name.endswith(CHOICE) and name in set(read_choices().study)):
         return True
     needs_start = of_paper or "{start}" in file.read_text(encoding="utf-8").partition("[scales.")[0]
     if needs_start and start is None:
         raise SystemExit(f"{name} needs --start FOLDER")
-    words = ["--workers", workers, *(["--start", str(start)] if needs_start else [])]
+    words = ["--workers", workers, "--threads", "1", *(["--start", str(start)] if needs_start else [])]
     output = (PAPERS if of_paper else OUTPUT) / name
     try:
         if of_paper:

@@ -65,12 +65,14 @@ def test_claims_are_the_tables_numbers(kind: str, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(README, "clusters_of", lambda _: (dict(zip(keys, clusters, strict=True)), left_out))
     monkeypatch.setattr(README, "RUNS", tmp_path / "runs")
     monkeypatch.setattr(README, "RESULTS", tmp_path)
+    tried = {"retrieval": (2, 2), "labels": (2, 1), "similarity": (1, 3)}[kind]
+    monkeypatch.setattr(README, "settings_tried", lambda _: tried)
     README.collect("pairs")
     README.report()
 
     table = pd.read_parquet(tmp_path / "pairs.parquet")
     assert len(table) == 7 * (UNITS - 2)
-    assert ("gold" in table) == (kind == "similarity")
+    assert ("gold" in table) == ("cosine" in table) == (kind == "similarity") != ("score" in table)
     assert "/folder" not in (tmp_path / "pairs.json").read_text(encoding="utf-8")
 
     def score(values: np.ndarray, rows: np.ndarray) -> float:
@@ -96,7 +98,8 @@ def test_claims_are_the_tables_numbers(kind: str, tmp_path: Path, monkeypatch: p
     (claim,) = json.loads((tmp_path / "claims.json").read_text(encoding="utf-8"))
     for side, (points, _) in sides.items():
         assert claim[side] == pytest.approx(100 * points.mean(), abs=2e-4)
-    assert (claim["units"], claim["runs"]) == (29, 3)
+    assert (claim["units"], claim["runs"], claim["settings_ours"], claim["settings_peer"]) == (29, 3, *tried)
+    assert (claim["verdict"] is None) == (kind == "labels")  # the peer had fewer settings
     for tested, other in ((claim, "peer"), (claim["versus_start"], "start")):
         expected = crossed_difference(sides["ours"], sides[other], units=29, bound=float(kind != "similarity"))
         assert expected is not None
@@ -105,7 +108,32 @@ def test_claims_are_the_tables_numbers(kind: str, tmp_path: Path, monkeypatch: p
         assert [tested["low"], tested["high"]] == pytest.approx(
             [100 * expected.low, 100 * expected.high], abs=(0.15 if kind == "similarity" else 0.06) * width
         )
-        assert tested["verdict"] == verdict(tested["low"], tested["high"], p_holm=tested["p_holm"])
+        if tested["verdict"] is not None:
+            assert tested["verdict"] == verdict(tested["low"], tested["high"], p_holm=tested["p_holm"])
+
+
+def test_settings_are_counted_and_the_peers_best_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeats, the present setting and runs without training are none; two columns and seeds of one are one."""
+    lines = """study,row,setting,side,seed,column,value
+recipes-labels-minilm-choice,untrained,,no training,,a,1
+recipes-labels-minilm-choice,x,1e-4,nearfar,1,a,1
+recipes-labels-minilm-choice,x,1e-4,nearfar,1,b,2
+recipes-labels-minilm-choice,x,2e-4,nearfar,1,a,1
+recipes-labels-minilm-choice,y,,sentence-transformers,1,a,1
+recipes-nli-choice,y,,sentence-transformers,1,a,1
+readme-labels-choice,peer,present,sentence-transformers,1,trec-dev,93.5
+readme-labels-choice,peer,2e-4,sentence-transformers,1,trec-dev,94.25
+readme-labels-choice,peer,4e-4,sentence-transformers,1,trec-dev,93
+"""
+    (tmp_path / "choices.csv").write_text(lines, encoding="utf-8")
+    monkeypatch.setattr(README, "CHOICES", tmp_path / "choices.csv")
+    labels, documents = README.ROWS["labels"], README.ROWS["documents"]
+    assert README.settings_tried(labels) == (2, 3)
+    assert README.settings_tried(labels._replace(not_counted=("x",))) == (1, 3)
+    assert README.settings_tried(documents) == (1, 1)
+    found = README.best_of_peer("labels")
+    assert found == "labels: of 2 further settings of the peer better: 2e-4, 94.25; the present one 93.50"
+    assert README.best_of_peer("documents") is None
 
 
 def test_pairs_of_documents_are_titles_and_crops_of_one_document() -> None:

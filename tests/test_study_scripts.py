@@ -86,6 +86,16 @@ def test_gradients_are_clipped_at_the_given_norm(monkeypatch: pytest.MonkeyPatch
         assert arguments.max_grad_norm == norm
 
 
+def test_weights_are_averaged_with_the_start() -> None:
+    model = torch.nn.Linear(2, 1)
+    start = [weight.clone() for weight in model.state_dict().values()]
+    with torch.no_grad():
+        model.weight += 1.0
+    PEERS.average(model, start, 0.25)
+    torch.testing.assert_close(model.weight.data, start[0] + 0.75)
+    assert PEERS.LOSSES["mnrl"].build(model, Namespace(scale=40.0)).scale == 40.0
+
+
 @pytest.mark.long
 def test_the_main_components_of_a_teacher_are_taught(start: Path) -> None:
     options = Namespace(data="microworld", limit=40, guide=str(start), loss="distill-mse", components=None)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer import losses, modules
@@ -144,7 +145,7 @@ class Loss(NamedTuple):
 
 def mnrl(**settings: Any) -> Callable[[SentenceTransformer, argparse.Namespace], nn.Module]:
     """MultipleNegativesRankingLoss with settings."""
-    return lambda model, _: losses.MultipleNegativesRankingLoss(model, **settings)
+    return lambda model, options: losses.MultipleNegativesRankingLoss(model, scale=options.scale, **settings)
 
 
 def gist(model: SentenceTransformer, options: argparse.Namespace) -> nn.Module:
@@ -247,6 +248,7 @@ def main() -> None:
     if options.keep_layers is not None:
         keep_layers(model, options.keep_layers)
     set_dropout(model, options.dropout)
+    start = [weight.clone() for weight in model.state_dict().values()]
     datasets = {name: Dataset.from_dict(columns) for name, columns in rows.items()}
     built = {name: LOSSES[name].build(model, options) for name in rows}
     with tempfile.TemporaryDirectory() as scratch:
@@ -260,6 +262,7 @@ def main() -> None:
             ),
         )
         trainer.train()
+    average(model, start, options.start_weight)
     history = [
         (entry["step"], entry["eval_dev_spearman_cosine"])
         for entry in trainer.state.log_history
@@ -290,6 +293,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--epochs", type=float, default=1.0)
+    parser.add_argument("--scale", type=float, default=20.0, help="of cosines in MultipleNegativesRankingLoss")
+    parser.add_argument("--start-weight", type=float, default=0.0, help="share of the start in the saved weights")
     parser.add_argument("--warmup", type=float, default=0.0, help="share of the steps in which the learning rate rises")
     parser.add_argument("--max-grad-norm", type=float, default=1.0, help="the norm at which gradients are clipped")
     parser.add_argument("--evaluate-every", type=int, default=33)
@@ -324,6 +329,13 @@ def set_dropout(model: nn.Module, probability: float | None) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout) and probability is not None:
             module.p = probability
+
+
+def average(model: nn.Module, start: Sequence[torch.Tensor], share: float) -> None:
+    """Average the weights with those of the start, whose share it is."""
+    for weight, before in zip(model.state_dict().values(), start, strict=True):
+        if share and weight.is_floating_point():
+            weight.lerp_(before, share)
 
 
 def training_arguments(

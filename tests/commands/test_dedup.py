@@ -16,11 +16,9 @@ from scipy.sparse.csgraph import connected_components
 
 from nearfar import DedupConfig, Encoder, NearfarError, dedup
 from nearfar.cli import main
-from nearfar.commands import dedup as module
 from nearfar.commands.dedup import histogram
 from nearfar.commands.encode import vectors
 from tests.damaged_arrays import DAMAGED_HEADERS
-from tests.encode_helpers import Killed, kill_at, stop_in
 from tests.tiny import save_tiny, sentences
 
 DISTINCT = list(dict.fromkeys(sentences(60, seed=5, longest=7)))
@@ -210,53 +208,6 @@ def test_a_threshold_is_chosen_in_a_second_call(
     deduped(output="z.txt", threshold=limit)
     assert Path("z.txt").read_bytes() == Path("y.txt").read_bytes()
     assert not Path("y.txt.vectors").exists()
-
-
-@pytest.mark.long
-def test_ctrl_c_prints_how_to_continue(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["dedup", *FLAGS, "--threshold", str(threshold(0.4))]
-    for owner, name, message in (
-        (Encoder, "encode_tokens", ""),
-        (module, "connect", "Continue with:"),
-        (module, "copy_rows", "Continue with:"),
-    ):
-        with pytest.MonkeyPatch.context() as patch:
-            stop_in(patch, owner, name, 0, KeyboardInterrupt())
-            assert main(argv) == 130
-        printed = capsys.readouterr().out
-        assert message in printed
-        assert ("Continue with:" in printed) == bool(message)
-    assert not Path("y.txt").exists()
-    assert main(argv) == 0
-
-
-@pytest.mark.long
-def test_a_run_killed_at_any_step_is_run_again(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"threshold": threshold(0.4), "groups": "g.tsv"}
-    monkeypatch.setattr(vectors, "PART_TEXTS", 40)
-    deduped(**settings)
-    files = [Path("y.txt"), Path("g.tsv")]
-    expected = [file.read_bytes() for file in files]
-    encoder = Encoder.from_pretrained("tiny")
-    monkeypatch.setattr(Encoder, "from_pretrained", lambda *_, **__: encoder)
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # slow
-    step = 0
-    while True:
-        for file in files:
-            file.unlink()
-        with pytest.MonkeyPatch.context() as patch:
-            kill_at(step, patch)
-            try:
-                deduped(**settings)
-                break
-            except Killed:
-                pass
-        assert all(not file.exists() or file.read_bytes() == one for file, one in zip(files, expected, strict=True))
-        deduped(**settings, overwrite=True)
-        assert [file.read_bytes() for file in files] == expected
-        assert sorted(os.listdir()) == ["g.tsv", "tiny", "x.txt", "y.txt"]
-        step += 5
-    assert step > 30
 
 
 @pytest.mark.parametrize(

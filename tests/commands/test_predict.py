@@ -138,17 +138,6 @@ def test_other_columns_are_kept_and_labels_are_scored(model: str, tmp_path: Path
 
 
 @pytest.mark.long
-def test_a_run_folder_is_accepted_as_model(model: str, tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "run.json").write_text("{}")
-    (tmp_path / "run" / "model").symlink_to(model)
-    (tmp_path / "texts.txt").write_text("a dog\nthe cat")
-    for folder, name in ((str(tmp_path / "run"), "one.tsv"), (model, "two.tsv")):
-        predict(folder, input=tmp_path / "texts.txt", output=tmp_path / name, progress=False)
-    assert (tmp_path / "one.tsv").read_text() == (tmp_path / "two.tsv").read_text()
-
-
-@pytest.mark.long
 def test_a_run_knows_its_columns(model: str, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
@@ -174,24 +163,6 @@ def test_scores_of_a_regression(tmp_path: Path) -> None:
         expected = Classifier.from_pretrained(folder).predict([(text,) for text in NORMALIZED])[:, 0]
         assert np.ptp(expected) > 0.5
         np.testing.assert_allclose(scores, expected, atol=1e-6)
-
-
-@pytest.mark.long
-def test_settings_are_passed_to_the_classifier(model: str, tmp_path: Path) -> None:
-    (tmp_path / "texts.txt").write_text("a dog runs by the river and the house is red\na dog\n")
-    outputs = {}
-    for name, settings in (("plain", {}), ("short", {"max_length": 4}), ("bf16", {"precision": "bf16"})):
-        file = tmp_path / f"{name}.tsv"
-        if name == "short":
-            with pytest.warns(UserWarning, match="1 of 2 distinct texts are longer than 4 tokens"):
-                predict(model, input=tmp_path / "texts.txt", output=file, progress=False, **settings)
-        else:
-            predict(model, input=tmp_path / "texts.txt", output=file, progress=False, **settings)
-        outputs[name] = [float(row["p_yes"]) for row in read(file)]
-    assert abs(outputs["short"][0] - outputs["plain"][0]) > 1e-3
-    assert outputs["short"][1] == pytest.approx(outputs["plain"][1], abs=1e-5)
-    assert outputs["bf16"] != outputs["plain"]
-    assert outputs["bf16"] == pytest.approx(outputs["plain"], abs=0.1)
 
 
 @pytest.mark.long

@@ -1,6 +1,5 @@
 """``--prompt`` of encode, evaluate and geometry, and of the baselines; refusals."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -56,29 +55,6 @@ def test_encode_takes_a_name_or_a_text(folder: Path) -> None:
 
 
 @pytest.mark.long
-def test_encode_uses_the_default_prompt_of_the_model(folder: Path) -> None:
-    encoder = Encoder.from_pretrained("plain")
-    encoder.set_prompts(default=PROMPT)
-    encoder.save_pretrained("defaulted")
-    encode("plain", input="prefixed.txt", output="expected.npy", progress=False)
-    encode("defaulted", input="x.txt", output="x.npy", progress=False)
-    assert np.array_equal(np.load("x.npy"), np.load("expected.npy"))
-
-
-@pytest.mark.nightly
-@pytest.mark.long
-def test_encode_in_processes(folder: Path) -> None:
-    pooling = folder / "model" / "1_Pooling" / "config.json"
-    pooling.write_text(json.dumps(json.loads(pooling.read_text()) | {"include_prompt": False}))
-    for processes in (1, 2):
-        settings = {"prompt": "query", "processes": processes, "block": 16, "device": "cpu", "precision": "fp32"}
-        encode("model", input="x.txt", output=f"{processes}.npy", progress=False, **settings)
-    assert np.abs(np.load("1.npy") - np.load("2.npy")).max() <= 1e-5
-    expected = Encoder.from_pretrained("model").encode_query(TEXTS, precision="fp32")
-    assert np.abs(np.load("2.npy") - expected).max() <= 1e-5
-
-
-@pytest.mark.long
 def test_a_resumed_run_has_the_same_prompt(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"input": "x.txt", "output": "x.npy", "block": 10, "progress": False}
     with monkeypatch.context() as patch:
@@ -117,20 +93,6 @@ def test_baselines_encode_with_the_prompt(baseline: str, folder: Path) -> None:
     plain = open_baseline(baseline.format("plain").replace("x.txt", "prefixed.txt"), per_call=True)
     assert np.allclose(found, plain([PROMPT + text for text in TEXTS]), atol=1e-5)
     assert not np.allclose(found, plain(TEXTS), atol=1e-3)
-
-
-@pytest.mark.nightly
-def test_geometry(folder: Path) -> None:
-    common = {"task": "pairs.tsv", "labelled": None, "progress": False}
-    found = geometry("model", pairs="pairs.tsv", output="found", prompt="query", positive_above=0.5, **common)
-    file = prefixed_pairs()
-    expected = geometry(
-        "plain", pairs=file, output="expected", positive_above=0.5, progress=False, task=file, labelled=None
-    )
-    assert found.config.prompt == "query"
-    assert "prompt" not in json.loads(Path("expected/geometry.json").read_text())["config"]
-    (one,), (other,) = found.models.values(), expected.models.values()
-    assert (one.uniformity, one.layers) == (pytest.approx(other.uniformity), other.layers)
 
 
 @pytest.mark.long

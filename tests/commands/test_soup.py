@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from nearfar import Encoder, NearfarError, SoupConfig, evaluate, push, soup, train
-from nearfar.cli import main
 from nearfar.commands.soup import SoupResult
 from nearfar.data.fingerprints import text_hashes
 from nearfar.data.rows import load_pairs
@@ -233,19 +232,6 @@ def test_an_average_is_pushed_without_the_names_of_folders(folder: Path) -> None
         push("out", "me/average", dry_run=True)
 
 
-def test_the_command_prints_shares_and_scores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("soup a b c --weights 2,1,1 --output out".split()) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines == ["   50.00%  a", "   25.00%  b", "   25.00%  c", "Wrote the average of 3 models to out"]
-    write_noisy("bad", seed=9, scale=5.0)
-    assert main("soup a bad --greedy --evaluate-on pairs.tsv --output best".split()) == 0
-    first, second, last = capsys.readouterr().out.splitlines()
-    score = dev_score(Encoder.from_pretrained("a"))
-    assert first == f"  100.00%  spearman {score:.2f}  a"
-    assert second.endswith("  bad  (left out)")
-    assert last == f"Wrote a alone to best: spearman {score:.2f} on pairs.tsv"
-
-
 # --- what is refused ---
 
 
@@ -302,13 +288,6 @@ def test_models_that_differ_in_more_than_their_weights_are_refused(folder: Path)
     refuse("cased: .*different tokenizers: normalizer", "a", "cased")
 
 
-def test_a_missing_pooler_is_a_different_shape(folder: Path) -> None:
-    shutil.copytree("a", "bare")
-    kept = {key: value for key, value in weights("bare").items() if not key.startswith("pooler")}
-    save_file(kept, "bare/model.safetensors", metadata={"format": "pt"})
-    refuse(r"bare: .*different shapes of weights: backbone\.pooler\.dense\.weight \(32, 32\) and None", "a", "bare")
-
-
 def test_models_that_are_no_encoders_are_refused(folder: Path) -> None:
     Classifier.from_pretrained("tiny", label_names=["warm", "cold"]).save_pretrained("classifier")
     refuse("^classifier: is a classifier; soup averages sentence encoders", "classifier", "a")
@@ -358,16 +337,6 @@ def test_an_output_that_exists_is_not_replaced(folder: Path) -> None:
     Path("free").mkdir()
     soup("a", "b", output="free")
     assert Path("free/modules.json").exists()
-
-
-def test_a_failed_save_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(source: Path, target: Path, **_: object) -> None:
-        if target.name == "out":
-            raise OSError(28, "No space left on device")
-        source.replace(target)
-
-    monkeypatch.setattr("nearfar.disk.folders.publish", fail)
-    refuse(r"out: cannot be written \(No space left on device\)", "a", "b")
 
 
 def test_weights_that_are_not_numbers_with_a_point_must_agree(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

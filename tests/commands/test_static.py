@@ -7,11 +7,8 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from nearfar import Encoder, NearfarError, static
-from nearfar.cli import main
 from nearfar.commands.static import sif_weights
-from nearfar.commands.train import train
 from nearfar.disk.model_folder import SeenHashes, read_seen, write_seen
-from tests.method_configs import config, write_data
 from tests.tiny import save_tiny, sentences
 
 TEXTS = [*sentences(15), ""]
@@ -93,38 +90,6 @@ def test_what_the_model_has_seen_counts(model: Path, tmp_path: Path) -> None:
     seen = read_seen(tmp_path / "static")
     assert seen is not None
     assert seen.trained_texts.tolist() == [3, 5]
-
-
-@pytest.mark.nightly
-@pytest.mark.long
-def test_a_static_student_with_fewer_dimensions_learns_its_teacher(tmp_path: Path) -> None:
-    folder = write_data(tmp_path)
-    static(folder / "teacher", output=folder / "static", dim=20, progress=False)
-    settings = {"model": str(folder / "static"), "epochs": 140, "max_steps": 300, "learning_rate": 0.02}
-    settings |= {"evaluate_every": 1000, "keep": "last", "micro_batch": 4}
-    train(config("distill", folder, output=str(folder / "run"), **settings))
-    texts = (folder / "sentences.txt").read_text().splitlines()
-    teacher = Encoder.from_pretrained(folder / "teacher").encode(texts, normalize=True)
-
-    def agreement(model: Path) -> float:
-        vectors = Encoder.from_pretrained(model).encode(texts, normalize=True)
-        upper = np.triu_indices(len(texts), 1)
-        return float(np.corrcoef((vectors @ vectors.T)[upper], (teacher @ teacher.T)[upper])[0, 1])
-
-    assert agreement(folder / "run") > agreement(folder / "static") + 0.2
-    ours = Encoder.from_pretrained(folder / "run").encode(TEXTS)
-    theirs = SentenceTransformer(str(folder / "run" / "model"), device="cpu").encode(TEXTS)
-    np.testing.assert_allclose(ours, theirs, atol=1e-6)
-
-
-@pytest.mark.long
-def test_the_command_prints_what_it_wrote(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "made" / "here").mkdir(parents=True)  # an empty folder
-    (tmp_path / "made" / "here.new").mkdir()  # of somebody else
-    assert main(["static", str(model), "--output", str(tmp_path / "made" / "here"), "--dim", "6"]) == 0
-    count = len(Encoder.from_pretrained(model).tokenizer)
-    assert f"Wrote vectors of {count} tokens with 6 dimensions to" in capsys.readouterr().out
-    assert sorted(path.name for path in (tmp_path / "made").iterdir()) == ["here", "here.new"]
 
 
 @pytest.mark.long

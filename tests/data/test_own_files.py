@@ -14,8 +14,8 @@ import pytest
 
 from nearfar import InfoNceConfig, SimcseSupConfig
 from nearfar.commands.search.corpus import Corpus, read_queries
-from nearfar.commands.train.build import read_rows
 from nearfar.commands.train.choose import choose_method, resolve_config
+from nearfar.commands.train.inputs import read_rows
 from nearfar.data.classification import load_classification
 from nearfar.data.files import read_file
 from nearfar.data.labelled import load_labelled_task

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 
 from nearfar import FinetuneConfig
-from nearfar.commands.finetune.run import load_task, open_classifier
-from nearfar.commands.finetune.run import prepare as prepare_classifier
+from nearfar.commands.finetune import load_task, open_classifier
+from nearfar.commands.finetune import prepare as prepare_classifier
 from nearfar.commands.train.run import prepare
 from nearfar.registry import METHODS
 from nearfar.runs.run import Prepared

@@ -42,6 +42,7 @@ def test_a_tiny_table_runs(name: str, output: Path) -> None:
     table = nearfar.reproduce(name, scale="tiny", output=output, engine="inline", resamples=20)[name]
     assert not table.missing
     assert table.scale == "tiny"
+    assert table.runs.hardware  # which is known of a timing too
     for cell in table.cells:
         empty = {column for column in table.columns if cell.values.get(column) is None}
         assert empty <= UNDEFINED.get(name, set()), cell

@@ -221,6 +221,7 @@ MISTAKES = {  # what is changed, in TOML (``drop`` removes keys, ``row`` changes
     'drop = ["compare_with"]\ncompare = [["scl", "scl"]]': "compares 'scl' with itself",
     'drop = ["compare_with"]\ncompare = ["scl"]': "compare[0] = 'scl': must be a list.",
     'compare = [["scl", "sbert"]]': "exclude each other",
+    'claims = ["stsd"]': "claims: no column is called 'stsd'. Did you mean 'stsb'?",
     'titles = { stsd = "x" }': "titles: no column is called 'stsd'. Did you mean 'stsb'?",
     'plot = { kind = "pie" }': "plot[0].kind = 'pie': must be curves, heat map",
     'plot = { kind = "lines", x = "lamda" }': "plot: x: no axis is called 'lamda'",

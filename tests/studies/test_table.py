@@ -408,6 +408,23 @@ def test_the_verdict_knows_the_margin_of_the_study(margin, values, verdict):
     assert (seconds.verdict, seconds.low) == (None, x.low)  # longer is not better
 
 
+def test_claims_are_a_family():
+    """Differences of other columns have their interval and no verdict."""
+    runs = [
+        Run(row, {}, {"seed": seed}, [{"x": value, "y": value, "z": value}])
+        for row, own in {"a": [1.0, 1.1, 1.2], "b": [0.1, 0.2, 0.3]}.items()
+        for seed, value in enumerate(own)
+    ]
+    study = {**A_AND_B, "columns": ["x", "y", "z"], "compare_columns": ["x", "y", "z"]}
+    every = {row.column: row for row in build(study, runs, resamples=1).comparisons}
+    claimed = {row.column: row for row in build(study | {"claims": ["y"]}, runs, resamples=1).comparisons}
+    assert [(claimed[name].p_holm, claimed[name].verdict) for name in "xz"] == [(None, None)] * 2
+    assert [claimed[name].low for name in "xyz"] == [every[name].low for name in "xyz"]
+    assert claimed["y"].p_holm == claimed["y"].p
+    assert every["y"].p_holm == pytest.approx(3 * every["y"].p, abs=1e-5)
+    assert claimed["y"].verdict == "better"
+
+
 def plain_holm(p):
     order = sorted(range(len(p)), key=lambda place: p[place])
     adjusted, highest = [0.0] * len(p), 0.0

@@ -162,7 +162,7 @@ def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
         call.show(before_after(trained.comparison))
     run = trained.model.parent
     if trained.labels is not None:
-        from nearfar.commands.train.labels import PICTURE
+        from nearfar.commands.train.after import PICTURE
         from nearfar.evaluation.tables.evaluation import evaluation_tables
 
         for table in evaluation_tables(trained.labels, screen=True):

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
     from nearfar import DedupConfig, EncodeConfig, ExportConfig, PredictConfig, PushConfig, SearchConfig
     from nearfar.commands.dedup import DedupResult
-    from nearfar.commands.search import OpenedSearch
-    from nearfar.commands.search.hits import Hit
+    from nearfar.commands.search import Hit, OpenedSearch
 
 PROMPT = "query (an empty line ends): "
 STATES = {
@@ -115,7 +114,7 @@ def _ask(opened: "OpenedSearch", console: "Console") -> None:
 
 def _print_all(queries: Sequence[str], results: "Any", opened: "OpenedSearch", console: "Console") -> None:
     """Print a table for each query; to a file or a pipe, the lines of a .tsv file."""
-    from nearfar.commands.search.hits import format_hits, table_header
+    from nearfar.commands.search import format_hits, table_header
 
     columns = opened.searcher.columns
     if not console.is_terminal:
@@ -132,7 +131,7 @@ def _table(query: str, hits: "Sequence[Hit]", opened: "OpenedSearch") -> "Any":
     from rich.table import Table
     from rich.text import Text
 
-    from nearfar.commands.search.hits import show_value
+    from nearfar.commands.search import show_value
 
     columns, counted = opened.searcher.columns, any(hit.count > 1 for hit in hits)
     table = Table(title=Text(query), title_justify="left")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -78,7 +79,8 @@ def compare(
             the output cannot be written.
     """
     first = table_file(first, "the table")
-    if config.qrels is not None or (not others and _is_table(first)):
+    is_table = isinstance(first, str | Path) and is_known(Path(first)) and extension(Path(first)) != ".json"
+    if config.qrels is not None or (not others and is_table):
         return _compare_scores([first, *others], config, progress=progress)
     if not others:
         raise NearfarError(
@@ -98,39 +100,24 @@ def compare(
         if run is None and not opened_runs:
             raise NearfarError("--held-out: none of the sides is a run that holds out rows.")
     task = _queries(opened, run if TASK in (tasks or ()) else None) if config.examples else None
-    recent = RecentVectors()
-    sides = [
-        [
-            item
-            if isinstance(item, EvaluationRun)
-            else _evaluate(item, tasks, opened_runs, run, recent=recent, progress=progress)
-            for item in side
-        ]
-        for side in opened
-    ]
+    computing: dict[str, Any] = {"recent": RecentVectors(), "progress": progress}
+    evaluated = partial(_evaluate, tasks=tasks, opened_runs=opened_runs, run=run, **computing)
+    sides = [[item if isinstance(item, EvaluationRun) else evaluated(model=item) for item in side] for side in opened]
+    how = {name: getattr(config, name) for name in ("aggregate", "measure", "resamples", "seed")}
     comparison = compare_sides(
         sides,
         tasks=tasks if config.held_out or not opened_runs else config.tasks,
-        aggregate=config.aggregate,
-        measure=config.measure,
-        resamples=config.resamples,
-        seed=config.seed,
         margin=MARGIN if config.margin is None else config.margin,
         progress=progress,
+        **how,
     )
     if task is not None:
         assert isinstance(comparison, ComparisonResult)
         (trained,), (other,) = opened
-        comparison = replace(
-            comparison, queries=compare_queries(trained, other, task, recent=recent, progress=progress)
-        )
+        comparison = replace(comparison, queries=compare_queries(trained, other, task, **computing))
     if file:
         save_with_tables(comparison, file)
     return comparison
-
-
-def _is_table(side: ComparisonInput) -> bool:
-    return isinstance(side, str | Path) and is_known(Path(side)) and extension(Path(side)) != ".json"
 
 
 def _compare_scores(sides: Sequence[ComparisonInput], config: CompareConfig, *, progress: bool) -> PairwiseResult:
@@ -144,15 +131,9 @@ def _compare_scores(sides: Sequence[ComparisonInput], config: CompareConfig, *, 
     qrels, measure = config.qrels and as_path(config.qrels), config.measure or "ndcg@10"
     inputs = [*files, *([qrels] if qrels else [])]
     file = None if config.output is None else check_output(config.output, inputs=inputs, overwrite=config.overwrite)
-    result = compare_systems(
-        score_runs(files, qrels, measure) if qrels else read_scores(files[0]),
-        tasks=config.tasks,
-        measure=measure if qrels else None,
-        resamples=config.resamples,
-        seed=config.seed,
-        margin=config.margin,
-        progress=progress,
-    )
+    how = {name: getattr(config, name) for name in ("tasks", "resamples", "seed", "margin")}
+    scores = score_runs(files, qrels, measure) if qrels else read_scores(files[0])
+    result = compare_systems(scores, measure=measure if qrels else None, progress=progress, **how)
     if file:
         save_with_tables(result, file)
     return result
@@ -205,10 +186,8 @@ def compare_queries(
         is_run = isinstance(side, str | Path) and (Path(side) / RUN_INFO).is_file()
         model = model_of_run(Path(str(side))) if is_run else side
         opened = open_model(model, EvaluateConfig(device=device), bf16=False, progress=progress, recent=recent)
-        functions = opened.encode_query, opened.encode_document
-        settings: dict[str, Any] = {"similarity": opened.similarity, "per_task": opened.per_task}
-        settings["device"] = opened.device
-        rankings.append(best_hits(*functions, task, **settings, progress=progress))
+        how: dict[str, Any] = {name: getattr(opened, name) for name in ("similarity", "per_task", "device")}
+        rankings.append(best_hits(opened.encode_query, opened.encode_document, task, **how, progress=progress))
     relevant = [{task.documents[position] for position in grades} for grades in task.relevant]
     return compare_rankings(task.queries, relevant, *rankings)
 
@@ -263,12 +242,11 @@ def _open(item: Any) -> Any:
 
 def _evaluate(
     model: "Model",
+    *,
     tasks: Sequence[str] | None,
     opened_runs: Sequence[EvaluationRun],
     run: Path | None,
-    *,
-    recent: RecentVectors,
-    progress: bool,
+    **computing: Any,
 ) -> EvaluationRun:
     """Evaluate a model in the same way as the evaluations that it is compared with.
 
@@ -281,25 +259,15 @@ def _evaluate(
         held_out = {"held_out_of": run} if run is not None else {"held_out": True}
         if run is not None and not tasks and (stored := stored_evaluation(run, model)) is not None:
             return EvaluationRun(stored.model, stored)
-    transfer = next((run.result.transfer for run in opened_runs if run.result.transfer), None)
-    probe = probe_flags(transfer) if transfer else {}
+    results = [run.result for run in opened_runs]
+    transfer = next((result.transfer for result in results if result.transfer), None)
+    ranked = next((result for result in results if result.retrieval), None)
     labelled = [task for task in tasks or () if transfer and task in transfer.tasks and task not in PROBE_TASKS]
-    ranked = next((run.result for run in opened_runs if run.result.retrieval), None)
     retrieval = [task for task in tasks or () if ranked and task in ranked.retrieval]
-    read = (
-        {key: ranked.config[key] for key in RETRIEVAL_SETTINGS if key in ranked.config} if ranked and retrieval else {}
-    )
+    settings = dict(probe_flags(transfer)) if transfer else {}
+    if ranked and retrieval:
+        settings |= {key: ranked.config[key] for key in RETRIEVAL_SETTINGS if key in ranked.config}
     named = None if tasks is None else [task for task in tasks if task not in (*labelled, *retrieval)]
-    result = evaluate(
-        model,
-        tasks=named,
-        labelled=labelled,
-        retrieval=retrieval,
-        **held_out,
-        **read,
-        **probe,
-        resamples=0,
-        recent=recent,
-        progress=progress,
-    )
+    kinds = {"tasks": named, "labelled": labelled, "retrieval": retrieval}
+    result = evaluate(model, **kinds, **held_out, **settings, resamples=0, **computing)
     return EvaluationRun(result.model, result)

@@ -2,10 +2,10 @@
 
 import gzip
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -102,8 +102,16 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
         NearfarError: the input, its column or the model is missing or unusable; an output has another format, exists,
             is the input or cannot be written; the input changes while it is read.
     """
-    source = as_path(config.input)
-    _check_outputs(config, source)
+    source, kind = as_path(config.input), extension(as_path(config.input))
+    if config.output is not None:
+        if extension(Path(config.output)) != kind:
+            raise NearfarError(
+                f"--output {config.output}: must have the format of --input {source}; end its name in {kind}."
+            )
+        check_output_file(Path(config.output), [source], overwrite=config.overwrite)
+    if config.groups is not None:
+        groups_file = Path(config.groups)
+        check_output_file(groups_file, [source], overwrite=config.overwrite, flag="--groups", suffixes=TABLES)
     check_computing(config.device, config.precision)
     before = file_version(source)
     rows = read_rows(source, config.column)
@@ -133,20 +141,6 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
     sizes = np.bincount(group_of)
     counts = (len(kept), int((sizes > 1).sum()), int(sizes.max()))
     return DedupResult(len(rows.lines), len(rows.texts), bins, config.threshold, *counts)
-
-
-def _check_outputs(config: DedupConfig, source: Path) -> None:
-    """Raise an error now if a file cannot be written."""
-    if config.output is not None:
-        output = Path(config.output)
-        if extension(output) != extension(source):
-            raise NearfarError(
-                f"--output {output}: must have the format of --input {source}; end its name in {extension(source)}."
-            )
-        check_output_file(output, [source], overwrite=config.overwrite)
-    if config.groups is not None:
-        groups = Path(config.groups)
-        check_output_file(groups, [source], overwrite=config.overwrite, flag="--groups", suffixes=TABLES)
 
 
 def _group_texts(
@@ -198,12 +192,10 @@ def histogram(
     """The histogram of the cosines ``scores`` of each text with its nearest other text ``others``."""
     if len(texts) < 2:
         return ()
-    bins = round(1 / WIDTH)
+    bins, found = round(1 / WIDTH), []
     numbers = np.clip(np.floor(np.round(scores.astype(np.float64) / WIDTH, 4)), -bins, bins - 1).astype(int)
-    found = []
     for number in range(int(numbers.max()), int(numbers.min()) - 1, -1):
-        inside = np.flatnonzero(numbers == number)
-        pair = ("", "", math.nan)
+        inside, pair = np.flatnonzero(numbers == number), ("", "", math.nan)
         if len(inside):
             lowest = inside[scores[inside].argmin()]
             pair = (texts[lowest], texts[others[lowest]], float(scores[lowest]))
@@ -264,25 +256,18 @@ def copy_rows(source: Path, target: Path, lines: Sequence[int] | np.ndarray, sta
         if kind == ".parquet":
             _copy_parquet(source, target, lines)
             return
-        wanted, rows = set(map(int, lines)), set(map(int, starts))
-        with _open(source, kind, "rb") as reader, _open(target, kind, "wb") as writer:
-            writer.writelines(_kept(reader, wanted, rows, kind.removesuffix(".gz")))
+        opener: Any = gzip.open if kind.endswith(".gz") else open
+        with opener(source, "rb") as reader, opener(target, "wb") as writer:
+            writer.writelines(_kept(reader, set(map(int, lines)), set(map(int, starts)), kind.removesuffix(".gz")))
 
 
-def _open(file: Path, kind: str, mode: str) -> BinaryIO:
-    if not kind.endswith(".gz"):
-        return cast(BinaryIO, file.open(mode))
-    return cast(BinaryIO, gzip.open(file, mode))
-
-
-def _kept(reader: BinaryIO, lines: set[int], starts: set[int], kind: str) -> Iterator[bytes]:
+def _kept(reader: Iterable[bytes], lines: set[int], starts: set[int], kind: str) -> Iterator[bytes]:
     """The lines before the first row of a TSV or CSV file, its header, and the lines of the rows to keep."""
-    first = min(starts)
-    keep = False
+    first, keep, is_table = min(starts), False, kind in (".csv", ".tsv")
     for number, line in enumerate(reader, 1):
-        if number in starts or kind not in (".csv", ".tsv"):  # there a row may go on in the next line
+        if number in starts or not is_table:  # there a row may go on in the next line
             keep = number in lines
-        if keep or (number < first and kind in (".tsv", ".csv")):
+        if keep or (number < first and is_table):
             yield line if line.endswith(b"\n") else line + b"\n"
 
 

@@ -115,10 +115,8 @@ def _train(config: DemoConfig, run: Path, report: "Report") -> QueryChanges:
 
     settings: dict[str, Any] = {"data": run.parent / "pairs.tsv", "output": run, "hold_out": HOLD_OUT}
     settings |= {"precision": config.precision, "seed": config.seed}
-    if config.model != DemoConfig.model:
-        settings["model"] = config.model
-    if config.max_steps is not None:
-        settings["max_steps"] = config.max_steps
+    settings |= {"model": config.model} if config.model != DemoConfig.model else {}
+    settings |= {"max_steps": config.max_steps} if config.max_steps is not None else {}
     report.step("Train, and test on held-out rows", command_line("train", **settings))
     trained = train(**settings, console=report.console)
     assert trained.comparison is not None
@@ -154,20 +152,15 @@ def _search(config: DemoConfig, changes: QueryChanges, folder: Path, report: "Re
     """Search for all test queries before and after training, and show five of them."""
     from nearfar.commands.search import search
 
-    sides: dict[str, dict[str, Any]] = {
-        name: {
-            "model": model,
-            "input": folder / "documents.tsv",
-            "queries": folder / "queries.tsv",
-            "index": folder / "index" / name,
-            "precision": "fp32",  # as in the table
-            "output": folder / f"hits-{name}.tsv",
-        }
-        for name, model in (("before", config.model), ("after", folder / RUN))
-    }
     (folder / "index").mkdir()
-    report.step("Search before and after", *(command_line("search", **settings) for settings in sides.values()))
-    for settings in sides.values():
+    both: dict[str, Any] = {"input": folder / "documents.tsv", "queries": folder / "queries.tsv"}
+    sides = [
+        {"model": model, **both, "index": folder / "index" / name, "precision": "fp32"}  # as in the table
+        | {"output": folder / f"hits-{name}.tsv"}
+        for name, model in (("before", config.model), ("after", folder / RUN))
+    ]
+    report.step("Search before and after", *(command_line("search", **settings) for settings in sides))
+    for settings in sides:
         search(**settings, progress=report.console.is_terminal)
     queries = describe_queries(changes, start="After training", first="after", second="before")
     report.text(queries.summary)

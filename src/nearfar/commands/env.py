@@ -66,7 +66,8 @@ def env(config: EnvConfig) -> dict[str, Any]:
         "data": _data,
         "hub": partial(_hub, offline=config.offline),
     }
-    return {name: _anonymize(_safe_call(probe), _homes()) for name, probe in parts.items()}
+    homes = _homes()
+    return {name: _anonymize(_safe_call(probe), homes) for name, probe in parts.items()}
 
 
 def format_lines(report: Mapping[str, Any]) -> Iterator[str]:
@@ -82,7 +83,7 @@ def format_lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _text(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_text(item)}" for name, item in value.items()) or "none"
+        value = [f"{name} {_text(item)}" for name, item in value.items()]
     if isinstance(value, list):
         return ", ".join(map(_text, value)) or "none"
     if value is None:
@@ -102,9 +103,8 @@ def _safe_call(probe: Callable[[], object]) -> object:
 def _versions() -> dict[str, str]:
     from nearfar.evaluation.results import provenance
 
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        found[name] = package_version(name) or "not installed"
+    packages = {name: package_version(name) or "not installed" for name in PACKAGES}
+    found = {"python": platform.python_version(), **packages}
     with suppress(Exception):
         found["commit"] = provenance().commit or "not a checkout"
     return found
@@ -128,22 +128,22 @@ def _processor() -> dict[str, object]:
 
 
 def _threads() -> dict[str, object]:
-    info: dict[str, object] = {"variables": {name: os.environ[name] for name in VARIABLES if name in os.environ}}
     import torch
 
     runtime = re.search(r"OpenMP.*", torch.__config__.parallel_info())
     counts = {"computing": torch.get_num_threads(), "between_operations": torch.get_num_interop_threads()}
-    return {**counts, "runtime": runtime[0] if runtime else None, **info}
+    variables = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    return {**counts, "runtime": runtime[0] if runtime else None, "variables": variables}
 
 
 def _gpu() -> dict[str, object]:
     import torch
 
-    devices = []
-    for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
-        of = torch.cuda.get_device_properties(number)
-        capability = f"{of.major}.{of.minor}"
-        devices.append({"name": of.name, "memory_gib": round(of.total_memory / 2**30), "capability": capability})
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    devices = [
+        {"name": of.name, "memory_gib": round(of.total_memory / 2**30), "capability": f"{of.major}.{of.minor}"}
+        for of in map(torch.cuda.get_device_properties, range(count))
+    ]
     return {"cuda_of_torch": torch.version.cuda, "devices": devices, "mps": torch.backends.mps.is_available()}
 
 
@@ -151,8 +151,7 @@ def _kernels() -> dict[str, object]:
     from nearfar.encoder import kernels
 
     available = kernels.kernels() is not None
-    status = kernels.kernels_status()
-    del status["used"]
+    status = {name: value for name, value in kernels.kernels_status().items() if name != "used"}
     return {"available": available, **status}
 
 
@@ -189,9 +188,8 @@ def _data() -> dict[str, object]:
         if entry.packaged:
             continue
         place = folder / entry.folder
-        if entry.files:
-            there = [split for split, file in entry.files.items() if (place / file).is_file()]
-        else:
+        there = [split for split, file in entry.files.items() if (place / file).is_file()]
+        if not entry.files:
             there = sorted(path.stem for path in place.glob("*.tsv"))
         if set(entry.splits) <= set(there):
             sets["whole"].append(name)
@@ -206,11 +204,10 @@ def _hub(*, offline: bool) -> dict[str, object]:
     address = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     parts = urlsplit(address)
     info = {"address": f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"}  # without a password
-    for name in OFFLINE:
-        if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE"):
-            return {**info, "reachable": None, "answer": f"not tested, because {name} is set"}
-    if offline:
-        return {**info, "reachable": None, "answer": "not tested, because of --offline"}
+    reasons = [f"{name} is set" for name in OFFLINE if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")]
+    if reasons or offline:
+        why = f"because {reasons[0]}" if reasons else "because of --offline"
+        return {**info, "reachable": None, "answer": f"not tested, {why}"}
     answers: list[dict[str, object]] = []
     # In a daemon thread, because a name lookup may exceed the timeout.
     asking = threading.Thread(target=lambda: answers.append(_probe_url(address)), daemon=True)

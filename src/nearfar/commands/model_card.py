@@ -6,10 +6,11 @@ folders, and shows texts of the data only if asked to. A README.md without :data
 never replaced.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,23 +43,23 @@ LOCAL_SETTINGS = frozenset({*PATHS, "output", "device", "second", "checkpoint_ev
 
 @dataclass(frozen=True)
 class RunRecords:
-    """What a finished run recorded about itself."""
+    """What a finished run recorded about itself; of a model without a run nothing."""
 
-    method: str
-    info: Mapping[str, Any]
+    method: str = ""
+    info: Mapping[str, Any] = field(default_factory=dict)
     """Its run.json."""
-    held_out: ComparisonResult | None
+    held_out: ComparisonResult | None = None
     """The trained encoder against the one it started from, on held-out rows."""
-    test: EvaluationResult | None
+    test: EvaluationResult | None = None
     """Scores of a fine-tuned classifier on its test rows."""
-    is_classifier: bool
-    second: Mapping[str, Any]
+    is_classifier: bool = False
+    second: Mapping[str, Any] = field(default_factory=dict)
     """Settings of its second objective, as second.toml has them; empty without one."""
 
     @property
     def config(self) -> Mapping[str, Any]:
         """Every setting of the run."""
-        settings: Mapping[str, Any] = self.info["config"]
+        settings: Mapping[str, Any] = self.info.get("config", {})
         return settings
 
 
@@ -96,52 +97,50 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
         NearfarError: a record of the run is damaged; ``examples`` of a model without them.
     """
     run = _read_run(model)
-    held_out = run.held_out if run else None
-    if examples and (run is None or not has_held_out(model.parent)):
+    if examples and not (run.info and has_held_out(model.parent)):
         raise NearfarError(f"--examples: {model} is not the model of a run that holds out rows; leave it out.")
-    is_classifier = run.is_classifier if run else holds_classifier(model)
-    results = [*([run.test] if run and run.test else []), *results]
+    results = [*([run.test] if run.test else []), *results]
     shown = name or re.sub(r"[^\w.-]+", "-", model.name)  # the name of a folder may hold anything
-    dim = _dimensions(model)
+    dim, licence, entry = _dimensions(model), _licence(model, run), find_entry(run.method)
     text = fill_template(
         Path(__file__).with_suffix(".md"),
-        metadata=_metadata(run, name, results, is_classifier=is_classifier, licence=(licence := _licence(model, run))),
+        metadata=_metadata(run, name, results, licence),
         licence=licence.get("license_name", licence.get("license")),
         mark=CARD_MARK,
-        title=name.partition("/")[2] or ("A text classifier" if is_classifier else "A sentence encoder"),
+        title=name.partition("/")[2] or ("A text classifier" if run.is_classifier else "A sentence encoder"),
         name=shown,
-        is_classifier=is_classifier,
-        run=run,
+        is_classifier=run.is_classifier,
+        run=run if run.info else None,
         averaged=len(SoupResult.load(model / SOUP_FILE).used) if (model / SOUP_FILE).is_file() else None,
         dim=dim,
         widths=_widths(model, dim, shown),
-        **({} if run is None else _training(run)),
+        **(_training(run) if run.info else {}),
         scores=[
             to_markdown(replace(table, title=table.title.rpartition(": ")[2]), level=3)
             for table in _score_tables(run, results)
         ],
-        test=tested_in_words(held_out) if held_out else None,
+        test=tested_in_words(run.held_out) if run.held_out else None,
         rows=to_markdown(_held_out_rows(model.parent), level=3) if examples else None,
-        queries=queries_in_words(held_out, trained=True) if examples and held_out else None,
-        papers=entry.papers if run is not None and (entry := find_entry(run.method)) is not None else (),
+        queries=queries_in_words(run.held_out, trained=True) if examples and run.held_out else None,
+        papers=entry.papers if entry is not None else (),
     )
-    return _without_folders(text, _paths(run, results))
+    paths = [path for config in (run.config, run.second) for key in PATHS for path in _texts(config.get(key))]
+    return _without_folders(text, [*paths, *(task for result in results for task in result.all_tasks)])
 
 
-def _read_run(model: Path) -> RunRecords | None:
-    """The records of the run whose model folder is ``model``; None for any other folder.
+def _read_run(model: Path) -> RunRecords:
+    """The records of the run whose model folder is ``model``; for any other folder, only what kind of model it is.
 
     Raises:
         NearfarError: a record is damaged.
     """
     folder = model.parent
     if model.name != "model" or not (folder / RUN_INFO).is_file() or not (folder / CONFIG).is_file():
-        return None
-    method = read_toml(folder / CONFIG).get("method")
+        return RunRecords(is_classifier=holds_classifier(model))
+    method, info = read_toml(folder / CONFIG).get("method"), read_run_info(folder)
     entry = find_entry(method) if isinstance(method, str) else None
     is_classifier = entry is not None and entry.command == "finetune"
     comparison, test, second = folder / HELD_OUT / COMPARISON, folder / "result.json", folder / SECOND
-    info = read_run_info(folder)
     return RunRecords(
         method=str(method),
         info=info,
@@ -180,10 +179,10 @@ def _held_out_rows(run: Path) -> Table:
     return Table(title="Rows of the data, held out", columns=held_out.columns, rows=rows, left=len(held_out.columns))
 
 
-def _licence(model: Path, run: RunRecords | None) -> dict[str, str]:
+def _licence(model: Path, run: RunRecords) -> dict[str, str]:
     """What the card of the model that training started from says of its licence; else what this model's card says."""
     folders = [model]
-    if run is not None:
+    if run.info:
         with suppress(NearfarError):  # it is not on this machine
             folders.insert(0, locate(str(run.config.get("model")), download=False))
     for folder in folders:
@@ -195,39 +194,25 @@ def _licence(model: Path, run: RunRecords | None) -> dict[str, str]:
     return {}
 
 
-def _metadata(
-    run: RunRecords | None,
-    name: str,
-    results: Sequence[EvaluationResult],
-    *,
-    is_classifier: bool,
-    licence: Mapping[str, Any],
-) -> str:
+def _metadata(run: RunRecords, name: str, results: Sequence[EvaluationResult], licence: Mapping[str, Any]) -> str:
     """The YAML that the hub reads: library, task, tags, licence, base model, data sets and scores, where known."""
     from huggingface_hub import EvalResult, ModelCardData
 
     library, task = "sentence-transformers", "sentence-similarity"
     tags = ["sentence-transformers", "sentence-similarity", "feature-extraction", "nearfar"]
-    if is_classifier:
+    if run.is_classifier:
         library, task, tags = "transformers", "text-classification", ["text-classification", "nearfar"]
-    scores = [
-        EvalResult(
-            task_type=task,
-            dataset_type=title,
-            dataset_name=title,
-            metric_type=metric,
-            metric_name=f"{metric} x 100",
-            metric_value=round(score, 2),
-        )
-        for title, metric, score in _main_scores(run, results)
-    ]
+    scores = []
+    for title, metric, score in _main_scores(run, results):
+        of: dict[str, Any] = {"dataset_type": title, "dataset_name": title, "metric_type": metric}
+        scores.append(EvalResult(task, **of, metric_name=f"{metric} x 100", metric_value=round(score, 2)))
     data = ModelCardData(
         library_name=library,
         pipeline_tag=task,
         tags=tags,
         **licence,
-        base_model=_hub_name(run.config.get("model")) if run else None,
-        datasets=(_hub_data_sets(run) or None) if run else None,
+        base_model=_hub_name(run.config.get("model")),
+        datasets=_hub_data_sets(run) or None,
         model_name=(name.partition("/")[2] or "model") if scores else None,
         eval_results=scores or None,
     )
@@ -244,32 +229,29 @@ def _hub_name(model: object) -> str | None:
 def _hub_data_sets(run: RunRecords) -> list[str]:
     """The data sets on the hub that hold the same rows as the training data."""
     names = []
-    for spec in (*(run.config.get("data") or ()), *(run.config.get("sentences") or ())):
-        first, _, rest = str(spec).partition(":")
-        if first == "hub":
-            names.append("/".join(rest.partition(":")[0].split("/")[:2]))
-        elif (entry := CATALOG.get(first)) is not None and entry.hub:
-            names.append("/".join(entry.hub.split("/")[:2]))
+    for spec in (*_texts(run.config.get("data")), *_texts(run.config.get("sentences"))):
+        first, _, rest = spec.partition(":")
+        entry = CATALOG.get(first)
+        if address := rest.partition(":")[0] if first == "hub" else entry and entry.hub:
+            names.append("/".join(address.split("/")[:2]))
     return list(dict.fromkeys(names))
 
 
-def _main_scores(run: RunRecords | None, results: Sequence[EvaluationResult]) -> Iterator[tuple[str, str, float]]:
+def _main_scores(run: RunRecords, results: Sequence[EvaluationResult]) -> Iterator[tuple[str, str, float]]:
     """Data, metric and score (x 100): held-out rows, similarity and transfer tasks."""
-    for row in (run.held_out.tasks if run and run.held_out else {}).values():
-        if run and row.first is not None:
-            yield (
-                "held-out rows",
-                row.measure or ("accuracy" if row.kind == "classification" else "spearman"),
-                row.first,
-            )
+    for row in (run.held_out.tasks if run.held_out else {}).values():
+        if row.first is not None:
+            kind = "accuracy" if row.kind == "classification" else "spearman"
+            yield "held-out rows", row.measure or kind, row.first
     for result in results:
         for task, scored in result.tasks.items():
             if scored.spearman.all.score is not None:
                 yield task, "spearman", scored.spearman.all.score
         for task, probed in (result.transfer.tasks if result.transfer else {}).items():
-            estimate = probed.metric("accuracy") or probed.metric("pearson")
+            metric = "accuracy" if probed.metric("accuracy") else "pearson"
+            estimate = probed.metric(metric)
             if estimate is not None and estimate.score is not None:
-                yield task, "accuracy" if probed.metric("accuracy") else "pearson", estimate.score
+                yield task, metric, estimate.score
 
 
 def _training(run: RunRecords) -> dict[str, Any]:
@@ -304,39 +286,26 @@ def _training(run: RunRecords) -> dict[str, Any]:
 
 
 def _changed_settings(run: RunRecords) -> dict[str, Any]:
-    """The settings that differ from the method's defaults."""
-    shown = {key: value for key, value in run.config.items() if key not in LOCAL_SETTINGS}
-    entry = find_entry(run.method)
-    if entry is None:  # a method of a package that is not installed: all settings that are set
+    """The settings that differ from the method's defaults; of a method that is not installed, all that are set."""
+    entry, shown = find_entry(run.method), {key: run.config[key] for key in run.config if key not in LOCAL_SETTINGS}
+    if entry is None:
         return {key: value for key, value in shown.items() if value}
     defaults = {one.name: one.default for one in fields(entry.config) if one.default is not MISSING}
-    return {key: value for key, value in shown.items() if _as_list(value) != _as_list(defaults.get(key))}
+    return {key: value for key, value in shown.items() if value != json.loads(json.dumps(defaults.get(key)))}
 
 
-def _score_tables(run: RunRecords | None, results: Sequence[EvaluationResult]) -> list[Table]:
+def _score_tables(run: RunRecords, results: Sequence[EvaluationResult]) -> list[Table]:
     """The tables of scores: held-out rows, then evaluations."""
-    tables = []
-    if run is not None and run.held_out is not None:
-        table = before_after(run.held_out)
-        tables.append(replace(table, notes=[*table.notes, "before: the model that training started from."]))
-    return tables + [table for result in results for table in evaluation_tables(result)]
-
-
-def _as_list(value: Any) -> Any:
-    """Tuples as lists: run.json has lists, and configs have tuples."""
-    return list(value) if isinstance(value, tuple) else value
+    tables = [table for result in results for table in evaluation_tables(result)]
+    if run.held_out is None:
+        return tables
+    first = before_after(run.held_out)
+    return [replace(first, notes=[*first.notes, "before: the model that training started from."]), *tables]
 
 
 def _texts(value: Any) -> list[str]:
     """A setting as a list of texts: of several values or one; none for None."""
     return [str(one) for one in value] if isinstance(value, list | tuple) else [] if value is None else [str(value)]
-
-
-def _paths(run: RunRecords | None, results: Sequence[EvaluationResult]) -> list[str]:
-    """Texts in a card that may be paths: settings of the run, and tasks that are files."""
-    configs = [run.config, run.second] if run else []
-    paths = [path for config in configs for key in PATHS for path in _texts(config.get(key))]
-    return paths + [task for result in results for task in result.all_tasks]
 
 
 def _without_folders(text: str, paths: Sequence[str]) -> str:

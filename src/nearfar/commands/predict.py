@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,14 +23,13 @@ from nearfar.data.files import extension, is_plain_text, json_records, read_line
 from nearfar.data.labelled import PAIR
 from nearfar.data.sources import column_names, open_table, read_columns
 from nearfar.disk import TABLES, check_output_file, path_errors, write_table
+from nearfar.encoder.classifier import Classifier, EmbeddingClassifier, open_classifier
 from nearfar.encoder.precision import check_computing
+from nearfar.evaluation.finetuned import finetuned_entry, finetuned_result
+from nearfar.evaluation.results import EvaluationResult
 from nearfar.runs.folder import CONFIG
 from nearfar.settings import read_toml
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    from nearfar.encoder.classifier import Classifier, EmbeddingClassifier
-    from nearfar.evaluation.results import EvaluationResult
 
 OTHER = "(another label)"
 
@@ -41,7 +40,7 @@ class PredictResult:
 
     rows: int
     """Number of rows."""
-    scores: "EvaluationResult | None"
+    scores: EvaluationResult | None
     """How well the predictions agree with the labels of the input; None if it has none."""
 
 
@@ -77,8 +76,6 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
     if not any(text for row in items for text in row):
         raise NearfarError(f"{config.input}: holds no texts.")
 
-    from nearfar.encoder.classifier import open_classifier
-
     classifier = open_classifier(str(model), max_length=config.max_length, device=config.device)
     outputs = classifier.predict(items, precision=config.precision, progress=progress)
     for name, values in _predicted_columns(classifier.label_names, outputs).items():
@@ -87,14 +84,10 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
             free = f"predicted_{free}"
         columns[free] = values
     write_table(output, list(columns), zip(*columns.values(), strict=True))
-    labelled = [row for row, label in enumerate(labels) if label is not None]
-    scores = None
-    if labelled:
-        given = [str(labels[row]) for row in labelled]
-        scores = _score(
-            classifier, config, [items[row] for row in labelled], given, outputs[labelled], model=str(model)
-        )
-    return PredictResult(len(items), scores)
+    labelled = {row: str(label) for row, label in enumerate(labels) if label is not None}
+    texts = [items[row] for row in labelled]
+    given = list(labelled.values()), outputs[list(labelled)]
+    return PredictResult(len(items), _score(classifier, config, texts, *given, model=str(model)))
 
 
 def _columns_of(run: Path) -> tuple[tuple[str, ...], str]:
@@ -122,9 +115,8 @@ def _read(
         return {"text": lines}, [(line,) for line in lines], []
     every = column_names(open_table(source))
     usual = [find_columns(every, columns) for columns in (trained[0], ("text",), PAIR)]
-    names = next((columns for columns in (texts, *usual) if columns), None)
-    if names is None:
-        names = ("text",)
+    names = next((columns for columns in (texts, *usual) if columns), ("text",))
+    if not texts and not any(usual):
         try:
             column_indices(every, names, source)
         except MissingColumnError as error:
@@ -167,48 +159,37 @@ def _label(value: object, column: str | None, where: Location) -> str | float | 
 
 
 def _score(
-    classifier: "Classifier | EmbeddingClassifier",
+    classifier: Classifier | EmbeddingClassifier,
     config: PredictConfig,
     texts: Sequence[tuple[str, ...]],
     labels: Sequence[str],
-    outputs: "np.ndarray",
+    outputs: np.ndarray,
     *,
     model: str,
-) -> "EvaluationResult | None":
+) -> EvaluationResult | None:
     """The scores of rows with labels; None if the classifier has none of these labels, or predicts scores."""
-    from nearfar.evaluation.finetuned import finetuned_entry, finetuned_result
-
     names, task = classifier.label_names, Path(config.input).name
-    gold = np.array(
-        [names.index(label) if label in names else len(names) for label in labels]
-        if names
-        else [parse_number(label) for label in labels]
-    )
-    unknown = int((gold == len(names)).sum()) if names else int(np.isnan(gold).sum())
+    number_of = {name: number for number, name in enumerate(names)}
+    gold = np.array([number_of.get(label, len(names)) if names else parse_number(label) for label in labels])
+    unknown = int((gold == len(names)).sum() if names else np.isnan(gold).sum())
     if unknown == len(gold) or (unknown and not names):
         return None
     if unknown:
         names = (*names, OTHER)
         outputs = np.column_stack([outputs, np.full(len(outputs), outputs.min() - 1)])  # is never predicted
-    return finetuned_result(
-        finetuned_entry(texts, gold.tolist(), outputs, label_names=names, seed=list(task.encode())),
-        texts,
-        model=model,
-        task=task,
-        settings=asdict(config),
-        facts=[f"{unknown:,} rows have a label that the classifier does not have"] * bool(unknown),
-        dim=outputs.shape[1],
-        seen=classifier.seen,
-    )
+    facts = [f"{unknown:,} rows have a label that the classifier does not have"] * bool(unknown)
+    entry = finetuned_entry(texts, gold.tolist(), outputs, label_names=names, seed=list(task.encode()))
+    origin: dict[str, Any] = {"model": model, "task": task, "settings": asdict(config), "facts": facts}
+    return finetuned_result(entry, texts, **origin, dim=outputs.shape[1], seen=classifier.seen)
 
 
-def _predicted_columns(label_names: Sequence[str], outputs: "np.ndarray") -> dict[str, list[str] | list[float]]:
+def _predicted_columns(label_names: Sequence[str], outputs: np.ndarray) -> dict[str, list[str] | list[float]]:
     """The predicted columns and their values in each row."""
     if not label_names:
         return {"score": [round(float(score), 6) for score in outputs[:, 0]]}
     shifted = np.exp(outputs - outputs.max(axis=1, keepdims=True), dtype=np.float64)
-    probabilities = shifted / shifted.sum(axis=1, keepdims=True)
+    shares = (shifted / shifted.sum(axis=1, keepdims=True)).T
     columns: dict[str, list[str] | list[float]] = {"label": [label_names[best] for best in outputs.argmax(axis=1)]}
-    for name, shares in zip(label_names, probabilities.T, strict=True):
-        columns[f"p_{name}"] = [round(float(share), 6) for share in shares]
+    for name, of_label in zip(label_names, shares, strict=True):
+        columns[f"p_{name}"] = [round(float(share), 6) for share in of_label]
     return columns

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from nearfar.commands.model_card import is_own_card, model_card
 from nearfar.commands.soup import SOUP_FILE
@@ -53,30 +53,28 @@ def push(model: str | Path, name: str, config: PushConfig) -> PushResult:
         NearfarError: no model in the folder, an invalid name, a result file that cannot be read; the hub cannot be
             reached, or refuses the token, the repository, the card or a file.
     """
-    folder = _model_folder(Path(model))
+    if not Path(model).is_dir():
+        raise NearfarError(f"{model}: there is no such folder.")
+    folder = model_of_run(Path(model))
+    if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
+        raise NearfarError(f"{model}: is no model folder: it has neither modules.json nor config.json.")
     _check_name(name)
-    results = [_load(file) for file in config.results]
+    results = {file: load_result(file) for file in config.results}
+    evaluations = [result for result in results.values() if isinstance(result, EvaluationResult)]
+    if others := [file for file, result in results.items() if not isinstance(result, EvaluationResult)]:
+        raise NearfarError(f"--results {others[0]}: is no result of nearfar evaluate.")
     own = is_own_card(folder / CARD)
     for flag, given in (("--results", results), ("--examples", config.examples)):
         if given and not own:
             raise NearfarError(
                 f"{folder / CARD}: is not nearfar's, so {flag} cannot be added to it. Remove one of them."
             )
-    shown = partial(model_card, folder, name=name, results=results, examples=config.examples)
-    card = shown() if own else read_text(folder / CARD)
+    shown: dict[str, Any] = {"name": name, "results": evaluations, "examples": config.examples}
+    card = model_card(folder, **shown) if own else read_text(folder / CARD)
     contents: dict[str, Path | bytes] = {**_files(folder), CARD: card.encode()}
     sizes = {path: len(one) if isinstance(one, bytes) else one.stat().st_size for path, one in contents.items()}
     url = None if config.dry_run else _upload(name, contents, config)
     return PushResult(name, dict(sorted(sizes.items())), card, own, url)
-
-
-def _model_folder(path: Path) -> Path:
-    if not path.is_dir():
-        raise NearfarError(f"{path}: there is no such folder.")
-    folder = model_of_run(path)
-    if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
-        raise NearfarError(f"{path}: is no model folder: it has neither modules.json nor config.json.")
-    return folder
 
 
 def _check_name(name: str) -> None:
@@ -89,13 +87,6 @@ def _check_name(name: str) -> None:
         raise NearfarError(f"{name}: is no name of a repository: {error}") from None
     if name.count("/") != 1:
         raise NearfarError(f"{name}: give owner/name, such as me/my-encoder.")
-
-
-def _load(file: str) -> EvaluationResult:
-    result = load_result(file)
-    if not isinstance(result, EvaluationResult):
-        raise NearfarError(f"--results {file}: is no result of nearfar evaluate.")
-    return result
 
 
 def _files(folder: Path) -> dict[str, Path | bytes]:
@@ -124,13 +115,8 @@ def _upload(name: str, contents: dict[str, Path | bytes], config: PushConfig) ->
     operations = [CommitOperationAdd(path_in_repo=path, path_or_fileobj=one) for path, one in contents.items()]
     with _hub_errors(name, api.endpoint):
         api.create_repo(name, private=config.private or None, exist_ok=True)
-        done = api.create_commit(
-            name,
-            operations,
-            commit_message=config.message,
-            revision=config.revision,
-            create_pr=config.pull_request,
-        )
+        how: dict[str, Any] = {"revision": config.revision, "create_pr": config.pull_request}
+        done = api.create_commit(name, operations, commit_message=config.message, **how)
     return str(done.pr_url or done.commit_url)
 
 

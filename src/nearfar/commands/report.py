@@ -4,9 +4,10 @@ import json
 import os
 import tomllib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import ReportConfig
@@ -23,7 +24,13 @@ from nearfar.types import NearfarError
 
 MAX_COMPARED = 6
 """With --compare auto, the largest number of sides that are compared; each pair of sides takes some seconds."""
-_RUN = ("config.toml", "metrics.jsonl", "run.json")
+_RUN = {
+    "config.toml": "so its settings are those in run.json",
+    "metrics.jsonl": "so its only curve is that of the dev scores in run.json",
+    "run.json": "so it is not finished: it was stopped or is still running",
+}
+"""The files of a run, and what one without them lacks."""
+Loaded = TypeVar("Loaded", results.TrainingRecord, results.ComparisonResult)
 _MODEL = ("modules.json", "config.json")
 
 
@@ -58,22 +65,16 @@ def report(what: str | Path | Sequence[str | Path], config: ReportConfig, *, pro
         opened.add(path)
     for written in (file, file.with_suffix(".md")):
         refuse_overwriting_inputs(written, opened.read)
-    found = opened.collect()
-    automatic = 2 <= len(found.sides) <= MAX_COMPARED
-    computed = None
-    if config.compare == "yes" or (config.compare == "auto" and automatic):
+    found, computed = opened.collect(), None
+    sides = [side.runs for side in found.sides]
+    if config.compare == "yes" or (config.compare == "auto" and 2 <= len(sides) <= MAX_COMPARED):
+        how = {name: getattr(config, name) for name in ("aggregate", "resamples", "seed")}
         try:
-            if len(found.sides) < 2:
+            if len(sides) < 2:
                 raise NearfarError(
-                    f"--compare yes: a comparison needs two evaluated sides, and there are {len(found.sides)}."
+                    f"--compare yes: a comparison needs two evaluated sides, and there are {len(sides)}."
                 )
-            computed = compare_sides(
-                [side.runs for side in found.sides],
-                aggregate=config.aggregate,
-                resamples=config.resamples,
-                seed=config.seed,
-                progress=progress,
-            )
+            computed = compare_sides(sides, **how, progress=progress)
         except NearfarError as error:
             if config.compare == "yes":
                 raise
@@ -91,21 +92,16 @@ def _title(every_name: Iterable[str]) -> str:
 
 
 def _check_output(output: str | Path, *, overwrite: bool) -> Path:
-    file = Path(output)
+    """The HTML file; refuses one that is not an earlier report, unless ``overwrite``."""
+    file, is_report = Path(output), False
     if file.suffix != ".html":
         raise NearfarError(f"--output {file}: a report ends in .html (its Markdown is written beside it).")
     results.check_both(file)
-    if not _is_report(file):
+    with suppress(OSError, UnicodeDecodeError), file.open(encoding="utf-8") as stream:
+        is_report = blocks.GENERATOR in stream.read(2**12)
+    if not is_report:
         results.refuse_both(file, "a report", overwrite=overwrite)
     return file
-
-
-def _is_report(file: Path) -> bool:
-    try:
-        with file.open(encoding="utf-8") as stream:
-            return blocks.GENERATOR in stream.read(2**12)
-    except (OSError, UnicodeDecodeError):
-        return False
 
 
 class Sources:
@@ -123,8 +119,8 @@ class Sources:
         self.missing: list[str] = []
         self.read: list[Path] = []
         """Every file that was opened."""
-        self.result_order: dict[str, int] = {}
-        """Result file -> its position among all result files."""
+        self.result_order: list[str] = []
+        """The result files."""
 
     def add(self, path: Path) -> None:
         """Open a file or folder, unless it was opened before.
@@ -157,11 +153,10 @@ class Sources:
         groups = {str(folder): run.group_name for (folder, _), run in zip(self.runs, runs, strict=True)}
         sides = sorted(
             [*self.sides, *inputs.group_by_setting(self.single_results, groups)],
-            key=lambda side: self.result_order[side.runs[0].source],
+            key=lambda side: self.result_order.index(side.runs[0].source),
         )
-        names = inputs.RunNames(
-            [(os.path.realpath(folder), run) for (folder, _), run in zip(self.runs, runs, strict=True)]
-        )
+        folders = [os.path.realpath(folder) for folder, _ in self.runs]
+        names = inputs.RunNames(list(zip(folders, runs, strict=True)))
         sides = [names.side(side) for side in sides]
         geometries = [(source, names.geometry(result)) for source, result in self.geometries]
         spaces = (name for _, result in geometries for name in result.models)
@@ -193,7 +188,7 @@ class Sources:
             return
         match results.parse_result(content, source=file):
             case results.EvaluationResult() as result:
-                self.result_order[str(file)] = len(self.result_order)
+                self.result_order.append(str(file))
                 self.single_results.append(EvaluationRun(str(file), result))
             case results.ComparisonResult() | results.PairwiseResult() as result:
                 self.comparisons.append((str(file), result))
@@ -206,11 +201,12 @@ class Sources:
                 )
 
     def _run(self, folder: Path) -> None:
-        record = None
-        if (folder / "run.json").is_file():
-            record = results.TrainingRecord.from_dict(self._read_json(folder / "run.json"), source=folder / "run.json")
-        files = {
-            name: self._read(folder / name) for name in ("config.toml", "second.toml") if (folder / name).is_file()
+        there = [name for name in (*_RUN, "second.toml", "result.json") if (folder / name).is_file()]
+        record, steps, evaluations = None, list[results.TrainingStep](), list[results.DevEvaluation]()
+        if "run.json" in there:
+            record = self._load(results.TrainingRecord, folder / "run.json")
+        files: dict[str, str] = {
+            name: self._read(folder / name) for name in ("config.toml", "second.toml") if name in there
         }
         settings: dict[str, Any] = dict(record.config) if record else {}
         if "config.toml" in files:
@@ -220,32 +216,17 @@ class Sources:
                 raise NearfarError(f"{folder / 'config.toml'}: cannot be read as TOML: {error}") from error
         if record and settings.get("precision") == "auto" and record.precision:
             settings["precision"] = record.precision  # what auto was resolved to
-        metrics = folder / "metrics.jsonl"
-        steps, evaluations = self._metrics(metrics) if metrics.is_file() else ([], [])
-        for name, why in (
-            ("config.toml", "so its settings are those in run.json"),
-            ("metrics.jsonl", "so its only curve is that of the dev scores in run.json"),
-            ("run.json", "so it is not finished: it was stopped or is still running"),
-        ):
-            if not (folder / name).is_file():
-                self.missing.append(f"{folder}: has no {name}, {why}.")
+        if "metrics.jsonl" in there:
+            steps, evaluations = self._metrics(folder / "metrics.jsonl")
+        self.missing += [f"{folder}: has no {name}, {why}." for name, why in _RUN.items() if name not in there]
         tested, summary = (folder / HELD_OUT / name for name in (COMPARISON, HELD_OUT_SUMMARY))
+        comparison = self._load(results.ComparisonResult, tested) if tested.is_file() else None
+        held_out = self._read_json(summary).get("digest") if summary.is_file() else None
         run = inputs.TrainingRun(
-            "",
-            str(folder),
-            "",
-            settings,
-            files,
-            steps,
-            evaluations,
-            record,
-            tested=results.ComparisonResult.from_dict(self._read_json(tested), source=tested)
-            if tested.is_file()
-            else None,
-            held_out=self._read_json(summary).get("digest") if summary.is_file() else None,
+            "", str(folder), "", settings, files, steps, evaluations, record, tested=comparison, held_out=held_out
         )
         self.runs.append((folder, run))
-        if (folder / "result.json").is_file():  # of fine-tuning: the scores on its test rows
+        if "result.json" in there:  # of fine-tuning: the scores on its test rows
             self.add(folder / "result.json")
 
     def _record(self, file: Path, content: dict[str, Any]) -> None:
@@ -288,3 +269,6 @@ class Sources:
         if not isinstance(value, dict):
             raise NearfarError(f"{file}: is not a result file of nearfar: it is not a JSON object.")
         return value
+
+    def _load(self, kind: type[Loaded], file: Path) -> Loaded:
+        return kind.from_dict(self._read_json(file), source=file)

@@ -4,6 +4,7 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -116,8 +117,7 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
             maximum length, shapes); another number of weights than of models; an output that exists or cannot be
             written; a dev set that cannot be scored.
     """
-    names = [str(model) for model in models]
-    output = Path(config.output)
+    names, output = [str(model) for model in models], Path(config.output)
     if config.numbers is not None and len(config.numbers) != len(names):
         raise NearfarError(f"--weights {config.weights}: must be one number for each of the {len(names)} models.")
     check_computing(config.device, config.precision)
@@ -131,7 +131,7 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
     if config.evaluate_on is not None:
         dev = load_dev_pairs(config.evaluate_on, otherwise="Without --greedy, no dev set is needed.")
     encoder = _open(sources[0], device=config.device)
-    scores: list[float] = []
+    scores: list[float | None] = [None] * len(sources)
     score = None
     if dev is None:
         shares = _average(encoder, sources, config.numbers or (1.0,) * len(sources), device=config.device)
@@ -141,17 +141,12 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
     _warn_of_different_starts(used)
     result = SoupResult(
         models=[
-            Ingredient(
-                model=source.name,
-                fingerprint=fingerprint_model(source.folder),
-                weight=shares[number],
-                score=round(100 * scores[number], 4) if scores else None,
-            )
-            for number, source in enumerate(sources)
+            Ingredient(model=source.name, fingerprint=fingerprint_model(source.folder), weight=share, score=of_model)
+            for source, share, of_model in zip(sources, shares, scores, strict=True)
         ],
         evaluate_on=config.evaluate_on,
         metric=None if dev is None else dev.metric,
-        score=None if score is None else round(100 * score, 4),
+        score=score,
         provenance=provenance(),
     )
     encoder.seen = _seen(used, dev) if config.fingerprints else None
@@ -215,8 +210,8 @@ def _average(
 
 def _greedy(
     encoder: "Encoder", sources: list[Source], dev: "DevSet", config: SoupConfig
-) -> tuple[list[float], list[float], float]:
-    """Give ``encoder``, the first model, the greedy average; return the shares, all scores, and the average's."""
+) -> tuple[list[float], list[float | None], float]:
+    """Give ``encoder``, the first model, the greedy average; the shares, and all scores and the average's, x 100."""
 
     def score_of(one: "Encoder") -> float:
         score = dev.measure(one, config.precision).score()
@@ -234,7 +229,8 @@ def _greedy(
             sums, best = candidate, score
             kept.append(number)
     _copy_mean(sums, len(kept), encoder)
-    return [1 / len(kept) if number in kept else 0.0 for number in range(len(sources))], scores, best
+    shares = [1 / len(kept) if number in kept else 0.0 for number in range(len(sources))]
+    return shares, [round(100 * score, 4) for score in scores], round(100 * best, 4)
 
 
 def _plus(sums: "Mapping[str, Tensor]", encoder: "Encoder", weight: float = 1.0) -> "dict[str, Tensor]":
@@ -313,18 +309,14 @@ def _seen(used: list[Source], dev: "DevSet | None") -> SeenHashes | None:
 
     hashes = {source.name: read_seen(source.folder) for source in used}
     known = [seen for seen in hashes.values() if seen is not None]
-    unknown = [name for name, seen in hashes.items() if seen is None]
-    if unknown and known:
+    if known and (unknown := [name for name, seen in hashes.items() if seen is None]):
         warnings.warn(
             f"{', '.join(unknown)}: has no record of the texts that it was trained on; that of the average lacks them.",
             stacklevel=2,
         )
     if dev is not None:
         known.append(SeenHashes(*row_hashes(()), *(np.unique(part) for part in row_hashes(dev.rows))))
-    union = known[0] if known else None
-    for seen in known[1:]:
-        union = seen if union is None else union.union(seen)
-    return union
+    return reduce(SeenHashes.union, known) if known else None
 
 
 def _warn_of_different_starts(used: list[Source]) -> None:

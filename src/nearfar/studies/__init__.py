@@ -24,7 +24,7 @@ from nearfar.evaluation.render import duration
 from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, run_jobs, shard_of, with_inputs
 from nearfar.registry import is_of_this_process, name_of
-from nearfar.studies.cells import MODEL, Cell, all_jobs, check_rows, load_study, plan_jobs
+from nearfar.studies.cells import MODEL, Cell, all_jobs, check_rows, in_rounds, load_study, plan_jobs
 from nearfar.studies.spec import Study
 from nearfar.types import NearfarError
 from nearfar.validation import unknown_name_message
@@ -159,7 +159,7 @@ def _run_cells(
     """Run the jobs that are not finished; returns the error that names those that failed."""
     from nearfar.runtime.threads import available_cores, cpu_quota
 
-    jobs = all_jobs(runnable)
+    jobs = all_jobs(in_rounds(runnable))
     for job in _remove_without_model(jobs, store):
         console.print(f"its model was discarded, so it is trained again: {job.key}", markup=False, highlight=False)
     cores = min(available_cores(), cpu_quota() or available_cores())

@@ -4,6 +4,7 @@ A job has the settings of a step, and the content of its data and models, withou
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import product
@@ -413,6 +414,22 @@ def plan_jobs(study: Study) -> list[Cell]:
 def all_jobs(cells: Iterable[Cell]) -> list[Job]:
     """The measured jobs of the cells, each once."""
     return list(dict.fromkeys(job for cell in cells for job in cell.jobs))
+
+
+def in_rounds(cells: Sequence[Cell]) -> list[Cell]:
+    """Cells in the order of their jobs: where models are timed, each replicate is a round over all rows.
+
+    What slows the machine down for a while then meets every row, not the replicates of one.
+    """
+    if not any(step.verb == "speed" for cell in cells for step in cell.steps):
+        return list(cells)
+    met: Counter[tuple[object, ...]] = Counter()
+    rounds = []
+    for cell in cells:
+        place = (cell.row.id, *cell.coordinates.items())
+        rounds.append(met[place])
+        met[place] += 1
+    return [cell for _, cell in sorted(zip(rounds, cells, strict=True), key=lambda one: one[0])]
 
 
 def check_rows(study: Study, cells: Iterable[Cell], store: JobStore) -> None:

@@ -114,6 +114,10 @@ class Layout:
         printed = [self.study.paper_number(*side, row.column) for side in sides]
         return None if printed[0] is None or printed[1] is None else round(printed[0].value - printed[1].value, 4)
 
+    def claims(self, row: StudyComparison) -> bool:
+        """Whether a comparison is of a column that the study claims."""
+        return self.study.claims is None or row.column in self.study.claims
+
     def heading(self, column: str) -> str:
         """The heading of a column."""
         return str(self.study.titles.get(column, _TITLES.get(column, column.removeprefix("average:"))))
@@ -315,7 +319,8 @@ def study_markdown(table: StudyTable, plots: Sequence[str] = ()) -> str:
         plots=plots,
         intervals=_intervals(layout),
         comparisons=_comparisons(layout),
-        tested=sum(row.p is not None for row in table.comparisons),
+        tested=sum(row.p_holm is not None for row in table.comparisons),
+        explored=not all(map(layout.claims, table.comparisons)),
         reasons=list(dict.fromkeys(row.reason for row in table.comparisons if row.reason)),
         orders=orders.total(),
         counts="; ".join(f"{orders[order]} {order}" for order in get_args(Order)),
@@ -361,10 +366,10 @@ def _signed(value: float, column: str) -> str:
 def order_of(layout: Layout, row: StudyComparison) -> Order | None:
     """Whether a difference has the sign that it has in the paper, and whether it is :func:`significant`.
 
-    None where the two are equal in the paper, or the paper or this table lacks one of them.
+    None where the two are equal in the paper, the paper or this table lacks one of them, or it is no claim.
     """
     printed = layout.paper_difference(row)
-    if not printed or row.difference is None:
+    if not printed or row.difference is None or not layout.claims(row):
         return None
     if printed * row.difference > 0:
         return "same sign, significant" if significant(row) else "same sign, not significant"

@@ -43,6 +43,7 @@ from nearfar.evaluation.results import (
     Estimate,
     EvaluationResult,
     GeometryResult,
+    Provenance,
     RetrievalScores,
     SimilarityScores,
     load_result,
@@ -344,6 +345,8 @@ def _numbers(job: Job, store: JobStore) -> dict[str, Any]:
     numbers = read_json(store.folder(job) / NUMBERS, otherwise=_AGAIN)
     if not isinstance(numbers, dict):
         raise NearfarError(f"{store.folder(job) / NUMBERS}: is damaged. {_AGAIN}")
+    if "provenance" in numbers:
+        numbers["provenance"] = Provenance.from_dict(numbers["provenance"], source=str(store.folder(job) / NUMBERS))
     return numbers
 
 

@@ -250,6 +250,8 @@ class _File(_Steps, kw_only=True):
     compare_with: tuple[_Text, ...] = ()
     compare_columns: tuple[_Text, ...] | None = None
     """The columns that are tested; None for all."""
+    claims: tuple[_Text, ...] | None = None
+    """The tested columns that have verdicts, corrected together; others have intervals alone. None for all."""
     margin: Points = 0.5
     """The largest difference, in points, that counts as level."""
     axes: list[Axis] = []
@@ -261,7 +263,7 @@ class _File(_Steps, kw_only=True):
         for key in ("columns", "rows"):
             if not getattr(self, key):
                 raise InvalidValueError("is empty; give at least one", key)
-        for key in ("columns", "compare_with", "compare_columns"):
+        for key in ("columns", "compare_with", "compare_columns", "claims"):
             _check_distinct(value := getattr(self, key) or (), "names one twice", key, value=list(value))
         _check_distinct([axis.name for axis in self.axes], "the name {!r} occurs twice", "[[axes]]")
         _check_distinct([row.id for row in self.rows], "the id {!r} occurs twice", "[[rows]]")
@@ -566,7 +568,11 @@ def _check_together(study: Study, base: _File) -> None:
     plots += [(plot, key, plotted, "axis") for plot, *_ in plots if plot.kind in ("heat map", "lines") for key in "xy"]
     named: list[tuple[str, Collection[str], str, str]] = [
         *((column, columns, "column", "titles") for column in study.titles),
-        *((column, columns, "column", "compare_columns") for column in study.compare_columns or ()),
+        *(
+            (column, columns, "column", key)
+            for key in ("compare_columns", "claims")
+            for column in getattr(study, key) or ()
+        ),
         *((name, known, what, f"plot: {key}") for plot, key, known, what in plots if (name := getattr(plot, key))),
         *((row, rows, "row", "compare_with") for row in study.compare_with),
         *((row, rows, "row", "compare") for row in chain(*study.compare)),

@@ -1,7 +1,8 @@
 """What the jobs of a study do: train, run a script, finetune, evaluate, measure geometry and speed.
 
-The folder of a job has ``numbers.json`` (name -> number), ``result.json`` if the step has a result file, and ``run/``
-if it trains. A job that was stopped continues from what it left in its folder.
+The folder of a job has ``numbers.json`` (name -> number; with the provenance where a model was timed), ``result.json``
+if the step has a result file, and ``run/`` if it trains. A job that was stopped continues from what it left in its
+folder.
 """
 
 import json
@@ -110,6 +111,7 @@ def speed(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     """Time a model on texts: ``inference_seconds`` is the mean over the repeats, after a pass that is not timed."""
     from nearfar.commands.evaluate.model import open_model
     from nearfar.data.rows import load_sentences
+    from nearfar.evaluation.results import provenance
 
     config = _config(SpeedConfig, settings)
     texts = list(dict.fromkeys(row[0] for row in load_sentences(config.texts).rows))[: config.limit]
@@ -140,7 +142,7 @@ def speed(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
         numbers["training_seconds"] = trained["seconds"]
     elif str(model).startswith("flow:"):
         numbers["training_seconds"] = opening
-    _write_numbers(folder, numbers)
+    _write_numbers(folder, {**numbers, "provenance": provenance().to_dict()})
 
 
 def script(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
@@ -275,7 +277,7 @@ def _training_numbers(run: Path) -> dict[str, float]:
     return {name: value for name, value in numbers.items() if value is not None}
 
 
-def _write_numbers(folder: Path, numbers: Mapping[str, float]) -> None:
+def _write_numbers(folder: Path, numbers: Mapping[str, Any]) -> None:
     write_text(folder / NUMBERS, json.dumps(dict(numbers), indent=1) + "\n")
 
 

@@ -3,7 +3,7 @@
 There is one interval for each mean and each difference, over test units (pairs, rows, queries) and training runs
 together (:func:`nearfar.evaluation.statistics.crossed_difference`); all runs share the same resamples of the units.
 Replicates of two rows belong together where both are trained by nearfar, or by the same script, with the same seeds.
-p is corrected over all comparisons of the table (Holm).
+p is corrected over all comparisons of the table, or of the columns that are its claims (Holm).
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -344,9 +344,20 @@ def compare_again(table: StudyTable, units: Path) -> list[StudyComparison]:
 
 
 def compare_groups(study: Study, compared: Iterable[Compared], resampler: Resampler) -> list[StudyComparison]:
-    """All comparisons of the table, corrected over all of them (Holm)."""
-    rows = with_verdicts([_compare(study, one, resampler) for one in compared], study.margin)
-    return [replace(row, verdict=None, more_units=None) if row.column in NO_SCORES else row for row in rows]
+    """All comparisons of the table."""
+    return correct(study, [_compare(study, one, resampler) for one in compared])
+
+
+def correct(study: Study, rows: Sequence[StudyComparison]) -> list[StudyComparison]:
+    """The comparisons with p corrected over those of the claimed columns (Holm), and the verdicts of these."""
+    claimed = [study.claims is None or row.column in study.claims for row in rows]
+    told = iter(with_verdicts([row for row, is_claim in zip(rows, claimed, strict=True) if is_claim], study.margin))
+    without: dict[str, Any] = {"verdict": None, "more_units": None}
+    rows = [
+        next(told) if is_claim else replace(row, p_holm=None, **without)
+        for row, is_claim in zip(rows, claimed, strict=True)
+    ]
+    return [replace(row, **without) if row.column in NO_SCORES else row for row in rows]
 
 
 def _compare(study: Study, compared: Compared, resampler: Resampler) -> StudyComparison:

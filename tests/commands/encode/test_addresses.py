@@ -62,19 +62,6 @@ def test_memory_in_and_out(corpus: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_mixture_of_paths_and_addresses(corpus: Path) -> None:
-    encoded("expected")
-    upload("memory://in")
-    encoded("out", input="memory://in/*.parquet")
-    encoded("memory://out")
-    encoded(f"file://{corpus}/again", input=f"file://{corpus}/in/*.parquet")
-    expected = without_addresses(contents("expected"))
-    assert without_addresses(contents("out")) == expected
-    assert without_addresses(remote_contents("memory://out")) == expected
-    assert without_addresses(contents("again")) == expected
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("kind", ["file system", "object store"])
 def test_resuming_and_overwriting_in_memory(corpus: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if kind == "object store":  # an upload appears when it is complete

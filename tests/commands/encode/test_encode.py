@@ -17,7 +17,6 @@ from nearfar import Encoder, NearfarError
 from nearfar.cli import main
 from nearfar.commands.encode import encode
 from nearfar.commands.encode import run as module
-from nearfar.disk.folders import folder_lock
 from nearfar.disk.places import LocalFolder
 from tests.encode_helpers import BLOCK, TEXTS, Killed, encoded, kill_at, make_workspace, stop_after, stopped
 
@@ -43,13 +42,6 @@ def test_embeddings_equal_those_of_encode(workspace: Path, settings: dict[str, A
     assert difference <= {"bf16": 0.2, "float16": 2e-3}.get(settings.get("precision", settings.get("dtype")), 1e-5)
     assert (difference > 1e-5) == ("precision" in settings or "dtype" in settings)
     assert sorted(os.listdir()) == ["tiny", "x.npy", "x.txt"]
-
-
-@pytest.mark.long
-def test_one_block_equals_encode_and_save_in_bytes(workspace: Path) -> None:
-    assert encode("tiny", input="x.txt", output="x.npy", progress=False) == (len(TEXTS), 32)
-    np.save("y.npy", Encoder.from_pretrained("tiny").encode(TEXTS))
-    assert Path("x.npy").read_bytes() == Path("y.npy").read_bytes()
 
 
 @pytest.mark.long
@@ -266,17 +258,6 @@ def test_the_files_of_an_interrupted_run_are_not_overwritten(workspace: Path) ->
     with pytest.raises(NearfarError, match=r"--output x\.npy: exists; replace it by --overwrite"):
         encoded()
     assert encoded(overwrite=True) == Path("x.npy").read_bytes()  # encoded again
-
-
-@pytest.mark.long
-def test_two_runs_cannot_write_the_same_output(workspace: Path) -> None:
-    with (
-        folder_lock(Path("x.npy.partial"), remove_if_empty=True),
-        pytest.raises(NearfarError, match=r"x\.npy: another process is using it now"),
-    ):
-        encoded()
-    assert not Path("x.npy.partial").exists()
-    encoded()
 
 
 @pytest.mark.long

@@ -5,7 +5,6 @@ import hashlib
 import itertools
 import json
 import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +32,6 @@ from tests.corpora import (
     manifest,
     part_files,
     read_parts,
-    start,
     vectors_of,
 )
 from tests.damaged_arrays import DAMAGED_HEADERS
@@ -184,23 +182,6 @@ def test_a_process_that_starts_while_another_makes_the_plan_joins_it(
     assert contents() == contents("expected")
 
 
-@pytest.mark.nightly
-@pytest.mark.long
-def test_processes_that_start_at_once_agree(corpus: Path) -> None:
-    encoded("expected")
-    programs: list[subprocess.Popen[bytes]] = [start(corpus, "--shard", f"{number}/4") for number in range(1, 5)]
-    assert [program.wait() for program in programs] == [0] * 4
-    assert contents() == contents("expected")
-    assert not list(Path("out/_nearfar/writing").iterdir())
-
-
-@pytest.mark.long
-def test_a_pattern_is_enough_for_parts_of_a_million_rows(corpus: Path) -> None:
-    encoded(shard_rows=None)
-    assert manifest()["settings"]["shard_rows"] == 1_000_000
-    assert [file.name for file in part_files()] == ["part-00000.parquet"]
-
-
 def test_a_file_with_a_pattern_in_its_name_is_a_file(corpus: Path) -> None:
     Path("x[1].parquet").write_bytes(Path("all.parquet").read_bytes())
     encoded("one.npy", input="x[1].parquet", shard_rows=None)
@@ -249,7 +230,7 @@ def count_encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         done.append(part)
         return original(plan, part, *rest)
 
-    monkeypatch.setattr(module, "encode_part", counting)
+    monkeypatch.setattr("nearfar.commands.encode.encode_part", counting)
     return done
 
 
@@ -335,13 +316,6 @@ def test_a_record_that_cannot_be_renamed_leaves_no_file(corpus: Path, monkeypatc
         with pytest.raises(NearfarError, match=r"part-00003\.json: cannot be written \(Read-only file system\)"):
             encoded()
     assert not list(Path("out/_nearfar/writing").iterdir())
-
-
-@pytest.mark.long
-def test_a_complete_run_opens_no_encoder(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoded()
-    monkeypatch.setattr(Encoder, "from_pretrained", None)
-    assert encoded(resume=True) == (len(TEXTS), 32)
 
 
 def other_model() -> None:
@@ -491,16 +465,6 @@ def test_a_damaged_plan_says_what_to_remove(corpus: Path) -> None:
 
 
 @pytest.mark.long
-def test_too_little_space_is_an_error_before_the_work(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LocalFolder, "free_bytes", lambda _: 200 * 32 * 4 - 1)
-    with pytest.raises(NearfarError, match=r"out: needs about 25\.6 kB of disk space, and 25\.6 kB are free"):
-        encoded()
-    assert not part_files()
-    encoded(resume=True, shard="1/2")  # a share needs less
-    assert part_files()
-
-
-@pytest.mark.long
 def test_an_interrupted_run_keeps_its_parts(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded("expected")
     original = module.encode_part
@@ -511,7 +475,7 @@ def test_an_interrupted_run_keeps_its_parts(corpus: Path, monkeypatch: pytest.Mo
         return original(plan, part, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "encode_part", stopping)
+        patch.setattr("nearfar.commands.encode.encode_part", stopping)
         with pytest.raises(KeyboardInterrupt):
             encoded()
     assert [file.name for file in part_files()] == [f"part-0000{number}.parquet" for number in range(3)]

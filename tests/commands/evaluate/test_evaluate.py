@@ -1,6 +1,5 @@
 """Evaluations from the task's name to the file on disk, with functions for models."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ from nearfar.commands.compare import compare
 from nearfar.commands.evaluate import evaluate
 from nearfar.data.named_sets import suite_tasks
 from nearfar.evaluation.results import EvaluationResult
-from nearfar.evaluation.tasks import SIMILARITY_AVERAGES
 from nearfar.types import NearfarError, ScoredPair
 from tests.tiny import save_tiny, sentences
 
@@ -239,21 +237,6 @@ def test_a_baseline_fitted_on_a_task_does_not_depend_on_other_tasks(pairs_file, 
         assert together.tasks[many] == separate.tasks[many]
     assert list(together.tasks) == [many]  # a flow's batch has 64 texts
     assert "batch_size is 64" in together.unavailable[few]
-
-
-@pytest.mark.long
-@pytest.mark.realdata
-def test_all_tasks_fit_a_small_file(nearfar_data, tmp_path):
-    def lengths(texts):
-        # cosines with six decimals, like those of a real encoder
-        return np.random.default_rng(0).normal(size=(len(texts), 8)) + letters(texts)[:, :8]
-
-    file = tmp_path / "r.json"
-    result = evaluate(lengths, resamples=10, output=file, progress=False)
-    assert list(result.tasks) == list(suite_tasks("sts"))
-    assert list(result.averages) == [*SIMILARITY_AVERAGES]
-    assert file.stat().st_size < 450_000
-    assert json.loads(file.read_text(encoding="utf-8")) == result.to_dict()
 
 
 PUBLISHED = {  # Spearman over all pairs, from MTEB's results repository

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from nearfar import Encoder, NearfarError
-from nearfar.cli import main
 from nearfar.commands.compare import compare
 from nearfar.commands.evaluate import evaluate, model
 from nearfar.commands.evaluate.model import RecentVectors
@@ -113,14 +112,6 @@ def test_the_bytes_of_a_stored_vector(workspace: Path, settings: dict[str, Any],
     result = evaluated(tasks="pairs.tsv", **settings)
     assert stored_bytes(result) == size
     assert {key: result.config[key] for key in settings} == settings
-
-
-@pytest.mark.long
-def test_the_verb_prints_a_note(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = "evaluate tiny --tasks pairs.tsv --resamples 0 --dimensions 12 --quantize binary".split()
-    assert main(flags) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "Embeddings: the first 12 dimensions, stored as binary; 2 bytes each." in printed
 
 
 def test_what_is_refused(workspace: Path) -> None:

@@ -6,13 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearfar.cli import main
 from nearfar.commands.compare import compare
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.report import report
 from nearfar.data.retrieval import MEASURES, load_retrieval
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.weights import locate
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.evaluation.tables import result_markdown
 from tests.tiny import save_tiny, sentences
@@ -125,25 +123,6 @@ def test_equal_to_the_evaluator_of_sentence_transformers(beir, tmp_path):
     assert 1 < result.retrieval[beir].measures["recall@10"].score < 99
 
 
-@pytest.mark.nightly
-@pytest.mark.realdata
-def test_captions_of_one_photo_score_as_in_sentence_transformers(nearfar_data, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    whole = load_retrieval("flickr8k")
-    assert len(whole.queries) > 10_000
-    assert len(whole.documents) > len(whole.queries) - 100
-    rows = [
-        f"{query}\t{whole.documents[next(iter(of))]}" for query, of in zip(whole.queries, whole.relevant, strict=True)
-    ]
-    Path("captions.tsv").write_text("\n".join(["anchor\tpositive", *rows[:400]]) + "\n", encoding="utf-8")
-    model = str(locate("sentence-transformers/all-MiniLM-L6-v2"))
-    scored = evaluate(model, retrieval=["captions.tsv"], device="cpu", progress=False).retrieval["captions.tsv"]
-    expected = evaluator_scores(model, load_retrieval("captions.tsv"))
-    for measure in MEASURES:
-        assert scored.measures[measure].score == pytest.approx(expected[measure], abs=1e-3), measure
-    assert 50 < scored.measures["mrr@10"].low < scored.measures["mrr@10"].score < 70
-
-
 @pytest.mark.long
 def test_compare_pairs_over_queries(beir, pairs):
     for name, encode in (("a", letters), ("b", lengths)):
@@ -199,17 +178,3 @@ def test_baselines_and_transductive_ones(beir, pairs, tmp_path):
         "whitening:bert,dimensions=16", retrieval=[pairs], pooling="mean", resamples=0, device="cpu", progress=False
     )
     assert alone.retrieval[pairs] == whitened.retrieval[pairs]  # fitted on the texts of each task
-
-
-@pytest.mark.long
-def test_on_the_command_line(beir, pairs, tmp_path, capsys):
-    save_tiny(tmp_path / "tiny")
-    command = f"evaluate tiny --retrieval {beir} {pairs} --resamples 20 --device cpu"
-    assert main(command.split()) == 0
-    shown = capsys.readouterr().out
-    assert shown.count("recall@100") == 2
-    assert "Main measure of beir: ndcg@10." in shown
-    assert main([*command.split(), "--measure", "recall@10"]) == 0
-    shown = capsys.readouterr().out
-    assert "recall@100" not in shown
-    assert "average" in shown

@@ -25,7 +25,7 @@ from nearfar.encoder.training_encoder import TrainingClassifier
 from nearfar.evaluation.results import ExportResult, load_result
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.invalid_input.cli_runner import assert_refused, run_cli
-from tests.tiny import save_tiny, sentences
+from tests.tiny import sentences
 
 EXTRA = ("onnx", "onnxscript", "onnxruntime", "openvino")
 pytestmark = [
@@ -309,16 +309,6 @@ def test_a_missing_runtime_is_named(exported: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == runtime else found(name))
     with pytest.raises(NearfarError, match=rf"needs the package {runtime}; install with: pip install 'nearfar\[export"):
         Encoder.from_pretrained(exported)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("architecture", ["roberta", "mpnet", "modernbert", "distilbert"])
-def test_architectures(models: Path, tmp_path: Path, architecture: str) -> None:
-    save_tiny(tmp_path / "tiny", architecture)
-    result = export(tmp_path / "tiny", output=tmp_path / "out", evaluate_on=models / "pairs.tsv", pooling="first_last")
-    assert result.pooling == "first_last"
-    expected = Encoder.from_pretrained(tmp_path / "tiny", pooling="first_last").encode(TEXTS, precision="fp32")
-    np.testing.assert_allclose(run_graph(tmp_path / "out", TEXTS), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -15,8 +15,15 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar import FinetuneConfig
-from nearfar.commands.finetune import FinetuneResult, finetune, recommended_settings
-from nearfar.commands.finetune.run import ClassifierRun, load_task, open_classifier, prepare
+from nearfar.commands.finetune import (
+    ClassifierRun,
+    FinetuneResult,
+    finetune,
+    load_task,
+    open_classifier,
+    prepare,
+    recommended_settings,
+)
 from nearfar.data.classification import ClassificationTask
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation import results

@@ -10,7 +10,6 @@ from nearfar import Encoder, NearfarError
 from nearfar.cli import main
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.geometry import geometry
-from nearfar.commands.geometry import inputs as geometry_sets
 from nearfar.evaluation.results import GeometryResult, PlottedTexts
 from nearfar.evaluation.tables import result_markdown
 from nearfar.types import ScoredPair
@@ -33,14 +32,14 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_labelled(tmp_path / "labelled.tsv", ["bad", "good", "good"] * 4)
     monkeypatch.chdir(tmp_path)
     for name in ("load_pairs", "load_task", "load_labelled"):
-        load = getattr(geometry_sets, name)
+        load = getattr(module, name)
 
         def load_local(spec, load=load):
             if spec.split(":")[0] in ("stsb", "sst2"):
                 raise NearfarError(f"{spec} is nowhere.")
             return load(spec)
 
-        monkeypatch.setattr(geometry_sets, name, load_local)
+        monkeypatch.setattr(module, name, load_local)
     return tmp_path
 
 
@@ -142,20 +141,6 @@ def test_without_data_a_message_is_printed_and_generated_pairs_are_measured(
         assert line in " ".join(Path("out/geometry.md").read_text(encoding="utf-8").split())
 
 
-def test_requested_generated_pairs_are_plotted_too(workspace: Path) -> None:
-    result = geometry({"letters": letters}, output="out", pairs="microworld:dev", progress=False)
-    assert result.plots == ["spectrum.png", "pairs.png"]
-    assert result.pairs.instead_of is None
-    assert Path("out/pairs.png").read_bytes().startswith(b"\x89PNG")
-    shown = GeometryResult.load("out/geometry.json").models["letters"].projection
-    assert shown is not None
-    assert shown.labelled == {}
-    similar, dissimilar = np.array(shown.similar), np.array(shown.dissimilar)
-    assert similar.shape == dissimilar.shape == (20, 4)
-    lengths = [np.linalg.norm(ends[:, :2] - ends[:, 2:], axis=1).mean() for ends in (similar, dissimilar)]
-    assert lengths[0] < lengths[1]
-
-
 @pytest.mark.parametrize("flag", ["pairs", "task", "labelled"])
 @pytest.mark.parametrize("spec", ["stsb:dev", "nowhere.tsv"])
 def test_a_missing_named_set_raises_before_encoding(workspace: Path, flag: str, spec: str) -> None:
@@ -176,13 +161,13 @@ def test_sets_without_measurable_data_raise(workspace: Path) -> None:
 
 def test_extremes_are_sampled_among_equal_scores() -> None:
     pairs = [ScoredPair(f"a{n}", f"b{n}", [0.0, 2.5, 5.0][n % 3]) for n in range(150)] + [ScoredPair("c", "c", 9.0)]
-    chosen = [geometry_sets._extremes(pairs, "p", seed) for seed in (1, 1, 2)]
+    chosen = [module._extremes(pairs, "p", seed) for seed in (1, 1, 2)]
     assert chosen[0] == chosen[1] != chosen[2]
     most, least = chosen[0]
     assert (len(set(most)), len(set(least))) == (20, 20)
     assert {pair.score for pair in most} == {5.0}
     assert {pair.score for pair in least} == {0.0}
-    most, least = geometry_sets._extremes(pairs[:9], "p", 0)
+    most, least = module._extremes(pairs[:9], "p", 0)
     assert len(most) == len(least) == 4
     assert not set(most) & set(least)
 
@@ -257,14 +242,3 @@ def test_models_are_named_by_the_distinguishing_part_of_their_path() -> None:
 def test_errors_are_one_line(workspace: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == 2
     assert message in " ".join(capsys.readouterr().err.split())
-
-
-@pytest.mark.nightly
-@pytest.mark.realdata
-def test_the_default_sets(nearfar_data: Path, tmp_path: Path, no_plots: None) -> None:
-    result = geometry({"letters": letters}, output=tmp_path, progress=False)
-    assert result.unavailable == {}
-    found = result.pairs
-    assert (found.spec, found.pairs, found.positives, found.texts) == ("stsb:dev", 1500, 208, 2910)
-    assert (result.task.spec, result.task.pairs) == ("stsb", 1379)
-    assert result.labelled == PlottedTexts(spec="sst2:test", texts=400, labels=["0", "1"])

@@ -11,9 +11,9 @@ import pytest
 
 from nearfar import Encoder, MineConfig, NearfarError, mine
 from nearfar.cli import main
+from nearfar.commands import mine as search
 from nearfar.commands.encode import vectors
-from nearfar.commands.mine import MiningResult, search
-from nearfar.disk.folders import folder_lock
+from nearfar.commands.mine import MiningResult
 from tests.encode_helpers import Killed, stop_in
 from tests.tiny import save_tiny, sentences
 
@@ -93,6 +93,9 @@ def test_the_summary_has_counts_and_examples_at_the_quantiles(workspace: Path) -
     assert {(example.anchor, example.positive, example.negative) for example in result.examples} <= texts
     assert summary["negative_score"] == pytest.approx(np.mean(scores), abs=1e-5)
     assert result.without_negative == len(PAIRS) - len({(row["anchor"], row["positive"]) for row in rows})
+    Path("triplets.tsv").unlink()
+    with pytest.raises(NearfarError, match=r"triplets\.tsv\.summary\.json: exists; replace it by --overwrite"):
+        mined()
 
 
 @pytest.mark.long
@@ -189,17 +192,6 @@ def test_vectors_of_other_models_and_texts_are_not_used(workspace: Path, monkeyp
         expected, _ = mined(f"{number}.tsv", **changed)
         assert mined(overwrite=True, **changed)[0] == expected
         assert Path("triplets.tsv").read_bytes() == Path(f"{number}.tsv").read_bytes()
-
-
-@pytest.mark.long
-def test_two_runs_cannot_write_the_same_output(workspace: Path) -> None:
-    busy = pytest.raises(NearfarError, match=r"triplets\.tsv: another process is using it now")
-    with folder_lock(Path("triplets.tsv.vectors"), remove_if_empty=True), busy:
-        mined()
-    mined()
-    Path("triplets.tsv").unlink()
-    with pytest.raises(NearfarError, match=r"triplets\.tsv\.summary\.json: exists; replace it by --overwrite"):
-        mined()
 
 
 @pytest.mark.long

@@ -14,7 +14,7 @@ import pytest
 from nearfar import Encoder, NearfarError, search
 from nearfar.cli import main
 from nearfar.commands.encode.parts import Parts
-from nearfar.commands.search.hits import Hit, format_hits, output_names, table_header
+from nearfar.commands.search import Hit, format_hits, output_names, table_header
 from nearfar.neighbours.index import SearchIndex
 from tests.search_helpers import ROWS, write_rows
 from tests.tiny import save_tiny, sentences
@@ -220,7 +220,7 @@ def test_columns_named_like_fields_and_values_of_any_type() -> None:
 @pytest.mark.long
 def test_an_output_that_cannot_be_finished_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
     found("a dog")
-    monkeypatch.setattr("nearfar.commands.search.hits.SearchIndex.read_row", lambda *_: 1 / 0)
+    monkeypatch.setattr("nearfar.commands.search.SearchIndex.read_row", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         found("a dog", output="hits.tsv")
     assert not list(Path().glob("hits.*"))

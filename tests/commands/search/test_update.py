@@ -281,13 +281,6 @@ def test_an_index_that_another_process_writes_is_refused(encoder: Encoder) -> No
         update(encoder)
 
 
-def test_an_unchanged_index_can_be_searched_by_several_processes(encoder: Encoder) -> None:
-    os.utime("docs.tsv", (10**9, 10**9))
-    update(encoder)
-    with folder_lock(Path("index.vectors")):
-        assert update(encoder).state == "unchanged"
-
-
 def test_a_vector_that_is_not_finite_names_the_row(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("1", "a dog"), ("2", "a dog"), ("3", "two birds"), ("4", "a cat")]
     write_rows(rows)

@@ -12,11 +12,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nearfar import FinetuneConfig, TrainConfig, finetune, train, training
-from nearfar.commands.train.run import plan
 from nearfar.config.training import RunConfig
 from nearfar.runs.run import Run
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
-from tests.interrupted_runs import assert_same_run, interrupt_at_step, lines_of, steps_of
+from tests.interrupted_runs import assert_same_run, lines_of, steps_of
 from tests.method_configs import config as method_config
 from tests.method_configs import write_data
 from tests.tiny import write_colours
@@ -192,28 +191,6 @@ def test_evaluations_and_the_saved_model_average_with_the_start(folder: Path, tm
     scores = [[line for line in lines_of(config.output) if "loss" not in line] for config in runs.values()]
     assert scores[0][0] == scores[1][0]
     assert all(one != two for one, two in zip(scores[0][1:], scores[1][1:], strict=True))
-
-
-@pytest.mark.nightly
-def test_a_resumed_run_averages_with_the_same_start(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, stopped = (
-        config_of("micro-batches", folder, tmp_path / name, start_weight=0.4) for name in ("whole", "stopped")
-    )
-    run(whole)
-    interrupt_at_step(6, monkeypatch, lambda: run(stopped))
-    run(stopped, resume=True)
-    assert_same_run(stopped.output, whole.output)
-
-
-def test_a_dry_run_counts_the_memory_of_the_average(folder: Path, tmp_path: Path) -> None:
-    plain, averaged, both = (
-        plan(config_of("train", folder, tmp_path / "run", ema=ema, start_weight=share))
-        for ema, share in ((None, 0.0), (0.9, 0.0), (0.9, 0.5))
-    )
-    assert averaged.memory_gib - plain.memory_gib == pytest.approx(8 * plain.trained / 2**30)
-    assert both.memory_gib - plain.memory_gib == pytest.approx(16 * plain.trained / 2**30)
 
 
 @pytest.mark.parametrize("name", ["train", pytest.param("adapters", marks=pytest.mark.nightly), "finetune"])

@@ -16,9 +16,9 @@ from nearfar import (
 )
 from nearfar.cli import main
 from nearfar.commands.train import train
-from nearfar.commands.train.build import has_default_batch_size
 from nearfar.commands.train.choose import choose_method, resolve_config
 from nearfar.commands.train.recipes import FROM_RAW, FROM_SIMILAR
+from nearfar.commands.train.run import has_default_batch_size
 from nearfar.encoder.encoder import Encoder
 from nearfar.registry import METHODS
 from nearfar.types import NearfarError
@@ -35,10 +35,6 @@ def test_a_method_by_name_with_data_in_any_form(data: Any) -> None:
     assert resolve_config(SclConfig(output="runs/a"), {"data": data}) == SCL
 
 
-def test_several_files_stay_several() -> None:
-    assert resolve_config("scl", {"data": ["a.tsv", Path("b.tsv")], "output": "x"}).data == ("a.tsv", "b.tsv")
-
-
 def test_a_config_is_used_unchanged_or_overridden() -> None:
     assert resolve_config(SCL, {}) is SCL
     changed = resolve_config(SCL, {"temperature": 0.5, "output": "runs/b"})
@@ -51,13 +47,6 @@ def test_settings_override_a_file(tmp_path: Path) -> None:
     expected = InfoNceConfig(output="x", data=("b.tsv",), temperature=0.1, seed=4)
     for path in (file, str(file)):
         assert resolve_config(path, {"output": "x", "data": "b.tsv", "seed": 4}) == expected
-
-
-def test_a_shipped_config_is_found_relative_to_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(Path(__file__).parents[3])
-    config = resolve_config("configs/liao-scl.toml", {"output": "runs/liao", "epochs": 2})
-    assert isinstance(config, SclConfig)
-    assert (config.epochs, config.output, config.data) == (2, "runs/liao", ("snli",))
 
 
 @pytest.mark.parametrize(
@@ -315,13 +304,6 @@ def test_settings_given_override_the_chosen_ones(tmp_path: Path) -> None:
         resolve_config(None, {"data": file, "output": "x", "anchor": "a"})
     with pytest.raises(NearfarError, match="name your rows by --data FILE"):
         resolve_config(None, {"output": "x"})
-
-
-def test_the_help_shows_it_first(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("usage: nearfar train --data FILE --output RUN")
-    assert shown.index("question and answer") < shown.index("sbert:")
 
 
 def test_the_command_line_refuses_what_it_cannot_choose_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,23 +123,6 @@ def test_a_run_stopped_while_the_teacher_encodes_continues_after_the_finished_bl
     assert not (tmp_path / "run" / "teachers").exists()
 
 
-@pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("damage", ["truncated", pytest.param("other", marks=pytest.mark.nightly)])
-def test_a_damaged_file_is_computed_again(
-    damage: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[int]
-) -> None:
-    settings = distill(folder, tmp_path)
-    interrupt_at_step(4, monkeypatch, lambda: train(settings))
-    (file,) = (tmp_path / "run" / "teachers").iterdir()
-    encoded.clear()
-    if damage == "truncated":
-        file.write_bytes(file.read_bytes()[:-8])
-    else:
-        np.save(file, np.zeros((31, 5), dtype=np.float32))
-    train(settings, resume=True)
-    assert encoded == [0, 7, 14, 21, 28]
-
-
 def test_a_changed_teacher_or_text_stops_the_resumed_run(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,18 +191,6 @@ def test_the_projection_starts_where_the_vectors_of_student_and_teacher_are_near
     )
     ((method, batch, _),) = next(prepare(settings).mixture.epoch(0))
     assert method.loss(batch).total.item() == pytest.approx(0, abs=1e-5)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("projection", ["train_only", "kept", "same_width"])
-def test_a_projected_student_resumes_bit_identical(
-    projection: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = distill(folder, tmp_path, teacher=str(folder / "wide"), vector_projection=projection)
-    interrupt_at_step(5, monkeypatch, lambda: train(settings))
-    train(settings, resume=True)
-    train(replace(settings, output=str(tmp_path / "whole")))
-    assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
 def second_file(target: Path, **settings: Any) -> str:

@@ -193,14 +193,6 @@ def test_what_decides(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert any("held out: 5 anchors" in fact for fact in planned.facts)
 
 
-def test_the_share_that_the_start_has_seen_is_told(run: Path, folder: Path, tmp_path: Path) -> None:
-    """As in a second training on the same rows."""
-    planned = plan(
-        resolve_config("info-nce", settings(folder, tmp_path / "run", model=str(run / "model"), batch_size=8))
-    )
-    assert any("has seen 100% of the test rows" in fact for fact in planned.facts)
-
-
 def labelled(texts: list[str], labels: NDArray[np.intp]) -> HeldOut:
     rows = TextData([(text,) for text in texts], labels.tolist(), (), 0, 0, tuple("abcde"))
     return hold_out.in_folds(rows).held_out  # type: ignore[union-attr]

@@ -107,16 +107,6 @@ def test_each_kind_of_rows(name: str, folder: Path, tmp_path: Path) -> None:
     assert not trained_on & set(read.texts)
 
 
-def test_scl_on_the_same_rows(folder: Path, tmp_path: Path) -> None:
-    """The recommended method for NLI rows from a start that was trained on similarity."""
-    first = nearfar.train(data=folder / "nli.tsv", model=folder / "tiny", output=tmp_path / "first", **SETTINGS)
-    second = nearfar.train(data=folder / "nli.tsv", model=first.model, output=tmp_path / "second", **SETTINGS)
-    assert 'method = "scl"' in (tmp_path / "second" / "config.toml").read_text()
-    assert (second.metric, second.dev) == (first.metric, first.dev) == ("mrr@10", "the held-out dev rows")
-    assert second.comparison is not None
-    assert second.start_score == pytest.approx(first.best_score)  # the same held-out rows
-
-
 def score_of(result: EvaluationResult) -> float:
     scored: Any = result.all_tasks["held-out"]
     found = {"similarity": lambda: scored.spearman.all, "classification": lambda: scored.accuracy}
@@ -336,26 +326,6 @@ def test_a_dev_set_that_chose_the_step_is_no_test_set(folder: Path, tmp_path: Pa
     evaluate(trained("last", keep="last", fingerprints=False), pairs=[scored], resamples=0, progress=False)
     with pytest.warns(UserWarning, match=r"scored\.tsv: this dev set chose the best step"):
         evaluate(trained("no-record", fingerprints=False), pairs=[scored], resamples=0, progress=False)
-
-
-@pytest.mark.realdata
-@pytest.mark.parametrize(
-    ("spec", "kind", "anchors"),
-    [
-        ("snli:dev+test", "nli", 200),
-        pytest.param("flickr8k", "pairs", 200, marks=pytest.mark.nightly),
-        pytest.param("trec", "labelled", 200, marks=pytest.mark.nightly),
-    ],
-)
-def test_real_rows(spec: str, kind: str, anchors: int, folder: Path, tmp_path: Path, nearfar_data: Path) -> None:
-    limited = {"limit": 2000} if kind != "nli" else {"limit": 4500}
-    settings = SHORT | {"batch_size": 16, "max_steps": 2} | limited
-    trained = train(data=spec, model=folder / "tiny", output=tmp_path / "run", **settings)
-    held_out = load_held_out(tmp_path / "run")
-    assert held_out.kind == kind
-    assert held_out.anchors("dev") + held_out.anchors("test") == anchors
-    assert trained.comparison is not None
-    assert trained.comparison.tasks["held-out"].pairs == held_out.anchors("test")
 
 
 def test_held_out_rows_are_evaluated_with_the_prompts_of_training(folder: Path, tmp_path: Path) -> None:

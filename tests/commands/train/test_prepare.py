@@ -95,16 +95,6 @@ def test_a_default_batch_size_shrinks_to_the_number_of_rows(folder: Path) -> Non
     assert run.batch_size == len((folder / "sentences.txt").read_text().splitlines())
 
 
-def test_the_second_objective_is_in_the_plan(folder: Path, tmp_path: Path) -> None:
-    file = tmp_path / "second.toml"
-    file.write_text(f'method = "scl"\ndata = ["{folder / "nli.tsv"}"]\n')
-    counted = plan(config("simcse-unsup", folder, second=str(file), second_weight=0.2, mlm_weight=0.1))
-    assert "second objective, scl: 31 premises" in counted.facts
-    assert "and 0.1 times mlm:" in counted.batches[0]
-    assert "and 0.2 times scl:" in counted.batches[0]
-    assert counted.sentences > plan(config("simcse-unsup", folder)).sentences
-
-
 @pytest.mark.parametrize("method", ["scl", "supcon-text"])
 def test_several_processes_share_the_global_batch(method: str, folder: Path) -> None:
     assert rows_of(prepare(config(method, folder, batch_size=5), processes=2)) == rows_of(

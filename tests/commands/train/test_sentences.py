@@ -10,12 +10,11 @@ import torch
 from safetensors.torch import load_file
 
 import nearfar
-from nearfar import InfoNceConfig, RegressionConfig, SgOpt1Config
+from nearfar import InfoNceConfig, SgOpt1Config
 from nearfar.cli import main
 from nearfar.commands.train.inputs import load_inputs, resolve_objectives
 from nearfar.commands.train.run import may_shrink_batch
 from nearfar.encoder.tokens import vocabulary_texts
-from nearfar.studies.sources import find_source
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, sentences, write_pairs
 
@@ -83,23 +82,6 @@ def test_a_run_equals_one_with_the_same_second_objective(folder: Path, tmp_path:
     assert str(folder) not in card
 
 
-@pytest.mark.nightly
-def test_own_sentences_are_the_texts_of_the_rows(folder: Path, tmp_path: Path) -> None:
-    """A run is the same as with a file of these texts, in the order of the rows."""
-    rows = [line.split("\t") for line in (folder / "pairs.tsv").read_text().splitlines()[1:]]
-    (tmp_path / "texts.txt").write_text("\n".join(text for row in rows for text in row) + "\n")
-    scored = [f"{first}\t{second}\t{number % 5}" for number, (first, second) in enumerate(rows)]
-    (tmp_path / "scored.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *scored]) + "\n")
-    data = (str(tmp_path / "scored.tsv"),)
-    for name, spec in {"own": "own", "file": str(tmp_path / "texts.txt")}.items():
-        nearfar.train(RegressionConfig(**settings(folder, tmp_path / name, data=data, sentences=(spec,))))
-    own, file = weights(tmp_path / "own"), weights(tmp_path / "file")
-    assert all(torch.equal(own[name], file[name]) for name in file)
-    assert json.loads((tmp_path / "own" / "run.json").read_text())["config"]["sentences"] == ["own"]
-    repeated = RegressionConfig(**settings(folder, tmp_path / "own", data=data, sentences=("own",)))
-    assert nearfar.train(repeated, resume=True).steps == 2
-
-
 def test_own_sentences_have_no_held_out_text(folder: Path) -> None:
     config = InfoNceConfig(**settings(folder, folder / "run", sentences=("own",), evaluate_on=None, hold_out=8))
     inputs = load_inputs(resolve_objectives(config))
@@ -124,16 +106,6 @@ def test_pairs_train_beside_random_words_by_default(folder: Path, tmp_path: Path
         nearfar.train(**given | {"sentences": (str(folder / "sentences.txt"),)}, resume=True)
 
 
-@pytest.mark.long
-def test_a_second_objective_on_the_command_line_replaces_the_random_words(folder: Path, tmp_path: Path) -> None:
-    second = tmp_path / "second.toml"
-    second.write_text(f'method = "simcse-unsup"\ndata = ["{folder / "sentences.txt"}"]\n')
-    words = ["train", "--data", str(folder / "pairs.tsv"), "--model", str(folder / "tiny"), "--batch-size", "8"]
-    words += ["--evaluate-on", str(folder / "dev.tsv"), "--max-steps", "2", "--second", str(second)]
-    assert main([*words, "--output", str(tmp_path / "run")]) == 0
-    assert tomllib.loads((tmp_path / "run" / "second.toml").read_text())["method"] == "simcse-unsup"
-
-
 def test_bad_input(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["train", "info-nce", "--data", str(folder / "pairs.tsv"), "--model", str(folder / "tiny")]
     words += ["--output", str(tmp_path / "run"), "--batch-size", "8", "--max-steps", "2"]
@@ -144,8 +116,3 @@ def test_bad_input(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert main([*words, *flags]) != 0
         assert problem in " ".join(capsys.readouterr().err.split())
         assert not (tmp_path / "run").exists()
-
-
-def test_a_study_knows_generated_sentences() -> None:
-    assert find_source("vocabulary").fingerprint is not None
-    assert find_source("vocabularies").fingerprint is None

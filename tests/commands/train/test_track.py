@@ -13,14 +13,11 @@ from nearfar.cli import main
 from nearfar.commands.train import train
 from nearfar.config.training import RunConfig
 from nearfar.settings import dump_toml
-from nearfar.studies import steps
-from nearfar.studies.cells import load_study, plan_jobs
 from nearfar.training import callbacks
 from nearfar.training.callbacks import OpenTracker
 from nearfar.types import NearfarError
 from tests.interrupted_runs import interrupt_at_step, lines_of
 from tests.method_configs import config
-from tests.studies.helpers import STUDY, write_study
 
 pytestmark = [
     pytest.mark.long,
@@ -124,28 +121,6 @@ def test_a_run_resumes_with_other_trackers(
     assert weights(run) == weights(plain)
     assert recorder.settings["method"] == "info-nce"
     assert 'track = [\n    "mlflow",\n]' in (tmp_path / "run" / "config.toml").read_text()
-
-
-def test_study(tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows take the setting; it does not belong to the key of a cell, so finished cells stay finished."""
-    monkeypatch.chdir(tmp_path)
-    write_study(tmp_path)
-
-    def jobs(text: str) -> list[Any]:
-        (tmp_path / "other.toml").write_text(text)
-        return [
-            job
-            for cell in plan_jobs(load_study(tmp_path / "other.toml", None, placeholders={"start": "start"}))
-            if (job := cell.last_training) is not None
-        ]
-
-    before, after = jobs(STUDY), jobs(STUDY.replace("max_steps = 2", 'max_steps = 2\ntrack = ["wandb"]'))
-    assert [job.key for job in before] == [job.key for job in after]
-    assert before != [] != after
-    assert "track" not in before[0].local
-    steps.train({**after[0].settings, **after[0].local}, {}, tmp_path / "cell")
-    assert sorted(recorder.entries) == [0, 1, 2]
-    assert (tmp_path / "cell" / "run" / "tracking" / "state.json").is_file()
 
 
 def test_a_missing_package_stops_a_run_before_its_folder_is_made(

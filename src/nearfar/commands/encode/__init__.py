@@ -5,25 +5,26 @@ the join of its parts, which are encoded in one or several processes. The encode
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from nearfar.commands.encode.parts import (
-    MANIFEST,
-    work_of,
+from nearfar.commands.encode.parts import MANIFEST, Parts, file_name, part_name, work_of
+from nearfar.commands.encode.run import (
+    EncodeResult,
+    FileRun,
+    FolderRun,
+    encode_part,
+    forget_encoder,
+    open_planned,
+    plan_of_worker,
 )
-from nearfar.commands.encode.run import EncodeResult, FileRun, FolderRun, forget_encoder
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encode import EncodeConfig
 from nearfar.data.memory import takes_rows
-from nearfar.disk import (
-    path_errors,
-)
+from nearfar.disk import path_errors
+from nearfar.disk.places import open_place
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    pass
-
 
 BLOCK = 2**14
 """Number of texts in a block. A block is sorted by length and deduplicated as a whole. Of one file, it is a part."""
@@ -97,3 +98,30 @@ def can_be_continued(config: EncodeConfig) -> bool:
 
 def _run_of(model: str, config: EncodeConfig, block: int) -> FileRun | FolderRun:
     return FolderRun(model, config, block) if config.sharded else FileRun(model, config, block)
+
+
+def write_part(settings: Mapping[str, Any], inputs: Mapping[str, Path], folder: Path) -> None:  # noqa: ARG001
+    """Encode the rows of a part and publish its file and its record, unless both are there and valid.
+
+    Args:
+        settings: ``part``, the number of the part; ``plan``, the digest of the plan; ``output``, the address of the
+            folder; ``model`` and ``device``, as this machine knows them.
+        inputs: none.
+        folder: a temporary folder.
+
+    Raises:
+        NearfarError: a text is not valid, an input file or the model is not that of the plan, or a file cannot be read
+            or written.
+    """
+    part, place = int(settings["part"]), open_place(settings["output"])
+    parts = Parts(place, plan_of_worker(settings["output"], settings["plan"]))
+    if parts.finished(part):
+        return
+    try:
+        encode_part(parts, part, open_planned(settings["model"], settings["device"], parts), folder)
+    except NearfarError:
+        if parts.finished(part):  # another process was faster, and removed the file written aside
+            return
+        raise
+    for name in (file_name(part), f"{part_name(part)}.json"):
+        place.clean(name)

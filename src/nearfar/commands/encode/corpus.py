@@ -135,19 +135,13 @@ def _read_footer(address: str, size: int, column: str, keep: Sequence[str]) -> _
     for name, index in zip([column, *keep], column_indices(schema.names, [column, *keep], address), strict=True):
         if schema.names[index] != name:
             raise NearfarError(f"{address}: no column {name!r}. Did you mean {schema.names[index]!r}?")
-    if not _is_text(schema.field(column).type):
-        raise NearfarError(f"{address}: column {column!r} holds {schema.field(column).type}, not text.")
+    kind = held = schema.field(column).type
+    if pyarrow.types.is_dictionary(kind):
+        kind = kind.value_type
+    if str(kind) not in ("string", "large_string", "string_view"):
+        raise NearfarError(f"{address}: column {column!r} holds {held}, not text.")
     groups = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     return _Footer(InputFile(address, metadata.num_rows, size, digest), schema, max(groups, default=0))
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow
-
-    types = pyarrow.types
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(types.is_string(kind) or types.is_large_string(kind) or str(kind) == "string_view")
 
 
 def _footer_digest(file: Any, address: str, size: int) -> str:
@@ -205,9 +199,12 @@ class RowRange:
             before = end
 
     def _texts_of(self, file: InputFile, first: int, last: int) -> Iterator[str]:
+        import pyarrow
+
         for number, batch in _batches(file, first, last, [self._column, *self.kept.names]):
             if self.kept.names:
-                self._waiting.append(_select(batch, self.kept))
+                columns = [batch.column(name) for name in self.kept.names]
+                self._waiting.append(pyarrow.RecordBatch.from_arrays(columns, schema=self.kept))
             for row, value in enumerate(column_values(file.address, batch, self._column, number), number + 1):
                 text = text_field(value, self._column, Location(file.address, row, "row"))
                 self._digest.update(text.encode())
@@ -229,12 +226,6 @@ class RowRange:
             count -= pieces[-1].num_rows
         table = pyarrow.Table.from_batches(pieces, self.kept)
         return [column.combine_chunks() for column in table.columns]
-
-
-def _select(batch: "pyarrow.RecordBatch", schema: "pyarrow.Schema") -> "pyarrow.RecordBatch":
-    import pyarrow
-
-    return pyarrow.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
 
 
 def _batches(

@@ -179,10 +179,10 @@ class Parts:
     def records(self) -> dict[int, PartRecord]:
         """The records of all finished parts, by number, but for those that are damaged or belong to another plan."""
         recorded = set(self._work.recorded())
-        names = [part_name(part) for part in range(self.plan.parts)]
-        written = self._work.records([name for name in names if name in recorded])
-        records = {part: self._record(written.get(name), part) for part, name in enumerate(names)}
-        return {part: record for part, record in records.items() if record is not None}
+        names = {part: name for part in range(self.plan.parts) if (name := part_name(part)) in recorded}
+        written = self._work.records(list(names.values()))
+        records = ((part, self._record(written[name], part)) for part, name in names.items())
+        return {part: record for part, record in records if record is not None}
 
     def finished(self, part: int) -> PartRecord | None:
         """The record of a part, if the part is there with the size and the checksum of its record; reads the part."""
@@ -216,15 +216,12 @@ class Parts:
             NearfarError: they are missing or damaged.
         """
         content = self.place.read(RANGES)
-        if content is None:
-            raise NearfarError(f"{self.place.address}/{RANGES}: is missing. Remove the folder to start again.")
-        try:
-            ranges: NDArray[np.float32] = np.load(BytesIO(content), allow_pickle=False)
-        except ARRAY_ERRORS as error:
-            raise NearfarError(
-                f"{self.place.address}/{RANGES}: is damaged. Remove the folder to start again."
-            ) from error
-        return ranges
+        with suppress(*ARRAY_ERRORS):
+            if content is not None:
+                ranges: NDArray[np.float32] = np.load(BytesIO(content), allow_pickle=False)
+                return ranges
+        what = "missing" if content is None else "damaged"
+        raise NearfarError(f"{self.place.address}/{RANGES}: is {what}. Remove the folder to start again.")
 
     @cached_property
     def stored(self) -> Stored:
@@ -306,16 +303,11 @@ class Parts:
     def write_manifest(self, records: Mapping[int, PartRecord]) -> None:
         """Write the manifest of a complete output; every process that writes it writes the same bytes."""
         parts = [{"file": file_name(part), **asdict(record)} for part, record in sorted(records.items())]
-        content = {
-            "kind": KIND,
-            "format": FORMAT,
-            "rows": self.plan.rows,
-            "dim": self.plan.dim,
-            "plan": self.plan.digest,
-            "settings": self.plan.settings,
-            "inputs": [asdict(file) for file in self.plan.files],
-            "parts": [{name: value for name, value in part.items() if name != "plan"} for part in parts],
-        }
+        for part in parts:
+            del part["plan"]
+        plan, files = self.plan, [asdict(file) for file in self.plan.files]
+        content: dict[str, Any] = {"kind": KIND, "format": FORMAT, "rows": plan.rows, "dim": plan.dim}
+        content |= {"plan": plan.digest, "settings": plan.settings, "inputs": files, "parts": parts}
         self.place.write(MANIFEST, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
     def join(self, output: Path, texts: Iterator[str] | None = None) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from functools import cached_property, lru_cache
@@ -50,48 +50,26 @@ from nearfar.disk import check_output_path, check_writable_folder, refuse_existi
 from nearfar.disk.folders import FolderBusyError, folder_lock
 from nearfar.disk.places import OWN, WRITING, LocalFolder, Place, open_place
 from nearfar.disk.work import PLAN, list_changes, refuse_changes
-from nearfar.encoder.precision import check_computing, precision_record, resolve
+from nearfar.encoder.precision import check_computing, precision_record, resolve, resumed_precision
+from nearfar.encoder.prompts import choose_width
+from nearfar.encoder.weights import locate
 from nearfar.jobs import Job, JobEvent, JobsFailedError, ScratchStore, run_jobs, shard_of
+from nearfar.quantization import bytes_per_vector, read_ranges
+from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runtime.progress import progress_bar
+from nearfar.runtime.threads import available_cores, cpu_quota
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder
 
 
-JOB = f"{__name__}:write_part"
+JOB = "nearfar.commands.encode:write_part"
 """The function of the jobs."""
 
 
-def write_part(settings: Mapping[str, Any], inputs: Mapping[str, Path], folder: Path) -> None:  # noqa: ARG001
-    """Encode the rows of a part and publish its file and its record, unless both are there and valid.
-
-    Args:
-        settings: ``part``, the number of the part; ``plan``, the digest of the plan; ``output``, the address of the
-            folder; ``model`` and ``device``, as this machine knows them.
-        inputs: none.
-        folder: a temporary folder.
-
-    Raises:
-        NearfarError: a text is not valid, an input file or the model is not that of the plan, or a file cannot be read
-            or written.
-    """
-    part, place = int(settings["part"]), open_place(settings["output"])
-    parts = Parts(place, _plan_of_worker(settings["output"], settings["plan"]))
-    if parts.finished(part):
-        return
-    try:
-        encode_part(parts, part, open_planned(settings["model"], settings["device"], parts), folder)
-    except NearfarError:
-        if parts.finished(part):  # another process was faster, and removed the file written aside
-            return
-        raise
-    for name in (file_name(part), f"{part_name(part)}.json"):
-        place.clean(name)
-
-
 @lru_cache(maxsize=1)
-def _plan_of_worker(address: str, digest: str) -> Plan:
+def plan_of_worker(address: str, digest: str) -> Plan:
     """The plan of a run that a worker takes part in, read once.
 
     Raises:
@@ -135,40 +113,33 @@ def open_planned(model: str, device: str | None, parts: Parts, *, load_on: str |
         NearfarError: the model of this name is another one on this machine, or cannot be opened; or the plan was made
             in native bfloat16, which the device does not have.
     """
-    from nearfar.encoder.precision import resumed_precision
-
     settings, address = parts.plan.settings, parts.place.address
     if locate_model(model)[1] != settings["model"]:
         raise NearfarError(f"{model}: is not the model that the run in {address} started with.")
-    encoder = load_encoder(model, settings["pooling"], settings["max_length"], settings["prompt"], load_on or device)
+    opening = {name: settings[name] for name in ("pooling", "max_length", "prompt")}
+    encoder = load_encoder(model, **opening, device=load_on or device)
     precision = resumed_precision(settings["precision"], device, what=f"{address}: this run")
     return OpenEncoder(encoder, settings["model"], precision == "bf16")
 
 
 @lru_cache(maxsize=1)
-def load_encoder(
-    model: str, pooling: str | None, max_length: int | None, prompt: str | None, device: str | None
-) -> "Encoder":
+def load_encoder(model: str, **opening: str | int | None) -> "Encoder":
     """An encoder; of calls with the same arguments, the first one opens it, until :func:`forget_encoder`."""
     from nearfar.encoder.encoder import Encoder
 
-    folder = locate_model(model)[0]
-    return Encoder.from_pretrained(folder, pooling=pooling, max_length=max_length, prompt=prompt, device=device)
+    return Encoder.from_pretrained(locate_model(model)[0], **opening)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=1)
 def locate_model(model: str) -> tuple[Path, str]:
     """The folder of a model, and its fingerprint."""
-    from nearfar.encoder.weights import locate
-    from nearfar.runs.fingerprints import fingerprint_model
-
     folder = locate(model)
     return folder, fingerprint_model(folder)
 
 
 def forget_encoder() -> None:
     """Free the encoder that this process keeps, and forget its plan."""
-    for cached in (load_encoder, locate_model, _plan_of_worker):
+    for cached in (load_encoder, locate_model, plan_of_worker):
         cached.cache_clear()
 
 
@@ -273,19 +244,16 @@ class Run(ABC):
         """The ranges of ``--calibrate``; None without it."""
         if self.config.calibrate is None:
             return None
-        from nearfar.quantization import read_ranges
-
         return read_ranges(Path(self.config.calibrate).expanduser(), flag="--calibrate")
 
     def _try_model(self, ranges: NDArray[np.float32] | None) -> tuple[int, dict[str, Any]]:
         """Open the encoder, so that settings that it refuses are errors now; the dimensions, and what it decides."""
-        from nearfar.encoder.prompts import choose_width
-
         config = self.config
         device = config.device if config.engine == "local" else "cpu"
         check_computing(device, config.precision)
         load_on = device if self.computes_here else "cpu"
-        encoder = load_encoder(self.model, config.pooling, config.max_length, config.prompt, load_on)
+        opening = {name: getattr(config, name) for name in ("pooling", "max_length", "prompt")}
+        encoder = load_encoder(self.model, **opening, device=load_on)
         dim, limit = choose_width(config.dimensions, encoder.dim, encoder.matryoshka), encoder.max_length
         if ranges is not None and ranges.shape[1] != dim:
             raise NearfarError(
@@ -299,8 +267,6 @@ class Run(ABC):
 
     def check_disk_space(self, parts: Parts, missing: Iterable[int], *, joined: Path | None = None) -> None:
         """Raise if the disk has too little free space for the vectors of parts and, if given, of a file of all."""
-        from nearfar.quantization import bytes_per_vector
-
         free, plan = self.place.free_bytes(), parts.plan
         if free is None:
             return
@@ -568,8 +534,6 @@ class FolderRun(Run):
 
     def _run_jobs(self, parts: Parts, jobs: list[Job], *, progress: bool) -> None:
         """Run the jobs; failures are one error that names the parts."""
-        from nearfar.runtime.threads import available_cores, cpu_quota
-
         config, shared = self.config, self.place.shared
         cores = min(available_cores(), cpu_quota() or available_cores())
         here = "inline" if self.computes_here else "process"

@@ -31,6 +31,7 @@ from nearfar.data.named_sets import suite_tasks
 from nearfar.data.sources import skipping_empty
 from nearfar.disk import path_errors
 from nearfar.disk.model_folder import model_of_run
+from nearfar.encoder.precision import check_computing, resolve
 from nearfar.evaluation.probe_settings import CLASSIFIER_SETTINGS, Probe, preset_probe
 from nearfar.evaluation.results import EvaluationResult, ProbeSettings, TransferResults, check_output, provenance
 from nearfar.evaluation.seen import add_seen
@@ -82,22 +83,23 @@ def evaluate(
         NearfarError: a task or model that cannot be loaded, settings of an encoder given with a function, vectors that
             are not finite for any task, an output that cannot be written.
     """
-    from nearfar.encoder.precision import check_computing, resolve
-
     check_computing(config.device, config.precision)
     precision: Precision = "fp32" if config.precision == "auto" else config.precision
     probe = configured_probe(config)
     held_out = find_held_out(model, config)
     named = (*named_tasks(config), *([TASK] if held_out else []))
-    retrieval_settings = _retrieval_settings(config)
-    file = _checked_output(model, config, named)
+    recorded = _retrieval_settings(config)
+    name, file = config.name or model_name(model), None
+    if config.output is not None:
+        spec_parts = re.split("[:@]", model) if isinstance(model, str) else ()  # of a baseline, as in glove:FILE
+        inputs = (model_name(model), *spec_parts, *named, *([config.corpus] if config.corpus else []))
+        file = check_output(config.output, inputs=inputs, overwrite=config.overwrite)
     if isinstance(model, str) and is_baseline(model):
         parse_spec(model)  # an invalid spec is reported before anything is read
     suite = suite_tasks(config.suite or "sts") if config.suite or not named else ()
     with skipping_empty(config.skip_empty):
         tasks = load_tasks(suite, config, held_out)
     trained = model
-    name = config.name or model_name(model)
     if isinstance(model, str | Path) and (folder := model_of_run(Path(model))) != Path(model):
         training_seed = read_run_info(Path(model))["config"]["seed"]
         model = folder
@@ -105,66 +107,30 @@ def evaluate(
     opened = open_model(model, config, bf16=bf16, progress=progress, recent=recent)
     if config.quantize is not None:
         opened = with_stored_vectors(opened, config.quantize, tasks.distinct_texts())
-    result = _score(
-        EvaluationResult(
-            model=name,
-            fingerprint=opened.fingerprint,
-            config={
-                "tasks": list(dict.fromkeys((*suite, *named))),
-                **_computed_by(opened, config, precision=precision, training_seed=training_seed),
-                **retrieval_settings,
-                **({"held_out": {"source": held_out.source, "digest": held_out.digest}} if held_out else {}),
-                **opened.inputs,
-                **({} if opened.similarity == "cosine" else {"similarity": opened.similarity}),
-                **{key: value for key in SMALLER if (value := getattr(config, key)) is not None},
-            },
-            provenance=provenance(),
-            tasks={},
-        ),
-        opened,
-        tasks,
-        config,
-        probe,
-        progress=progress,
+    if held_out:
+        recorded["held_out"] = {"source": held_out.source, "digest": held_out.digest}
+    recorded |= opened.inputs
+    recorded |= {} if opened.similarity == "cosine" else {"similarity": opened.similarity}
+    recorded |= {key: value for key in SMALLER if (value := getattr(config, key)) is not None}
+    settings: dict[str, Any] = {name: getattr(opened, name) for name in ("pooling", "transductive")}
+    settings |= {"max_length": config.max_length, "precision": precision, "resamples": config.resamples}
+    settings |= {"seed": config.seed, "training_seed": training_seed, **recorded}
+    empty = EvaluationResult(
+        model=name,
+        fingerprint=opened.fingerprint,
+        config={"tasks": list(dict.fromkeys((*suite, *named))), **settings},
+        provenance=provenance(),
+        tasks={},
     )
+    result = _score(empty, opened, tasks, config, probe, progress=progress)
     if opened.seen is None:
         warn_if_chosen_by(trained, named)
     else:
-        result = add_seen(
-            result,
-            opened.seen,
-            similarity=tasks.similarity,
-            tested=tasks.tested_rows(),
-            retrieval=tasks.retrieval,
-            seed=config.seed,
-        )
+        rows: dict[str, Any] = {"similarity": tasks.similarity, "tested": tasks.tested_rows()}
+        result = add_seen(result, opened.seen, **rows, retrieval=tasks.retrieval, seed=config.seed)
     if file:
         save_with_tables(result, file)
     return result
-
-
-def _checked_output(model: Model, config: EvaluateConfig, named: tuple[str, ...]) -> Path | None:
-    """The file that ``--output`` names, which must not be one that is read; None without one."""
-    if config.output is None:
-        return None
-    spec_parts = re.split("[:@]", model) if isinstance(model, str) else ()  # of a baseline, as in glove:FILE
-    inputs = (model_name(model), *spec_parts, *named, *([config.corpus] if config.corpus else []))
-    return check_output(config.output, inputs=inputs, overwrite=config.overwrite)
-
-
-def _computed_by(
-    opened: OpenedModel, config: EvaluateConfig, *, precision: Precision, training_seed: int | None
-) -> dict[str, Any]:
-    """How vectors and intervals were computed, as a result records it."""
-    return {
-        "pooling": opened.pooling,
-        "transductive": opened.transductive,
-        "max_length": config.max_length,
-        "precision": precision,
-        "resamples": config.resamples,
-        "seed": config.seed,
-        "training_seed": training_seed,
-    }
 
 
 def _score(
@@ -203,33 +169,23 @@ def _score(
         dim=similarity.dim or ranked.dim,
         retrieval=ranked.tasks,
     )
-    voted = score_votes(
-        encode,
-        tasks.votes,
-        similarity=opened.similarity,
-        resamples=config.resamples,
-        seed=config.seed,
-        device=opened.device,
-    )
-    if not (tasks.transfer or voted):
+    if not (tasks.transfer or tasks.votes):
         return result
     from nearfar.evaluation.transfer import VOTE, evaluate_transfer
 
+    voted = score_votes(encode, tasks.votes, opened, resamples=config.resamples, seed=config.seed)
     if not tasks.transfer:
         return replace(result, transfer=TransferResults(protocol=VOTE, averages={}, tasks=dict(voted)))
     probed = evaluate_transfer(encode, tasks.transfer, probe=probe, **resampling)
-    return replace(
-        result,
-        dim=probed.dim or result.dim,
-        transfer=TransferResults(
-            protocol=probe.protocol,
-            nhid=probe.nhid,
-            folds=probe.folds,
-            probe=recorded_probe(config.probe_preset, probe),
-            averages=probed.averages,
-            tasks={**probed.tasks, **voted},
-        ),
+    transfer = TransferResults(
+        protocol=probe.protocol,
+        nhid=probe.nhid,
+        folds=probe.folds,
+        probe=_recorded_probe(config.probe_preset, probe),
+        averages=probed.averages,
+        tasks={**probed.tasks, **voted},
     )
+    return replace(result, dim=probed.dim or result.dim, transfer=transfer)
 
 
 def _retrieval_functions(opened: OpenedModel, encode: Encode, tasks: LoadedTasks) -> tuple[Encode, Encode]:
@@ -264,19 +220,12 @@ def configured_probe(config: EvaluateConfig) -> Probe:
     Raises:
         NearfarError: settings that exclude each other, such as an optimiser of the protocol ``exact``.
     """
+    own = {name: getattr(config, name) for name in ("nhid", "folds", "fold_seed")} | {"seed": config.probe_seed}
     given = {name: getattr(config, f"probe_{name}") for name in CLASSIFIER_SETTINGS}
-    return preset_probe(
-        config.probe_preset,
-        config.protocol,
-        nhid=config.nhid,
-        folds=config.folds,
-        seed=config.probe_seed,
-        fold_seed=config.fold_seed,
-        **given,
-    )
+    return preset_probe(config.probe_preset, config.protocol, **own, **given)
 
 
-def recorded_probe(preset: str, probe: Probe) -> ProbeSettings:
+def _recorded_probe(preset: str, probe: Probe) -> ProbeSettings:
     """The entry of a result file."""
     used: dict[str, Any] = {}
     if probe.protocol == "senteval":
@@ -288,8 +237,7 @@ def recorded_probe(preset: str, probe: Probe) -> ProbeSettings:
 def probe_flags(transfer: TransferResults) -> Mapping[str, Any]:
     """The settings of :class:`nearfar.EvaluateConfig` that probe as a result file was probed."""
     flags: dict[str, Any] = {"protocol": transfer.protocol, "nhid": transfer.nhid, "folds": transfer.folds}
-    used = transfer.probe
-    if used is None:
-        return flags
-    flags |= {"probe_seed": used.seed, "fold_seed": used.fold_seed}
-    return flags | {f"probe_{name}": getattr(used, name) for name in CLASSIFIER_SETTINGS}
+    if (used := transfer.probe) is not None:
+        flags |= {"probe_seed": used.seed, "fold_seed": used.fold_seed}
+        flags |= {f"probe_{name}": getattr(used, name) for name in CLASSIFIER_SETTINGS}
+    return flags

@@ -12,9 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.baselines import BASELINES, is_baseline, is_per_task, is_transductive, open_baseline, parse_spec
+from nearfar.config.values import flag
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.disk.model_folder import SeenHashes, read_seen
+from nearfar.encoder.prompts import Role, choose_width
+from nearfar.encoder.weights import locate
 from nearfar.quantization import Quantization, dequantize, int8_ranges, quantize
+from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.types import Encode, NearfarError, Precision, VectorSimilarity
 
 if TYPE_CHECKING:
@@ -61,11 +65,10 @@ class RecentVectors:
 
 def _digest(texts: Sequence[str]) -> bytes:
     """Identifies a list of texts."""
-    found = blake2b(digest_size=16)
-    for text in texts:
-        content = text.encode("utf-8", "surrogatepass")
-        found.update(len(content).to_bytes(8, "little") + content)
-    return found.digest()
+    digest = blake2b(digest_size=16)
+    for content in (text.encode("utf-8", "surrogatepass") for text in texts):
+        digest.update(len(content).to_bytes(8, "little") + content)
+    return digest.digest()
 
 
 class OpenedModel(NamedTuple):
@@ -113,28 +116,19 @@ def open_model(
     if not isinstance(model, str | Path):
         return _take(model, config, bf16=bf16, progress=progress)
     if isinstance(model, str) and is_baseline(model):
-        for flag, value in (("--query-prompt", config.query_prompt), ("--document-prompt", config.document_prompt)):
-            if value is not None:
-                raise NearfarError(f"{flag}: {model} encodes queries and documents alike; give --prompt instead.")
+        for name in ("query_prompt", "document_prompt"):
+            if getattr(config, name) is not None:
+                raise NearfarError(f"{flag(name)}: {model} encodes queries and documents alike; give --prompt instead.")
         for name in ("dimensions", "quantize"):
             if (smaller := getattr(config, name)) is not None:
                 raise NearfarError(f"--{name} {smaller}: is for encoders; {model} is a baseline. Leave it out.")
-        encode = open_baseline(
-            model,
-            per_call=True,
-            prompt=config.prompt,
-            bf16=bf16,
-            seed=config.seed,
-            progress=progress,
-            pooling=config.pooling,
-            max_length=config.max_length,
-            device=config.device,
-        )
-        seen = _seen_of_baseline(model)
+        how = {name: getattr(config, name) for name in ("prompt", "seed", "pooling", "max_length", "device")}
+        encode, parts = open_baseline(model, per_call=True, bf16=bf16, progress=progress, **how), parse_spec(model)
+        # Word vectors and the Universal Sentence Encoder have no record of what they have seen.
+        seen = read_seen(locate(parts.source)) if BASELINES[parts.name].encoder else None
         transductive, per_task = is_transductive(model), is_per_task(model)
         return OpenedModel(encode, encode, encode, config.pooling, transductive, per_task, seen=seen)
     from nearfar.encoder.encoder import Encoder
-    from nearfar.runs.fingerprints import fingerprint_model
 
     encoder = Encoder.from_pretrained(model, **config.opening)
     fingerprint = fingerprint_model(model)
@@ -162,11 +156,8 @@ def _take(model: Any, config: EvaluateConfig, *, bf16: bool, progress: bool) -> 
         by_role = any(getattr(model[0], name, None) for name in ("query_length", "document_length"))
         if not any(model.prompts.values()) and type(model[0]).__name__ != "Router" and not by_role:
             encode_query = encode_document = encode  # so that a text in both roles is encoded once
-        seen = read_seen(Path(model_name(model)))
-        similarity = model.similarity_fn_name
-        return OpenedModel(
-            encode, encode_query, encode_document, device=str(model.device), seen=seen, similarity=similarity
-        )
+        of_model = {"device": str(model.device), "similarity": model.similarity_fn_name}
+        return OpenedModel(encode, encode_query, encode_document, seen=read_seen(Path(model_name(model))), **of_model)
     if not callable(model):
         raise NearfarError(
             f"{type(model).__name__}: is no model; name a folder, or give an Encoder, a SentenceTransformer or a "
@@ -207,17 +198,11 @@ def _open_encoder(
     fingerprint: str | None = None,
 ) -> OpenedModel:
     """The functions of an encoder; ``fingerprint`` tells it from others in ``recent``."""
-    from nearfar.encoder.prompts import Role, choose_width
-
     precision: Precision = "bf16" if bf16 else "fp32"
     # check_finite=False: a vector that is not finite affects only the tasks that contain its text.
     dim = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
-    computed = {
-        "dimensions": dim if recent is None else None,
-        "precision": precision,
-        "progress": progress,
-        "check_finite": False,
-    }
+    computed: dict[str, Any] = {"dimensions": dim if recent is None else None, "precision": precision}
+    computed |= {"progress": progress, "check_finite": False}
 
     def inputs(role: Role | None) -> tuple[str, int]:
         return encoder.prompt_of(role), encoder.length_of(role)
@@ -258,14 +243,6 @@ def _truncate(encode: Encode, dim: int, normalizes: bool, texts: Sequence[str]) 
         # As torch.nn.functional.normalize, which Encoder.encode uses.
         vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return np.ascontiguousarray(vectors)
-
-
-def _seen_of_baseline(spec: str) -> SeenHashes | None:
-    """What the model of a baseline has seen; word vectors and the Universal Sentence Encoder have no record."""
-    from nearfar.encoder.weights import locate
-
-    parts = parse_spec(spec)
-    return read_seen(locate(parts.source)) if BASELINES[parts.name].encoder else None
 
 
 def with_stored_vectors(opened: OpenedModel, kind: Quantization, texts: Set[str]) -> OpenedModel:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.baselines import is_baseline
-from nearfar.commands.evaluate.model import Model, model_name
+from nearfar.baselines.whitening import CachedEncode
+from nearfar.commands.evaluate.model import Model, OpenedModel, model_name
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.hold_out import TEST, HeldOut, VoteTask
 from nearfar.data.named_sets import PROBE_TASKS
@@ -21,7 +22,7 @@ from nearfar.evaluation.sts import Subsets
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import CONFIG, HELD_OUT, RUN_INFO, read_run_info
 from nearfar.runs.held_out import TASK, has_held_out, load_held_out
-from nearfar.types import Encode, NearfarError, VectorSimilarity
+from nearfar.types import Encode, NearfarError
 
 if TYPE_CHECKING:
     from nearfar.data.labelled import TransferTask
@@ -229,13 +230,7 @@ def stored_evaluation(run: Path, model: "Model") -> EvaluationResult | None:
 
 
 def score_votes(
-    encode: Encode,
-    votes: Mapping[str, VoteTask],
-    *,
-    similarity: VectorSimilarity,
-    resamples: int,
-    seed: int,
-    device: str,
+    encode: Encode, votes: Mapping[str, VoteTask], model: OpenedModel, *, resamples: int, seed: int
 ) -> "dict[str, ClassificationScores]":
     """The accuracy of labels that are voted for by the nearest training texts.
 
@@ -248,14 +243,14 @@ def score_votes(
 
     scored = {}
     for name, task in votes.items():
-        distinct = {text: row for row, text in enumerate(dict.fromkeys([*task.texts, *task.training_texts]))}
-        vectors = np.asarray(encode(list(distinct)), dtype=np.float32)
-        texts, training = (vectors[[distinct[text] for text in side]] for side in (task.texts, task.training_texts))
-        predicted = neighbour_vote(texts, training, task.training_labels, similarity=similarity, device=device)
-        seeds = [seed, *name.encode()]
-        scored[name] = vote_scores(
-            task.texts, task.labels, predicted, resamples=resamples, seed=seeds, digest=fingerprint([task])
+        cached = CachedEncode(encode)
+        cached([*task.texts, *task.training_texts])  # in one call, as vectors of several may not be comparable
+        vectors, labelled = (np.asarray(cached(texts), np.float32) for texts in (task.texts, task.training_texts))
+        predicted = neighbour_vote(
+            vectors, labelled, task.training_labels, similarity=model.similarity, device=model.device
         )
+        seeds, digest = [seed, *name.encode()], fingerprint([task])
+        scored[name] = vote_scores(task.texts, task.labels, predicted, resamples=resamples, seed=seeds, digest=digest)
     return scored
 
 

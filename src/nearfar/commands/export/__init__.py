@@ -7,25 +7,42 @@ Transformer whose output is the embedding, because pooling is part of the graph.
 import importlib.util
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tokenizers import Tokenizer
+
+from nearfar.commands.export import graphs
+from nearfar.commands.export.comparison import (
+    Comparison,
+    Compute,
+    Rows,
+    calibration_items,
+    compare_outputs,
+    comparison_rows,
+    comparison_table,
+    refuse,
+)
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import ExportConfig
 from nearfar.disk import check_output_path, path_errors, write_bytes, write_text
 from nearfar.disk.folders import forget_folder, new_folder
 from nearfar.disk.model_folder import write_seen
+from nearfar.encoder.classifier import HEAD_FILE
+from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.encoder_folder import EMBEDDING
+from nearfar.encoder.exported import FILES, GraphBackbone
 from nearfar.encoder.folder_checks import EXPORTED, TRANSFORMER_SETTINGS
+from nearfar.encoder.precision import cpu_has_bf16
+from nearfar.encoder.pretrained import quiet
+from nearfar.encoder.prompts import PROMPTS_FILE, WIDTHS
+from nearfar.encoder.weights import locate
+from nearfar.evaluation.render import fill_template, to_markdown
+from nearfar.evaluation.results import ExportResult, provenance
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    from nearfar.commands.export.comparison import Comparison, Compute, Rows
-    from nearfar.commands.export.graphs import Source
-    from nearfar.encoder.classifier import Item
-    from nearfar.evaluation.results import ExportResult
 
 PACKAGES = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("onnx", "onnxscript", "openvino")}
 """Format -> the packages that write it, and the one that runs it."""
@@ -36,7 +53,7 @@ Step = Callable[[str], None]
 
 @accepts_settings(ExportConfig)
 @path_errors()
-def export(model: str | Path, config: ExportConfig, *, step: Step | None = None) -> "ExportResult":
+def export(model: str | Path, config: ExportConfig, *, step: Step | None = None) -> ExportResult:
     """Write an encoder or a classifier as one graph to the folder ``config.output``, and compare it with the original.
 
     Settings can be given by name: ``export("model", format="onnx", output="exported")``; see
@@ -67,28 +84,31 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
             f"--format {config.format}: needs {noun} {' and '.join(missing)}; install with: pip install "
             "'nearfar[export]'"
         )
-    from nearfar.commands.export.comparison import calibration_items, comparison_rows, refuse
-    from nearfar.commands.export.graphs import open_source
-    from nearfar.encoder.exported import FILES
-    from nearfar.encoder.weights import locate
-    from nearfar.evaluation.results import ExportResult, provenance
-
     report = step or (lambda _: None)
     report("opening the model")
     original = locate(model)
-    source = open_source(original, config)
+    source = graphs.open_source(original, config)
     rows = comparison_rows(model, source, config)
-    items, calibrated_on = None, None
+    feeds, calibrated_on = None, None
     if (config.format, config.quantize) == ("openvino", "int8"):
         items, calibrated_on = calibration_items(model, source, config)
+        feeds = graphs.single_feeds(source, items)
     with new_folder(output, replace=True) as folder:
         _write_side_files(source, original, folder, config)
-        facts = source.facts
+        facts, file, fp32 = source.facts, folder / FILES[config.format], folder / "fp32.onnx"
         metadata = {"model": str(model), "pooling": facts.get("pooling", ""), "max_length": str(facts["max_length"])}
         report("exporting the graph")
-        opset = _write_graph(source, folder, config, items=items, metadata=metadata, report=report)
+        is_whole = (config.format, config.quantize) == ("onnx", "none")
+        opset = graphs.write_onnx(source, file if is_whole else fp32, opset=config.opset, metadata=metadata)
+        if not is_whole:
+            report(f"writing {config.format}" + (", quantized to int8" if config.quantize == "int8" else ""))
+            if config.format == "onnx":
+                graphs.quantize_onnx(fp32, file)
+            else:
+                graphs.write_openvino(fp32, file, feeds=feeds)
+            for left in folder.glob("fp32.onnx*"):
+                left.unlink()
         report("comparing it with the original")
-        graph = Path(FILES[config.format]).stem
         result = ExportResult(
             model=str(model),
             provenance=provenance(),
@@ -97,7 +117,7 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
             opset=opset,
             **facts,
             calibrated_on=calibrated_on,
-            files={part.name: part.stat().st_size for part in sorted(folder.glob(f"{graph}.*"))},
+            files={part.name: part.stat().st_size for part in sorted(folder.glob(f"{file.stem}.*"))},
             evaluated_on=rows.source,
             metric=rows.metric,
             texts=0,
@@ -127,76 +147,30 @@ def _check_output(config: ExportConfig) -> Path:
     return output
 
 
-def _write_graph(
-    source: "Source",
-    folder: Path,
-    config: ExportConfig,
-    *,
-    items: "Sequence[Item] | None",
-    metadata: dict[str, str],
-    report: Step,
-) -> int:
-    """Write the graph in its format and precision; returns the version of ONNX's operator set."""
-    from nearfar.commands.export.graphs import quantize_onnx, single_feeds, write_onnx, write_openvino
-    from nearfar.encoder.exported import FILES
-
-    fp32, file = folder / "fp32.onnx", folder / FILES[config.format]
-    if (config.format, config.quantize) == ("onnx", "none"):
-        return write_onnx(source, file, opset=config.opset, metadata=metadata)
-    opset = write_onnx(source, fp32, opset=config.opset, metadata=metadata)
-    report(f"writing {config.format}" + (", quantized to int8" if config.quantize == "int8" else ""))
-    if config.format == "onnx":
-        quantize_onnx(fp32, file)
-    else:
-        write_openvino(fp32, file, feeds=None if items is None else single_feeds(source, items))
-    for left in folder.glob("fp32.onnx*"):
-        left.unlink()
-    return opset
-
-
-def _compare(source: "Source", folder: Path, config: ExportConfig, rows: "Rows") -> "Comparison":
+def _compare(source: graphs.Source, folder: Path, config: ExportConfig, rows: Rows) -> Comparison:
     """The graph in ``folder`` compared with the original, and with bfloat16 where this processor has it."""
-    from nearfar.commands.export.comparison import compare_outputs
-    from nearfar.commands.export.graphs import outputs_of
-    from nearfar.encoder.classifier import Classifier
-    from nearfar.encoder.encoder import Encoder
-    from nearfar.encoder.exported import GraphBackbone
-    from nearfar.encoder.precision import cpu_has_bf16
-
     precision = "int8" if config.quantize == "int8" else "fp32"
-    outputs = "embedding" if isinstance(source.model, Encoder) else "logits"
-    opened: Callable[..., Encoder | Classifier] = (
-        Encoder.from_pretrained if outputs == "embedding" else Classifier.from_pretrained
-    )
+    outputs, opened = ("embedding" if isinstance(source.model, Encoder) else "logits"), type(source.model)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*were truncated|.*similarity_fn_name")
         functions: dict[str, Compute] = {
-            "nearfar fp32": partial(outputs_of, source.model),
-            f"{config.format} {precision}": partial(outputs_of, opened(folder, device="cpu")),
+            "nearfar fp32": partial(graphs.outputs_of, source.model),
+            f"{config.format} {precision}": partial(graphs.outputs_of, opened.from_pretrained(folder, device="cpu")),
         }
         if cpu_has_bf16():
-            functions["nearfar bf16"] = partial(outputs_of, source.model, precision="bf16")
+            functions["nearfar bf16"] = partial(graphs.outputs_of, source.model, precision="bf16")
         if cpu_has_bf16() and config.format == "openvino":
-            native = opened(folder, device="cpu")
+            native = opened.from_pretrained(folder, device="cpu")
             assert isinstance(native.backbone, GraphBackbone)
             native.backbone.use_native_precision()
             name = "openvino int8, bf16 otherwise" if precision == "int8" else "openvino bf16, its default here"
-            functions[name] = partial(outputs_of, native)
+            functions[name] = partial(graphs.outputs_of, native)
         kind = "int8" if precision == "int8" else f"{outputs} fp32"
         return compare_outputs(functions, rows, kind=kind, timing=config.timing)
 
 
-def _write_side_files(source: "Source", original: Path, folder: Path, config: ExportConfig) -> None:
+def _write_side_files(source: graphs.Source, original: Path, folder: Path, config: ExportConfig) -> None:
     """Write everything but the graph, the comparison and the README."""
-    from tokenizers import Tokenizer
-
-    from nearfar.commands.export.graphs import OPTIMUM_OUTPUT
-    from nearfar.encoder.classifier import HEAD_FILE
-    from nearfar.encoder.encoder import Encoder
-    from nearfar.encoder.encoder_folder import EMBEDDING
-    from nearfar.encoder.pretrained import quiet
-    from nearfar.encoder.prompts import PROMPTS_FILE, WIDTHS
-
     model, max_length = source.model, source.model.max_length
     if isinstance(model, Encoder) and model.dim != source.config.hidden_size:
         source.config.projection_dim = model.dim  # from which sentence-transformers knows the width
@@ -224,7 +198,7 @@ def _write_side_files(source: "Source", original: Path, folder: Path, config: Ex
                 "max_seq_length": max_length,
                 **inference.role_lengths,
                 "transformer_task": "feature-extraction",
-                "modality_config": {"text": {"method": "forward", "method_output_name": OPTIMUM_OUTPUT}},
+                "modality_config": {"text": {"method": "forward", "method_output_name": graphs.OPTIMUM_OUTPUT}},
                 "module_output_name": EMBEDDING,
                 **(lower_case if inference.lower_case else {}),
             },
@@ -239,14 +213,8 @@ def _write_side_files(source: "Source", original: Path, folder: Path, config: Ex
         write_text(folder / name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
-def _write_readme(result: "ExportResult", source: "Source", folder: Path) -> None:
+def _write_readme(result: ExportResult, source: graphs.Source, folder: Path) -> None:
     """Write README.md, with an example that computes the outputs of two texts without torch."""
-    from nearfar.commands.export.comparison import comparison_table
-    from nearfar.commands.export.graphs import ATTRIBUTES
-    from nearfar.encoder.encoder import Encoder
-    from nearfar.encoder.exported import FILES
-    from nearfar.evaluation.render import fill_template, to_markdown
-
     prompt = source.model.resolve_prompt() if isinstance(source.model, Encoder) else ""
     text = fill_template(
         Path(__file__).with_name("readme.md"),
@@ -257,7 +225,7 @@ def _write_readme(result: "ExportResult", source: "Source", folder: Path) -> Non
         package=PACKAGES[result.format][-1],
         file=FILES[result.format],
         texts=json.dumps([prompt + text for text in TEXTS], ensure_ascii=False),
-        attributes=ATTRIBUTES,
+        attributes=graphs.ATTRIBUTES,
         outputs="vectors" if result.labels is None else "logits",
     )
     write_text(folder / "README.md", text)

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ import numpy as np
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.evaluate.tasks import run_of
 from nearfar.commands.export.graphs import Source, outputs_of
+from nearfar.commands.finetune import load_task as load_finetuning_task
 from nearfar.config.training import FinetuneConfig
 from nearfar.config.verbs import EvaluateConfig, ExportConfig
 from nearfar.data.hold_out import DEV, TEST
@@ -21,7 +23,7 @@ from nearfar.encoder.classifier import Classifier, Item
 from nearfar.encoder.exported import Outputs
 from nearfar.evaluation.finetuned import validation_scores
 from nearfar.evaluation.render import Table
-from nearfar.evaluation.results import EvaluationResult, ExportResult, ExportSide
+from nearfar.evaluation.results import ExportResult, ExportSide, SimilarityScores
 from nearfar.runs.folder import CONFIG
 from nearfar.runs.held_out import has_held_out, load_held_out
 from nearfar.settings import build, load_toml
@@ -73,27 +75,18 @@ def comparison_rows(model: str | Path, source: Source, config: ExportConfig) -> 
         settings = EvaluateConfig(tasks=(name,), resamples=0)
 
     def score(compute: Compute) -> float | None:
-        return _main_score(evaluate(lambda texts: compute([(text,) for text in texts]), settings, progress=False))
+        result = evaluate(lambda texts: compute([(text,) for text in texts]), settings, progress=False)
+        (task,) = result.all_tasks.values()
+        return task.spearman.all.score if isinstance(task, SimilarityScores) else task.compared.score
 
     return Rows(name, metric, score)
 
 
 def _has_default_task() -> bool:
     """Whether the data folder has STS-B dev; it is never downloaded for a comparison."""
-    try:
+    with suppress(NearfarError):
         return bool(os.environ.get("NEARFAR_DATA") and load_task(DEFAULT_TASK))
-    except NearfarError:
-        return False
-
-
-def _main_score(result: EvaluationResult) -> float | None:
-    """The main score of the only task of a result."""
-    for similarity in result.tasks.values():
-        return similarity.spearman.all.score
-    for ranked in result.retrieval.values():
-        return ranked.compared.score
-    assert result.transfer is not None
-    return next(iter(result.transfer.tasks.values())).compared.score
+    return False
 
 
 def _classifier_rows(model: str | Path, classifier: Classifier, config: ExportConfig) -> Rows:
@@ -128,20 +121,14 @@ def _labelled_rows(spec: str, labels: tuple[str, ...]) -> Split:
 
 def _finetuning_task(model: str | Path) -> tuple[Split, Split] | None:
     """Validation and test rows of the fine-tuning run of a classifier; None if it has no run or they are not there."""
-    from nearfar.commands.finetune.run import load_task as load_finetuning_task
-
     if (run := run_of(model)) is None:
         return None
     kind, values = load_toml(run / CONFIG)
-    if not issubclass(kind, FinetuneConfig):
-        return None
-    try:
-        config = build(kind, values, source=run / CONFIG)
-        assert isinstance(config, FinetuneConfig)
-        task = load_finetuning_task(config)
-    except NearfarError:
-        return None
-    return task.validation, task.test
+    with suppress(NearfarError):
+        if issubclass(kind, FinetuneConfig):
+            task = load_finetuning_task(build(kind, values, source=run / CONFIG))
+            return task.validation, task.test
+    return None
 
 
 def calibration_items(model: str | Path, source: Source, config: ExportConfig) -> tuple[list[Item], str]:
@@ -253,20 +240,20 @@ def _speeds(recorded: Sequence[_Recorded], items: Sequence[Item]) -> list[float]
 
 def _problems(original: ExportSide, exported: ExportSide, kind: str, *, largest: float) -> list[str]:
     """Why the outputs of the graph differ too much from the original's."""
-    assert exported.difference is not None
-    limit = MAX_LOGIT_DIFFERENCE * max(1.0, largest)
-    if not np.isfinite(exported.difference):
-        return ["some outputs are not finite"]
-    if kind == "int8" and (original.score is None or exported.score is None):
-        return [] if original.score == exported.score else ["the score is undefined"]
-    if kind == "int8":
-        loss = (original.score or 0) - (exported.score or 0)
-        return [f"the score is {loss:.2f} points lower, more than {MAX_LOSS:g}"] if loss > MAX_LOSS else []
-    if kind == "logits fp32" and exported.difference > limit:
-        return [f"a logit differs by {exported.difference:.2g}, more than {limit:.2g}"]
-    if kind == "embedding fp32" and exported.cosine is not None and exported.cosine < MIN_COSINE:
-        return [f"the smallest cosine is {exported.cosine:.6f}, below {MIN_COSINE}"]
-    return []
+    difference, cosine = exported.difference, exported.cosine
+    assert difference is not None
+    limit, loss = MAX_LOGIT_DIFFERENCE * max(1.0, largest), (original.score or 0) - (exported.score or 0)
+    undefined = (original.score is None) != (exported.score is None)
+    problems = {
+        "some outputs are not finite": not np.isfinite(difference),
+        "the score is undefined": kind == "int8" and undefined,
+        f"the score is {loss:.2f} points lower, more than {MAX_LOSS:g}": kind == "int8" and loss > MAX_LOSS,
+        f"a logit differs by {difference:.2g}, more than {limit:.2g}": kind == "logits fp32" and difference > limit,
+        f"the smallest cosine is {cosine or 0:.6f}, below {MIN_COSINE}": kind == "embedding fp32"
+        and cosine is not None
+        and cosine < MIN_COSINE,
+    }
+    return [problem for problem, is_there in problems.items() if is_there][:1]
 
 
 def comparison_table(sides: Sequence[ExportSide]) -> Table:

@@ -70,18 +70,13 @@ class Source(NamedTuple):
     @property
     def facts(self) -> dict[str, Any]:
         """What :class:`nearfar.evaluation.results.ExportResult` says of the model and its graph."""
-        model = self.model
-        of_kind: dict[str, Any]
+        model, of_kind = self.model, dict[str, Any]()
         if isinstance(model, Encoder):
-            of_kind = {
-                "output": EMBEDDING,
-                "width": model.dim,
-                "pooling": model.pooling,
-                "normalized": model.normalizes,
-            }
+            of_kind = {"output": EMBEDDING, "width": model.dim}
+            of_kind |= {"pooling": model.pooling, "normalized": model.normalizes}
         else:
-            labels = model.label_names
-            of_kind = {"output": LOGITS, "width": max(1, len(labels)), "labels": list(labels)}
+            labels = list(model.label_names)
+            of_kind = {"output": LOGITS, "width": max(1, len(labels)), "labels": labels}
         return {**of_kind, "max_length": model.max_length, "inputs": list(self.inputs)}
 
 
@@ -301,7 +296,7 @@ class EncoderGraph(nn.Module):
         self.tail = nn.ModuleList(parts.tail)
         self.normalize = parts.normalize
         self.pooling = parse_pooling(parts.pooling, layers=parts.backbone.config.num_hidden_layers)
-        use_plain_attention(self.backbone)
+        self.backbone.set_attn_implementation("eager")  # matrix products and a softmax, which runtimes fuse
         self.eval()
 
     def forward(
@@ -327,7 +322,7 @@ class ClassifierGraph(nn.Module):
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
-        use_plain_attention(model)
+        model.set_attn_implementation("eager")
         self.eval()
 
     def forward(
@@ -339,11 +334,6 @@ class ClassifierGraph(nn.Module):
         """The logits."""
         types: dict[str, Any] = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         return self.model(input_ids=input_ids, attention_mask=attention_mask, **types).logits
-
-
-def use_plain_attention(model: PreTrainedModel) -> None:
-    """Compute attention by matrix products and a softmax, which runtimes recognise and fuse."""
-    model.set_attn_implementation("eager")
 
 
 def pool_masked(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import NamedTuple
 
 from nearfar.commands.get_data.download import DownloadError, Record, SourceFile, download, list_files
 from nearfar.commands.get_data.recipes import RECIPES, ConvertedFile, convert, plan, recipes_for
@@ -37,8 +38,7 @@ DOWNLOADS = "downloads"
 SUITES = ("sts", "transfer")
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileStatus:
+class FileStatus(NamedTuple):
     """A file of a named set; ``rows`` is None if it is missing."""
 
     file: str
@@ -119,7 +119,8 @@ def get_data(names: Sequence[str] = (), config: GetDataConfig | None = None, *, 
     root = config.output or os.environ.get("NEARFAR_DATA")
     folder = as_path(root) if root else None
     if config.list or not (sets or config.source):
-        return GetDataResult(folder=folder, listed=tuple(status_of(name, folder) for name in sets or _downloads()))
+        every = [name for name, entry in CATALOG.items() if not entry.packaged]
+        return GetDataResult(folder=folder, listed=tuple(status_of(name, folder) for name in sets or every))
     if folder is None:
         raise NearfarError("No data folder: name one by --output, or set the environment variable NEARFAR_DATA to it.")
     if folder.exists() and not folder.is_dir():
@@ -130,33 +131,21 @@ def get_data(names: Sequence[str] = (), config: GetDataConfig | None = None, *, 
             worker.convert_source(config.source, sets)
         else:
             worker.fetch(sets)
-        return GetDataResult(
-            folder=folder,
-            converted=tuple(worker.converted),
-            existing=tuple(worker.existing),
-            missing=tuple(worker.missing),
-            skipped=tuple(worker.skipped),
-        )
-
-
-def _downloads() -> list[str]:
-    """The named sets that are not a part of the package."""
-    return [name for name, entry in CATALOG.items() if not entry.packaged]
+        done = {name: tuple(getattr(worker, name)) for name in ("converted", "existing", "missing", "skipped")}
+        return GetDataResult(folder=folder, **done)
 
 
 def _resolve(names: Iterable[str]) -> tuple[str, ...]:
     """The named sets of the names, each once."""
     found: list[str] = []
     for name in names:
-        members = suite_tasks(name) if name in SUITES else (name,)
         if ":" in name:
             raise NearfarError(f"{name}: name the whole set, {name.partition(':')[0]}; its splits belong together.")
-        for member in members:
+        for member in suite_tasks(name) if name in SUITES else (name,):
             sets = sets_of(member)
             if not sets:
                 known = [*CATALOG, *MIXTURES, *PROBE_TASKS, *FINETUNING_TASKS, *SUITES]
-                close = get_close_matches(name, known, n=1)
-                hint = f" Did you mean {close[0]!r}?" if close else ""
+                hint = "".join(f" Did you mean {close!r}?" for close in get_close_matches(name, known, n=1))
                 raise NearfarError(
                     f"{name}: no such data set.{hint} nearfar get-data --list lists them; sts and transfer are the "
                     "sets of these suites."
@@ -172,10 +161,7 @@ class _Worker:
         self._folder, self._overwrite, self._progress = folder, overwrite, progress
         self._record = Record(folder)
         self.converted: list[ConvertedFile] = []
-        self.existing: list[str] = []
-        self.missing: list[str] = []
-        self.skipped: list[str] = []
-        self._errors: list[str] = []
+        self.existing, self.missing, self.skipped, self._errors = list[str](), list[str](), list[str](), list[str]()
 
     def convert_source(self, source: str, sets: Sequence[str]) -> None:
         """Convert the files of ``sets``, or all, that a download has."""
@@ -210,12 +196,18 @@ class _Worker:
                 raise NearfarError(f"{name}: cannot be downloaded. {how_to_get(name)}")
         missing = self._missing({file for name in sets for file in files_of(name) if sources_of(file)})
         for name, source in SOURCES.items():
-            targets = {file for file in missing if source.makes(file)}
-            if not targets:
-                continue
-            missing -= self._fetch_source(name, source, targets)
-        if missing:
-            raise NearfarError(_failure(sets, missing, self._errors))
+            if targets := {file for file in missing if source.makes(file)}:
+                missing -= self._fetch_source(name, source, targets)
+        if not missing:
+            return
+        files = sorted(missing)
+        shown = ", ".join(files[:6]) + (f" and {len(files) - 6} more" if len(files) > 6 else "")
+        reasons = "".join(f"\n  {error}" for error in self._errors) or "\n  The downloads do not contain them."
+        raise NearfarError(
+            f"{', '.join(sets)}: could not be downloaded; missing: {shown}.{reasons}\n  To do it by hand: download the "
+            f"files of one source with a browser into a folder, and run nearfar get-data {' '.join(sets)} --source "
+            "FOLDER"
+        )
 
     def _fetch_source(self, name: str, source: Source, targets: set[str]) -> set[str]:
         """Download a source and convert ``targets`` from it; returns those that were made.
@@ -226,7 +218,11 @@ class _Worker:
         downloaded: list[tuple[Download, Path, str]] = []
         made: set[str] = set()
         try:
-            downloaded = [self._download(one, self._folder / DOWNLOADS / name) for one in source.downloads]
+            for one in source.downloads:
+                title, folder = one.address.rpartition("/")[2], self._folder / DOWNLOADS / name
+                with progress_bar(title, one.size or 0, shown=self._progress, unit="B") as advance:
+                    recorded = self._record.checksum(one.address)
+                    downloaded.append((one, *download(one, folder, recorded=recorded, advance=advance)))
             files = [file for _, path, _ in downloaded for file in list_files(path)[0]]
             address = ", ".join(one.address for one in source.downloads)
             made = self._convert(files, targets, source=address, licence=source.licence)
@@ -238,35 +234,28 @@ class _Worker:
             self._errors.append(str(error))
         for one, path, sha256 in downloaded:
             if made:
-                self._record.add_download(one.address, sha256, path.stat().st_size)
+                self._record.add("downloads", one.address, {"sha256": sha256, "bytes": path.stat().st_size})
             elif one.sha256 is None:
                 path.unlink()
         return made
 
     def _missing(self, files: Iterable[str]) -> set[str]:
+        """Those of the files that are to be made; the others are there already."""
         wanted = set(files)
-        if not self._overwrite:
-            there = {file for file in wanted if (self._folder / file).exists()}
-            self.existing += sorted(there)
-            wanted -= there
-        return wanted
-
-    def _download(self, one: Download, folder: Path) -> tuple[Download, Path, str]:
-        name = one.address.rpartition("/")[2]
-        with progress_bar(name, one.size or 0, shown=self._progress, unit="B") as advance:
-            file, sha256 = download(one, folder, recorded=self._record.checksum(one.address), advance=advance)
-        return one, file, sha256
+        there = set() if self._overwrite else {file for file in wanted if (self._folder / file).exists()}
+        self.existing += sorted(there)
+        return wanted - there
 
     def _convert(self, files: Sequence[SourceFile], targets: set[str], *, source: str, licence: str | None) -> set[str]:
         made = set()
         for recipe, inputs in plan(files, targets).values():
             try:
-                converted = convert(recipe, inputs, self._folder, self._record, source=source, licence=licence)
+                self.converted.append(
+                    convert(recipe, inputs, self._folder, self._record, source=source, licence=licence)
+                )
+                made.add(recipe.target)
             except NearfarError as error:
                 self._errors.append(str(error))
-                continue
-            self.converted.append(converted)
-            made.add(converted.file)
         return made
 
 
@@ -275,34 +264,17 @@ def _inputs_of(files: Iterable[str]) -> str:
     return ", or ".join(names[:3]) if names else "no public download"
 
 
-def _failure(sets: Sequence[str], missing: Iterable[str], errors: Sequence[str]) -> str:
-    files = sorted(missing)
-    shown = ", ".join(files[:6]) + (f" and {len(files) - 6} more" if len(files) > 6 else "")
-    reasons = "".join(f"\n  {error}" for error in errors) or "\n  The downloads do not contain them."
-    return (
-        f"{', '.join(sets)}: could not be downloaded; missing: {shown}.{reasons}\n  To do it by hand: download the "
-        f"files of one source with a browser into a folder, and run nearfar get-data {' '.join(sets)} --source FOLDER"
-    )
-
-
 def status_of(name: str, folder: Path | None) -> SetStatus:
     """Return where the set ``name`` is; ``folder`` is the local data folder."""
-    entry = CATALOG[name]
-    names = list(files_of(name))
+    entry, names = CATALOG[name], list(files_of(name))
     if folder is not None and not entry.files:
         other = sorted(path.name for path in (folder / entry.folder).glob("*.tsv"))
         names = list(dict.fromkeys([*names, *(f"{entry.folder}/{file}" for file in other)]))
     source = next((SOURCES[one] for file in names for one in sources_of(file)), None)
+    counts = {file: _count_rows(folder / file) if folder is not None else None for file in names}
     return SetStatus(
         name=name,
-        files=tuple(
-            FileStatus(
-                file=file,
-                rows=_count_rows(folder / file) if folder is not None else None,
-                published=PUBLISHED_ROWS.get(file),
-            )
-            for file in names
-        ),
+        files=tuple(FileStatus(file, rows, PUBLISHED_ROWS.get(file)) for file, rows in counts.items()),
         hub=entry.hub,
         in_hub_cache=bool(entry.hub) and _in_hub_cache("/".join((entry.hub or "").split("/")[:2])),
         licence=source.licence if source else "",

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple, Self, TypeAlias
+from typing import IO, Any, Literal, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
 from nearfar.data.named_sets import Download
@@ -102,24 +102,24 @@ def _receive(wanted: Download, part: Path, advance: Callable[[int], None]) -> No
     if urlsplit(address).scheme not in ("http", "https"):
         raise DownloadError(f"{address}: only http and https addresses are downloaded.")
     start, version = _resumable(part)
-    request = urllib.request.Request(address, headers={"User-Agent": "nearfar", "Accept-Encoding": "identity"})
+    headers = {"User-Agent": "nearfar", "Accept-Encoding": "identity"}
     if start and version:
-        request.add_header("Range", f"bytes={start}-")
-        request.add_header("If-Range", version)
+        headers |= {"Range": f"bytes={start}-", "If-Range": version}
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT) as answer:
             if wanted.sha256 is None and answer.headers.get_content_type() == "text/html":
                 raise DownloadError(f"{address}: the server sent a web page, not the file.")
-            part_of = answer.headers.get("Content-Range", "")
-            resumed = answer.status == http.client.PARTIAL_CONTENT and part_of.startswith(f"bytes {start}-")
-            if answer.status == http.client.PARTIAL_CONTENT and not resumed:
+            resumed = answer.status == http.client.PARTIAL_CONTENT
+            if resumed and not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
                 _discard(part)
                 raise DownloadError(f"{address}: the server sent another part of the file; run the command again.")
-            length = answer.headers.get("Content-Length")
+            length = answer.headers.get("Content-Length") or ""
             done = start if resumed else 0
-            total = done + int(length) if length and length.isdigit() else None
+            total = done + int(length) if length.isdigit() else None
             _check_size(wanted, total or 0, part)
-            _remember_version(part, answer.headers)
+            tag = answer.headers.get("ETag") or "W/"  # a weak one does not name the bytes
+            version = answer.headers.get("Last-Modified") or "" if tag.startswith("W/") else tag
+            write_text(_version_file(part), json.dumps({"version": version}) + "\n")
             advance(done)
             with part.open("ab" if resumed else "wb") as stream:
                 while block := answer.read(_BLOCK):
@@ -129,7 +129,7 @@ def _receive(wanted: Download, part: Path, advance: Callable[[int], None]) -> No
                     advance(len(block))
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE and request.has_header("Range"):
+        if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE and "Range" in headers:
             _discard(part)
             _receive(wanted, part, advance)
             return
@@ -159,13 +159,6 @@ def _version_file(part: Path) -> Path:
     return part.with_name(part.name + ".json")
 
 
-def _remember_version(part: Path, headers: Any) -> None:
-    """Record the server's name of the file's version, by which a later request resumes only the same version."""
-    tag = headers.get("ETag") or ""
-    version = tag if tag and not tag.startswith("W/") else headers.get("Last-Modified") or ""
-    write_text(_version_file(part), json.dumps({"version": version}) + "\n")
-
-
 def _resumable(part: Path) -> tuple[int, str]:
     """The number of bytes in an interrupted download, and its version; 0 if it cannot be resumed."""
     with suppress(OSError, NearfarError, AttributeError):
@@ -190,29 +183,21 @@ class Record:
             parts = convert(content, dict[str, dict[str, dict[str, Any]]])
         except InvalidValueError as error:
             raise NearfarError(f"{self._file}: is damaged ({error}). {_FIX}") from None
-        self._downloads, self._files = parts.get("downloads", {}), parts.get("files", {})
+        self._parts = {part: parts.get(part, {}) for part in ("downloads", "files")}
 
     def checksum(self, address: str) -> str | None:
         """The recorded SHA-256 of a download."""
-        found = self._downloads.get(address, {}).get("sha256")
+        found = self._parts["downloads"].get(address, {}).get("sha256")
         return found if isinstance(found, str) else None
 
-    def add_download(self, address: str, sha256: str, size: int) -> None:
-        """Record the checksum and the size in bytes of a download."""
-        self._downloads[address] = {"sha256": sha256, "bytes": size}
-        self._write()
-
-    def add_file(self, file: str, entry: Mapping[str, Any]) -> None:
-        """Record a file of the data folder, and what is known of it."""
-        self._files[file] = dict(entry)
-        self._write()
-
-    def _write(self) -> None:
-        content = {"downloads": dict(sorted(self._downloads.items())), "files": dict(sorted(self._files.items()))}
+    def add(self, part: Literal["downloads", "files"], name: str, entry: Mapping[str, Any]) -> None:
+        """Record what is known of a download, by its address, or of a file of the data folder."""
+        self._parts[part][name] = dict(entry)
+        content = {part: dict(sorted(entries.items())) for part, entries in self._parts.items()}
         write_text(self._file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
-ZIP = (".zip",)
+ZIP = ".zip"
 TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_FILES = 200_000
 """Maximum number of files in a folder or members in an archive."""
@@ -266,7 +251,7 @@ def list_files(source: str | Path) -> tuple[list[SourceFile], list[str]]:
     root = as_path(source)
     if status(root) is None or not is_folder(root):
         check_file(root)
-        return sorted(_one(root, root.name)), []
+        return sorted(_list_file(root, root.name)), []
     found: list[SourceFile] = []
     skipped: list[str] = []
     base = root.resolve().name
@@ -278,7 +263,7 @@ def list_files(source: str | Path) -> tuple[list[SourceFile], list[str]]:
                 continue
             relative = PurePosixPath(base, *path.relative_to(root).parts)
             try:
-                found += _one(path, str(relative))
+                found += _list_file(path, str(relative))
             except NearfarError as error:
                 skipped.append(str(error))
             if len(found) > MAX_FILES:
@@ -286,83 +271,69 @@ def list_files(source: str | Path) -> tuple[list[SourceFile], list[str]]:
     return sorted(found), skipped
 
 
-def _one(path: Path, name: str) -> list[SourceFile]:
-    lower = path.name.lower()
-    if lower.endswith(ZIP):
-        return list(_members(path, name, _zip_members))
-    if lower.endswith(TAR):
-        return list(_members(path, name, _tar_members))
-    return [SourceFile(name, str(path), lambda: path.open("rb"))]
+def _list_file(path: Path, name: str) -> list[SourceFile]:
+    """A file as it is, or the files of an archive.
+
+    Raises:
+        NearfarError: see :func:`list_files`.
+    """
+    archive = path.name.lower().endswith((ZIP, *TAR))
+    return list(_members(path, name)) if archive else [SourceFile(name, str(path), lambda: path.open("rb"))]
 
 
-Members: TypeAlias = Iterator[tuple[str, int, Callable[[], AbstractContextManager[IO[bytes]]]]]
-"""Name, unpacked size and opener of each file in an archive."""
-
-
-def _members(path: Path, name: str, list_members: Callable[[Path], Members]) -> Iterator[SourceFile]:
-    packed, unpacked, count = path.stat().st_size, 0, 0
+def _members(path: Path, name: str) -> Iterator[SourceFile]:
+    packed, unpacked, files = path.stat().st_size, 0, 0
     try:
-        for member, size, opener in list_members(path):
-            _check_name(path, member)
-            unpacked, count = unpacked + size, count + 1
-            if count > MAX_FILES:
-                raise NearfarError(f"{path}: holds over {MAX_FILES:,} files.")
+        for number, (member, size) in enumerate(_entries(path), start=1):
+            parts = member.replace("\\", "/").split("/")
+            if ".." in parts or parts[0] == "" or ":" in parts[0] or "\0" in member:
+                raise NearfarError(
+                    f"{path}: holds a file named {member[:80]!r}, which is outside the archive; it is refused. "
+                    "Download it again from its source."
+                )
+            files += size is not None
+            if number > MAX_FILES:
+                raise NearfarError(f"{path}: holds over {MAX_FILES:,} files{' and folders' * (files < number)}.")
+            if size is None:
+                continue
+            unpacked += size
             if unpacked > MAX_BYTES or (unpacked > RATIO_FROM and unpacked > MAX_RATIO * packed):
                 raise NearfarError(
                     f"{path}: unpacks to over {unpacked:,} bytes, from {packed:,}; it is refused, because no known "
                     "data set does. If it is what you want, unpack it by hand and name the folder."
                 )
             clean = str(PurePosixPath(member))
-            yield SourceFile(f"{name}/{clean}", f"{path}: {clean}", opener)
+            yield SourceFile(f"{name}/{clean}", f"{path}: {clean}", partial(_open_member, path, member))
     except _DAMAGED as error:
         raise NearfarError(
             f"{path}: is not a readable archive ({_reason(error)}). If the download was interrupted, download it again."
         ) from error
 
 
-def _check_name(path: Path, member: str) -> None:
-    parts = member.replace("\\", "/").split("/")
-    if ".." in parts or parts[0] == "" or ":" in parts[0] or "\0" in member:
-        raise NearfarError(
-            f"{path}: holds a file named {member[:80]!r}, which is outside the archive; it is refused. Download it "
-            "again from its source."
-        )
-
-
-def _zip_members(path: Path) -> Members:
-    with zipfile.ZipFile(path) as archive:
-        for info in archive.infolist():
-            if info.is_dir():
-                _check_name(path, info.filename)
-            else:
-                yield info.filename, info.file_size, partial(_open_zip_member, path, info.filename)
+def _entries(path: Path) -> Iterator[tuple[str, int | None]]:
+    """The name of each member of an archive, and its unpacked size; None for folders, links and devices."""
+    if path.name.lower().endswith(ZIP):
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                yield info.filename, None if info.is_dir() else info.file_size
+        return
+    with tarfile.open(path, tarinfo=_TarInfo) as tar:
+        for member in tar:
+            yield member.name, member.size if member.isfile() else None
 
 
 @contextmanager
-def _open_zip_member(path: Path, member: str) -> Iterator[IO[bytes]]:
-    with zipfile.ZipFile(path) as archive, archive.open(member) as stream:
-        yield stream
-
-
-def _tar_members(path: Path) -> Members:
-    with tarfile.open(path, tarinfo=_TarInfo) as archive:
-        for number, info in enumerate(archive):
-            if number >= MAX_FILES:
-                raise NearfarError(f"{path}: holds over {MAX_FILES:,} files and folders.")
-            if info.isfile():
-                yield info.name.removeprefix("./"), info.size, partial(_open_tar_member, path, info.name)
-            else:  # a folder; links and devices are ignored
-                _check_name(path, info.name)
-
-
-@contextmanager
-def _open_tar_member(path: Path, member: str) -> Iterator[IO[bytes]]:
-    with tarfile.open(path, tarinfo=_TarInfo) as archive:
-        stream = archive.extractfile(member)
-        if stream is None:
-            raise tarfile.TarError(f"no file {member}")
-        with stream:
+def _open_member(path: Path, name: str) -> Iterator[IO[bytes]]:
+    if path.name.lower().endswith(ZIP):
+        with zipfile.ZipFile(path) as archive, archive.open(name) as stream:
             yield stream
+        return
+    with tarfile.open(path, tarinfo=_TarInfo) as tar:
+        member = tar.extractfile(name)
+        if member is None:
+            raise tarfile.TarError(f"no file {name}")
+        with member:
+            yield member
 
 
 class _TarInfo(tarfile.TarInfo):

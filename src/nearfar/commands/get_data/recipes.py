@@ -361,5 +361,5 @@ def convert(
                 file=recipe.target, rows=rows, dropped=dict(dropped), inputs=sources, lower_case=lower_case
             )
             entry = {name: value for name, value in asdict(converted).items() if name != "file"}
-            record.add_file(recipe.target, {**origin, **entry})
+            record.add("files", recipe.target, {**origin, **entry})
     return converted

@@ -1,8 +1,11 @@
 """``nearfar search``: the nearest texts of a file, for each query."""
 
+import json
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +13,6 @@ import numpy as np
 
 from nearfar.commands.encode.vectors import open_encoder
 from nearfar.commands.search.corpus import Corpus, read_queries
-from nearfar.commands.search.hits import Hit, Searcher, format_hits, table_header
 from nearfar.commands.search.update import IndexUpdate, choose_precision, update_index
 from nearfar.config.calls import accepts_settings
 from nearfar.config.search import SearchConfig
@@ -19,7 +21,10 @@ from nearfar.data.memory import takes_rows
 from nearfar.disk import check_output_file, new_file, path_errors
 from nearfar.disk.folders import folder_lock
 from nearfar.encoder.precision import check_computing
+from nearfar.encoder.prompts import choose_width
 from nearfar.neighbours import NORMS
+from nearfar.neighbours.exact import DocumentNotFiniteError, nearest
+from nearfar.neighbours.index import SearchIndex, damaged
 from nearfar.neighbours.inexact import (
     ApproximateSearch,
     QuantizedSearch,
@@ -29,10 +34,83 @@ from nearfar.neighbours.inexact import (
     sample_of,
 )
 from nearfar.runtime.progress import progress_bar
-from nearfar.types import NearfarError
+from nearfar.types import NearfarError, VectorSimilarity
 
 QUERIES_AT_ONCE = 512
 """Number of queries that are encoded and searched together."""
+FIELDS = ("query", "rank", "score", "row", "text", "count")
+"""The fields of every hit. A column of the input with one of these names gets the prefix ``input_``."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One row that was found for a query."""
+
+    rank: int
+    """1 for the nearest."""
+    score: float
+    """Similarity to the query, as the model compares: the cosine, inner product, or minus a distance."""
+    row: int
+    """Number of the row in the file, counted from 0 without header and blank lines."""
+    text: str
+    """The text, with normalised white space."""
+    columns: dict[str, Any]
+    """The other columns of the row."""
+    count: int = 1
+    """Number of rows with this text, of which ``row`` is the first; always 1 with ``keep_duplicates``."""
+
+
+@dataclass(frozen=True)
+class Searcher:
+    """An open index and an encoder for queries."""
+
+    index: SearchIndex
+    encode_query: Callable[[Sequence[str]], np.ndarray]
+    """Queries -> vectors [queries, dim]."""
+    columns: tuple[str, ...]
+    """Names of the other columns."""
+    top: int
+    """Number of hits for each query."""
+    keep_duplicates: bool = False
+    similarity: VectorSimilarity = "cosine"
+    device: str = "cpu"
+    inexact: RecallSearch | None = None
+    """Approximate or quantized search; None for exact search."""
+
+    def search(self, queries: Sequence[str]) -> list[list[Hit]]:
+        """The hits of each query, best first; of texts with equal scores the one that occurs first.
+
+        Raises:
+            NearfarError: a vector is not finite, or the index is damaged.
+        """
+        if not queries:
+            return []
+        vectors = np.asarray(self.encode_query(queries), np.float32)
+        if self.inexact is not None:
+            found = self.inexact.search(vectors, self.top)
+        else:
+            try:
+                found = nearest(vectors, self.index.vectors, self.top, similarity=self.similarity, device=self.device)
+            except DocumentNotFiniteError as error:
+                raise damaged(self.index.folder / "vectors.npy", "holds a vector that is not finite") from error
+        rows = self.index.rows_of(found.ids.reshape(-1))
+        return [
+            self._hits(texts.tolist(), scores.tolist(), rows)
+            for texts, scores in zip(found.ids, found.scores, strict=True)
+        ]
+
+    def _hits(self, texts: list[int], scores: list[float], rows: dict[int, list[int]]) -> list[Hit]:
+        hits: list[Hit] = []
+        for text, score in zip(texts, scores, strict=True):
+            own = rows[text]
+            for row in own if self.keep_duplicates else own[:1]:
+                if len(hits) == self.top:
+                    return hits
+                content, *values = self.index.read_row(row)
+                columns = dict(zip(self.columns, values, strict=True))
+                count = 1 if self.keep_duplicates else len(own)
+                hits.append(Hit(len(hits) + 1, score, row, content, columns, count))
+        return hits
 
 
 class OpenedSearch(NamedTuple):
@@ -122,9 +200,6 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
         check_installed()
     corpus = Corpus(config.input, config.column, config.show, skip_empty=config.skip_empty)
     folder = Path(config.index).expanduser() if config.index else corpus.path.with_name(corpus.path.name + ".index")
-
-    from nearfar.encoder.prompts import choose_width
-
     recorded, precision = choose_precision(config.precision, None if config.rebuild else folder, config.device)
     opened = open_encoder(config.model, config.opening, precision)
     encoder = opened.encoder
@@ -147,33 +222,15 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     }
     if config.dimensions is not None:
         settings["dimensions"] = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
-    index, update = update_index(
-        folder,
-        corpus,
-        opened,
-        settings,
-        rebuild=config.rebuild,
-        shared=config.index is not None,
-        progress=progress,
-    )
-
-    def encode_query(texts: Sequence[str]) -> np.ndarray:
-        return encoder.encode_query(
-            texts, normalize=similarity == "cosine", dimensions=config.dimensions, precision=precision
-        )
-
-    searcher = Searcher(
-        index,
-        encode_query,
-        corpus.shown,
-        config.top,
-        config.keep_duplicates,
-        similarity=similarity,
-        device=str(encoder.device),
-    )
+    named: dict[str, Any] = {"rebuild": config.rebuild, "shared": config.index is not None}
+    index, update = update_index(folder, corpus, opened, settings, **named, progress=progress)
+    how: dict[str, Any] = {"normalize": similarity == "cosine", "dimensions": config.dimensions, "precision": precision}
+    encode_query, device = partial(encoder.encode_query, **how), str(encoder.device)
+    show = (corpus.shown, config.top, config.keep_duplicates)
+    searcher = Searcher(index, encode_query, *show, similarity=similarity, device=device)
     recall = None
     if config.approximate or config.quantize is not None:
-        searcher, recall = _inexact(searcher, folder, config, queries if config.queries else None, progress=progress)
+        searcher, recall = _inexact(searcher, config, queries if config.queries else None, progress=progress)
     return OpenedSearch(searcher, folder, update, recall, config.quantize is not None)
 
 
@@ -183,48 +240,72 @@ def search_all(searcher: Searcher, queries: Sequence[str], config: SearchConfig)
     Raises:
         NearfarError: the output cannot be written, or the index is damaged.
     """
-    with _hits_file(config, searcher.columns) as write:
+    output, json_lines = Path(config.output or os.devnull), str(config.output).endswith(".jsonl")
+    with ExitStack() as stack:
+        new = stack.enter_context(new_file(output, refuse_busy=True)) if config.output else output
+        stream = stack.enter_context(new.open("w", encoding="utf-8", newline="\n"))
+        stream.write("" if json_lines else table_header(searcher.columns))
         for start in range(0, len(queries), QUERIES_AT_ONCE):
             part = queries[start : start + QUERIES_AT_ONCE]
             for text, hits in zip(part, searcher.search(part), strict=True):
-                write(text, hits)
+                stream.writelines(format_hits(text, hits, searcher.columns, json_lines=json_lines))
                 yield hits
 
 
-@contextmanager
-def _hits_file(config: SearchConfig, columns: Sequence[str]) -> Iterator[Callable[[str, Sequence[Hit]], None]]:
-    """Yield a function that writes the hits of a query to ``config.output``, which appears complete or not at all."""
-    if config.output is None:
-        yield lambda _, __: None
-        return
-    output, json_lines = Path(config.output), config.output.endswith(".jsonl")
-    with (
-        new_file(output, refuse_busy=True) as new,
-        new.open("w", encoding="utf-8", newline="\n") as stream,
-    ):
-        stream.write("" if json_lines else table_header(columns))
-        yield lambda text, hits: stream.writelines(format_hits(text, hits, columns, json_lines=json_lines))
-
-
 def _inexact(
-    searcher: Searcher, folder: Path, config: SearchConfig, queries: Sequence[str] | None, *, progress: bool
+    searcher: Searcher, config: SearchConfig, queries: Sequence[str] | None, *, progress: bool
 ) -> tuple[Searcher, str]:
     """The searcher with a graph or with codes, and the recall of that in words."""
-    search: RecallSearch
-    texts = len(searcher.index.vectors)
+    index = searcher.index
     what = "building the graph" if config.quantize is None else "quantizing"
     with (
-        folder_lock(folder, what=folder, flag="--index"),
-        progress_bar(what, texts, shown=progress, stderr=True) as advance,
+        folder_lock(index.folder, what=index.folder, flag="--index"),
+        progress_bar(what, len(index.vectors), shown=progress, stderr=True) as advance,
     ):
-        if config.quantize is None:
-            search = ApproximateSearch(searcher.index, on_added=advance)
-        else:
-            how: dict[str, Any] = {"factor": config.rescore, "device": searcher.device, "on_added": advance}
-            search = QuantizedSearch(searcher.index, config.quantize, **how)
+        how: dict[str, Any] = {"factor": config.rescore, "device": searcher.device, "on_added": advance}
+        search: RecallSearch = (
+            ApproximateSearch(index, on_added=advance)
+            if config.quantize is None
+            else QuantizedSearch(index, config.quantize, **how)
+        )
     recall, sample = search.recall, "of its texts, each without itself"
     if queries:
         chosen = [queries[number] for number in sample_of(len(queries))]
-        recall, sample = measure_recall(search.search, searcher.index.vectors, searcher.encode_query(chosen)), "queries"
+        recall, sample = measure_recall(search.search, index.vectors, searcher.encode_query(chosen)), "queries"
     words = f"recall@{recall.at} against exact search: {recall.value:.3f} (measured on {recall.queries} {sample})"
     return replace(searcher, inexact=search), words
+
+
+def table_header(columns: Sequence[str]) -> str:
+    """The first line of a .tsv file."""
+    return "\t".join([*FIELDS, *(show_value(name) for name in output_names(columns))]) + "\n"
+
+
+def format_hits(query: str, hits: Sequence[Hit], columns: Sequence[str], *, json_lines: bool) -> Iterator[str]:
+    """The lines of one query: JSON objects, or fields separated by tabs, in which white space is normalised."""
+    names = output_names(columns)
+    for hit in hits:
+        values = [query, hit.rank, round(hit.score, 6), hit.row, hit.text, hit.count]
+        values += [hit.columns[column] for column in columns]
+        if json_lines:
+            yield json.dumps(dict(zip((*FIELDS, *names), values, strict=True)), ensure_ascii=False) + "\n"
+        else:
+            yield "\t".join(map(show_value, values)) + "\n"
+
+
+def output_names(columns: Sequence[str]) -> list[str]:
+    """The names of the other columns in an output."""
+    names: list[str] = []
+    for column in columns:
+        name = column
+        while name in FIELDS or name in names or (name != column and name in columns):
+            name = f"input_{name}"
+        names.append(name)
+    return names
+
+
+def show_value(value: Any) -> str:
+    """A value of another column as one line of text; empty for a missing one."""
+    if value is None:
+        return ""
+    return normalize_whitespace(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

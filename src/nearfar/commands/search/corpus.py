@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,7 +58,13 @@ class Corpus:
         if show and names is None:
             raise NearfarError(f"--show {' '.join(show)}: {source} has one text per line, and no columns.")
         if names is not None and show is not None:
-            _check_shown(self.path, names, self.column, show)
+            if self.column in show:
+                raise NearfarError(f"--show {self.column}: is the column of the texts, which is always shown.")
+            known = list(names)
+            if _is_json_lines(self.path):  # later lines may have further keys
+                new = (name for name in show if name not in names)
+                known += [name for name in new if any(name in record for _, record in json_records(self.path))]
+            column_indices(known, show, self.path)
         self.shown = tuple(name for name in names or () if name != self.column) if show is None else tuple(show)
         if len(set(self.shown)) < len(self.shown):
             twice = next(name for name in self.shown if self.shown.count(name) > 1)
@@ -130,21 +135,8 @@ def choose_column(
     return names[index], names
 
 
-def _check_shown(path: Path, names: Sequence[str], column: str, show: Sequence[str]) -> None:
-    if column in show:
-        raise NearfarError(f"--show {column}: is the column of the texts, which is always shown.")
-    known = names
-    if _is_json_lines(path):  # later lines may have further keys
-        known = list(chain(names, (name for name in show if name not in names and _some_line_has(path, name))))
-    column_indices(known, show, path)
-
-
 def _is_json_lines(path: Path) -> bool:
     return extension(path).removesuffix(".gz") in (".jsonl", ".json")
-
-
-def _some_line_has(path: Path, name: str) -> bool:
-    return any(name in record for _, record in json_records(path))
 
 
 def _storable(value: object) -> Any:

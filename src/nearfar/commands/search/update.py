@@ -181,11 +181,8 @@ class _Texts(Sequence[str]):
     """The first text of some rows of an index that has no vectors yet, read from the disk one by one."""
 
     def __init__(self, folder: Path, manifest: Manifest, rows: NDArray[np.int64]) -> None:
-        table, lines = (
-            np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False),
-            np.memmap(folder / "rows.jsonl", np.uint8, "r"),
-        )
-        nothing = np.empty((0, manifest.dim), np.float32)
+        table = np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False)
+        lines, nothing = np.memmap(folder / "rows.jsonl", np.uint8, "r"), np.empty((0, manifest.dim), np.float32)
         self._index, self._rows = SearchIndex(folder, manifest, nothing, np.empty(0, TEXT), table, lines), rows
 
     def __len__(self) -> int:
@@ -216,15 +213,12 @@ def _write_vectors(
     if len(rows):
         missing = _Texts(folder, manifest, rows)
         with progress_bar("encoding", len(rows), shown=progress, stderr=True) as advance:
+            how: dict[str, Any] = {
+                "normalize": manifest.settings["normalize"],
+                "dimensions": manifest.settings.get("dimensions"),
+            }
             try:
-                new = opened.encode_texts(
-                    kept,
-                    missing,
-                    role="document",
-                    normalize=manifest.settings["normalize"],
-                    dimensions=manifest.settings.get("dimensions"),
-                    on_texts=advance,
-                )
+                new = opened.encode_texts(kept, missing, role="document", **how, on_texts=advance)
             except NotFiniteError as error:
                 raise NotFiniteError(int(rows[error.number]), missing[error.number]) from None
     place[is_new] = np.arange(len(rows))
@@ -244,24 +238,22 @@ def _write_vectors(
 
 def check_folder(folder: Path) -> None:
     """Refuse a folder that cannot become an index, before anything is read."""
+    problem = ""
     if folder.is_dir():
         others = sorted({path.name for path in folder.iterdir()} - {*FILES, LOCK})
+        wrong = [name for name in FILES if (folder / name).is_dir()]
         if others:
-            raise NearfarError(
-                f"--index {folder}: is a folder with other files ({', '.join(others[:3])}); name another folder."
-            )
-        if wrong := [name for name in FILES if (folder / name).is_dir()]:
-            raise NearfarError(f"--index {folder}: {wrong[0]} is a folder, where an index has a file; remove it.")
-        return
-    if os.path.lexists(folder):
-        raise NearfarError(f"--index {folder}: is a file, but an index is a folder; name another --index.")
-    if not folder.parent.is_dir():
-        raise NearfarError(f"--index {folder}: the folder {folder.parent} does not exist.")
-    if not os.access(folder.parent, os.W_OK):
-        raise NearfarError(
-            f"--index {folder}: the folder {folder.parent} is not writable; name another folder for the index with "
-            "--index."
-        )
+            problem = f"is a folder with other files ({', '.join(others[:3])}); name another folder."
+        elif wrong:
+            problem = f"{wrong[0]} is a folder, where an index has a file; remove it."
+    elif os.path.lexists(folder):
+        problem = "is a file, but an index is a folder; name another --index."
+    elif not folder.parent.is_dir():
+        problem = f"the folder {folder.parent} does not exist."
+    elif not os.access(folder.parent, os.W_OK):
+        problem = f"the folder {folder.parent} is not writable; name another folder for the index with --index."
+    if problem:
+        raise NearfarError(f"--index {folder}: {problem}")
 
 
 def _check_settings(index: SearchIndex, settings: dict[str, Any]) -> None:
@@ -270,16 +262,14 @@ def _check_settings(index: SearchIndex, settings: dict[str, Any]) -> None:
     Raises:
         NearfarError: a setting differs; the message names each, and the ways out.
     """
-    before = index.manifest.settings
-    names = before.get("model_name"), settings.get("model_name")
-    changes = []
+    before, words = dict(index.manifest.settings), {"model": "the model"}
+    names = before.pop("model_name", None), settings.get("model_name")
+    changes = list_changes(before, {name: settings[name] for name in settings if name != "model_name"}, words)
     if before.get("model") != settings.get("model"):
-        other_name = f"it was made with the model {names[0]}, not with {names[1]}"
-        changes.append(
-            other_name if names[0] != names[1] else f"the model {names[0]} has other weights or settings now"
-        )
-    was, now = ({name: own[name] for name in own if name not in ("model", "model_name")} for own in (before, settings))
-    if changes := [*changes, *list_changes(was, now, {})]:
+        other = f"it was made with the model {names[0]}, not with {names[1]}"
+        same = f"the model {names[0]} has other weights or settings now"
+        changes = [other if names[0] != names[1] else same, *(one for one in changes if one != "the model changed")]
+    if changes:
         raise NearfarError(
             f"{index.folder}: is the index of another model or other settings: {join_changes(changes)}. Replace it "
             "with --rebuild, or keep both: name another folder with --index."
@@ -310,10 +300,11 @@ def choose_precision(requested: Precision, folder: Path | None, device: str | No
     ``auto`` keeps that of an existing index. If it is bf16 and the device does not have native bfloat16, fp32 is used:
     it is more exact, and the embeddings remain comparable.
     """
+    recorded = None
     if requested == "auto" and folder is not None:
         with suppress(NearfarError):  # reported when the index is opened
             recorded = read_manifest(folder).settings.get("precision")
-            if recorded in ("fp32", "bf16"):
-                return recorded, "bf16" if recorded == "bf16" and is_native(device) else "fp32"
+    if recorded in ("fp32", "bf16"):
+        return recorded, "bf16" if recorded == "bf16" and is_native(device) else "fp32"
     resolved = resolve(requested, device)
     return resolved, resolved

@@ -50,7 +50,7 @@ class TrainResult:
     """The trained model against the model it started from, on the held-out test rows, or of a small file in folds on
     all rows (:mod:`nearfar.commands.train.after`); None if nothing is tested."""
     labels: "EvaluationResult | None" = None
-    """After training on labelled texts: the classifier on the tested rows (:mod:`nearfar.commands.train.labels`)."""
+    """After training on labelled texts: the classifier on the tested rows (:mod:`nearfar.commands.train.after`)."""
 
 
 @takes_rows
@@ -147,14 +147,8 @@ def train_run(
             for objective in objectives:
                 for name, model in objective.named_models.items():
                     folder.verify_input(name, partial(_fingerprint_named, name, model))
-        prepared = prepare(
-            config,
-            inputs.data,
-            processes=processes.size,
-            device=context.device,
-            console=context.console,
-            shrink_batch=bool(leave_out),
-        )
+        how: dict[str, Any] = {"processes": processes.size, "device": context.device, "console": context.console}
+        prepared = prepare(config, inputs.data, **how, shrink_batch=bool(leave_out))
         return EncoderRun(config, prepared, inputs, folder=folder, context=context)
 
     return run_in_folder(config, context, start, load_train_result, resume=resume, second=second)
@@ -174,8 +168,5 @@ def load_train_result(folder: Path) -> TrainResult:
         NearfarError: its run.json is missing or damaged.
     """
     run_info = read_run_info(folder)
-    start, best = (None if run_info.get(key) is None else float(run_info[key]) for key in ("start_score", "best_score"))
-    steps, best_step = (None if run_info.get(key) is None else int(run_info[key]) for key in ("step", "best_step"))
-    return TrainResult(
-        folder / "model", steps or 0, start, best, best_step, run_info.get("metric"), run_info.get("dev")
-    )
+    keys = ("start_score", "best_score", "best_step", "metric", "dev")
+    return TrainResult(folder / "model", run_info.get("step") or 0, *(run_info.get(key) for key in keys))

@@ -6,7 +6,7 @@ was not trained on it. ``held_out/fold-1.json`` ... have the scores of the folds
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -14,19 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.commands.train.labels import (
-    RESULT,
-    label_by_start,
-    label_held_out,
-    label_scores,
-    save_labels,
-)
-from nearfar.data.hold_out import TEST, HeldOut
+from nearfar.data.hold_out import FOLDS, TEST, HeldOut
 from nearfar.data.retrieval import MEASURES
 from nearfar.disk import path_errors, remove
 from nearfar.disk.model_folder import model_of_run
-from nearfar.encoder.classifier import HEAD_FILE
+from nearfar.encoder.classifier import HEAD_FILE, EmbeddingClassifier, open_classifier
+from nearfar.encoder.encoder import Encoder
 from nearfar.evaluation.comparison import EvaluationRun, compare_runs
+from nearfar.evaluation.finetuned import finetuned_entry, finetuned_result
+from nearfar.evaluation.plots import confusions
 from nearfar.evaluation.results import (
     ClassificationScores,
     ComparisonResult,
@@ -49,6 +45,11 @@ if TYPE_CHECKING:
     from nearfar.runs.run import ProcessContext
 
 RESAMPLES = 10_000
+RESULT, PICTURE = "labels.json", "labels.png"
+GRID = tuple(2.0**power for power in range(-2, 9, 2))
+"""The values of C from which cross-validation chooses: scikit-learn's inverse penalty."""
+MOST_ROWS = 20_000
+"""Number of rows that the classifier is fitted to, about; of more, every n-th and the first of each label."""
 
 
 class Proof(NamedTuple):
@@ -236,3 +237,96 @@ def _as_stored(result: EvaluationResult, held_out: HeldOut, model: str) -> Evalu
     on = {"source": held_out.source, "digest": held_out.digest, "folds": max(held_out.folds)}
     fingerprint = fingerprint_model(model_of_run(Path(model)))
     return replace(result, model=model, fingerprint=fingerprint, config={**result.config, "held_out": on})
+
+
+def fit_weights(vectors: NDArray[np.float32], labels: NDArray[np.intp]) -> NDArray[np.float32]:
+    """The weights [classes, dim + 1] of logistic regression, the bias last. Labels are 0 to classes - 1.
+
+    C has the lowest -log p(label | text) by cross-validation over up to five folds that are stratified by label; it is
+    1 if a label has a single row. Two classes have the logits -z/2 and z/2.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV, StratifiedKFold
+
+    every = -(-len(labels) // MOST_ROWS)
+    rows = np.union1d(np.arange(0, len(labels), every), np.unique(labels, return_index=True)[1])
+    vectors, labels = vectors[rows].astype(np.float64), labels[rows]
+    folds = min(FOLDS, int(np.bincount(labels).min()))
+    model = LogisticRegression(max_iter=5000)
+    if folds > 1:
+        parts = StratifiedKFold(folds, shuffle=True, random_state=0)
+        search = GridSearchCV(model, {"C": GRID}, scoring="neg_log_loss", cv=parts, refit=False).fit(vectors, labels)
+        model.set_params(**search.best_params_)
+    model.fit(vectors, labels)
+    weights = np.column_stack([model.coef_, model.intercept_]).astype(np.float32)
+    return np.concatenate([-weights / 2, weights / 2]) if len(weights) == 1 else weights
+
+
+def label_held_out(config: "TrainConfig", held_out: HeldOut, device: str | None) -> EvaluationResult:
+    """Label the tested rows by the classifier of a run.
+
+    Raises:
+        NearfarError: the model cannot be opened.
+    """
+    classifier = open_classifier(config.output, device=device)
+    assert isinstance(classifier, EmbeddingClassifier)
+    outputs = classifier.predict([(text,) for text in held_out.vote(TEST).texts], precision=config.precision)
+    names = classifier.label_names
+    return _label_result(config, held_out, outputs, names, encoder=classifier.encoder, model=config.output)
+
+
+def label_by_start(
+    config: "TrainConfig", held_out: HeldOut, names: Sequence[str], device: str | None
+) -> EvaluationResult:
+    """Label the rows of each fold by logistic regression on the start, fitted to the rows of the others."""
+    start = Encoder.from_pretrained(config.model, max_length=config.max_length, device=device)
+    rows = [*held_out.rows, *held_out.training]
+    vectors = start.encode([text for text, _ in rows], normalize=True, precision=config.precision)
+    labels = np.array([names.index(label) for _, label in rows], dtype=np.intp)
+    fold_of = np.array([*held_out.folds, *[0] * len(held_out.training)])
+    outputs = np.zeros((len(held_out.rows), len(names)), dtype=np.float32)
+    for fold in range(1, 1 + max(held_out.folds)):
+        weights = fit_weights(vectors[fold_of != fold], labels[fold_of != fold])
+        inside = np.flatnonzero(fold_of == fold)
+        outputs[inside] = vectors[inside] @ weights[:, :-1].T + weights[:, -1]
+    return _label_result(config, held_out, outputs, names, encoder=start, model=config.model)
+
+
+def label_scores(
+    held_out: HeldOut, outputs: NDArray[np.floating], names: Sequence[str], seed: int
+) -> ClassificationScores:
+    """The scores of ``outputs`` [texts, names] for the tested texts, with confidence intervals."""
+    task = held_out.vote(TEST)
+    gold = [names.index(label) for label in task.labels]
+    texts = [(text,) for text in task.texts]
+    entry = finetuned_entry(texts, gold, outputs, label_names=names, seed=[seed, *TASK.encode()])
+    assert isinstance(entry, ClassificationScores)
+    return entry
+
+
+def _label_result(
+    config: "TrainConfig",
+    held_out: HeldOut,
+    outputs: NDArray[np.floating],
+    names: Sequence[str],
+    *,
+    encoder: Encoder,
+    model: str,
+) -> EvaluationResult:
+    """The result of ``model`` with these ``outputs``; the texts that ``encoder`` has seen before are counted."""
+    texts = [(text,) for text in held_out.vote(TEST).texts]
+    how = f"held-out test rows, by a model that was trained on {held_out.training_rows:,} others"
+    if held_out.folds:
+        how = f"rows in {max(held_out.folds)} folds, each by a model that was trained on the other folds"
+    entry, facts = label_scores(held_out, outputs, names, config.seed), [f"{len(texts):,} {how}"]
+    origin: dict[str, Any] = {"model": model, "task": TASK, "settings": asdict(config), "facts": facts}
+    return finetuned_result(entry, texts, **origin, dim=encoder.dim, seen=encoder.seen)
+
+
+def save_labels(result: EvaluationResult, folder: Path) -> None:
+    """Write the picture of which labels are mistaken for which, and the result, into a run folder."""
+    assert result.transfer is not None
+    entry = result.transfer.tasks[TASK]
+    assert isinstance(entry, ClassificationScores)
+    confusions(entry.gold, entry.predicted, entry.classes, folder / PICTURE)
+    save_with_tables(result, folder / RESULT)

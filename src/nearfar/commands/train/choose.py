@@ -16,25 +16,7 @@ from itertools import islice
 from math import isnan
 from typing import Any, NamedTuple
 
-from nearfar.commands.train.recipes import (
-    COLUMN_SETTINGS,
-    FEW_LABELLED,
-    FEW_LABELLED_TEXTS,
-    FEWEST_EPOCHS,
-    FEWEST_ROWS,
-    FROM_RAW,
-    FROM_SIMILAR,
-    KINDS,
-    LABELLED,
-    LABELLED_TEXTS,
-    MOST_EPOCHS,
-    PAIRS,
-    RECIPE_LEARNING_RATE,
-    RECIPE_WIDTH,
-    SCORED,
-    SENTENCES,
-    RowKind,
-)
+from nearfar.commands.train import recipes
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import Settings, field_types, flag
 from nearfar.data.catalog import find
@@ -108,7 +90,8 @@ def choose_method(
     """
     if not specs:
         raise NearfarError("name your rows by --data FILE, or a method first: nearfar train METHOD --output RUN")
-    given = {name: value for name, value in (settings or {}).items() if name in COLUMN_SETTINGS and value is not None}
+    settings = settings or {}
+    given = {name: settings[name] for name in recipes.COLUMN_SETTINGS if settings.get(name) is not None}
     choices = [_choose(spec, given) for spec in specs]
     for spec, choice in zip(specs, choices, strict=True):
         if choice != choices[0]:
@@ -116,23 +99,19 @@ def choose_method(
                 f"--data: {specs[0]} has {choices[0].describe()}, but {spec} has {choice.describe()}. Files that are "
                 "trained on together must be of one kind; name the method for another reading."
             )
-    changes = {name for name in CHANGES_RECIPE if (settings or {}).get(name) is not None}
+    changes = {name for name in CHANGES_RECIPE if settings.get(name) is not None}
     own_rate = bool(changes & {"learning_rate", "lora_rank"})
     choice, epochs = choices[0], 0
-    if choice.rows == LABELLED.name:
-        limit = str((settings or {}).get("limit"))
-        at_most = min(LABELLED_TEXTS, int(limit)) if limit.isdecimal() else LABELLED_TEXTS
+    if choice.rows == recipes.LABELLED.name:
+        limit = str(settings.get("limit"))
+        at_most = min(recipes.LABELLED_TEXTS, int(limit)) if limit.isdecimal() else recipes.LABELLED_TEXTS
         count = count_rows(specs, given.get("label_column", "label"), at_most)
-        choice = replace(choice, rows=FEW_LABELLED_TEXTS) if count < FEW_LABELLED else choice
-        epochs = min(MOST_EPOCHS, LABELLED_TEXTS // count)
+        choice = replace(choice, rows=recipes.FEW_LABELLED_TEXTS) if count < recipes.FEW_LABELLED else choice
+        epochs = min(recipes.MOST_EPOCHS, recipes.LABELLED_TEXTS // count)
     chosen = _choose_by_start(choice, model, own_rate=own_rate)
-    if epochs > FEWEST_EPOCHS:
-        chosen = replace(chosen, values={**chosen.values, "epochs": epochs})
-    if "sentences" in changes:
-        chosen = replace(chosen, values={**chosen.with_sentences, **chosen.values})
-    if "second" not in changes:
-        return chosen
-    return replace(chosen, values=_without(chosen.values, SECOND_OBJECTIVE))
+    values = {**(chosen.with_sentences if "sentences" in changes else {}), **chosen.values}
+    values |= {"epochs": epochs} if epochs > recipes.FEWEST_EPOCHS else {}
+    return replace(chosen, values=_without(values, SECOND_OBJECTIVE) if "second" in changes else values)
 
 
 def count_rows(specs: Sequence[str], column: str, at_most: int) -> int:
@@ -142,7 +121,7 @@ def count_rows(specs: Sequence[str], column: str, at_most: int) -> int:
         count = sum(1 for _ in islice(rows, at_most))
     except NearfarError:  # training reads them again, and says what is wrong
         return at_most
-    return count if count >= FEWEST_ROWS else at_most
+    return count if count >= recipes.FEWEST_ROWS else at_most
 
 
 def _without(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -158,15 +137,15 @@ def _choose_by_start(choice: Choice, model: str, *, own_rate: bool) -> Choice:
     start = read_start(model)
     if start is None:
         return choice
-    recipes = FROM_SIMILAR if start.similar else FROM_RAW
-    recipe = recipes[choice.rows if choice.rows in recipes else LABELLED.name]
-    small = start.width is not None and start.width <= RECIPE_WIDTH
-    if start.similar and not small and choice.rows != FEW_LABELLED_TEXTS:
+    of_start = recipes.FROM_SIMILAR if start.similar else recipes.FROM_RAW
+    recipe = of_start[choice.rows if choice.rows in of_start else recipes.LABELLED.name]
+    small = start.width is not None and start.width <= recipes.RECIPE_WIDTH
+    if start.similar and not small and choice.rows != recipes.FEW_LABELLED_TEXTS:
         return choice
     values = dict(recipe.values) if small and not own_rate else _without(recipe.values, AVERAGE)
-    values |= {name: value for name, value in choice.values.items() if name in COLUMN_SETTINGS}
+    values |= {name: value for name, value in choice.values.items() if name in recipes.COLUMN_SETTINGS}
     if small and not start.similar:
-        values.setdefault("learning_rate", RECIPE_LEARNING_RATE)
+        values.setdefault("learning_rate", recipes.RECIPE_LEARNING_RATE)
     if start.similar and own_rate:
         return replace(choice, values=values)
     why = f"{recipe.why}; with the settings of docs/{recipe.page}.md, for a start that was "
@@ -186,7 +165,7 @@ class Start(NamedTuple):
 def read_start(model: str) -> Start | None:
     """What the files of ``model`` say; None if it cannot be found."""
     if model == TrainConfig.model:
-        return Start(True, RECIPE_WIDTH)
+        return Start(True, recipes.RECIPE_WIDTH)
     from nearfar.encoder.folder_checks import read_object
     from nearfar.encoder.weights import locate
 
@@ -203,38 +182,37 @@ def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
     name = spec.partition(":")[0]
     named = CATALOG.get(name)
     if named is not None and named.captions_by:
-        return _choice(PAIRS)
+        return _choice(recipes.PAIRS)
     if name == "stsb-text":
-        return _choice(SENTENCES)
+        return _choice(recipes.SENTENCES)
     if named is not None and named.scale is not None:
-        return _choice(SCORED, columns=SCORED.columns)
+        return _choice(recipes.SCORED, columns=recipes.SCORED.columns)
     table = find(spec)[0]
     if table.is_plain_text:
-        return _choice(SENTENCES)
+        return _choice(recipes.SENTENCES)
     columns = column_names(table)
-    found = [choice for kind in KINDS if (choice := _match(kind, columns, given)) is not None]
+    found = [choice for kind in recipes.KINDS if (choice := _match(kind, columns, given)) is not None]
     if len(found) == 1:
         return found[0]
     shown = ", ".join(printable_name(column) for column in columns[:20]) + (", ..." if len(columns) > 20 else "")
-    if found:
-        several = " or ".join(choice.describe() for choice in found)
-        raise NearfarError(f"{spec}: its columns ({shown}) can be {several}. {_advice(table, columns)}")
-    raise NearfarError(f"{spec}: its columns ({shown}) do not say what the rows are. {_advice(table, columns)}")
+    several = " or ".join(choice.describe() for choice in found)
+    problem = f"can be {several}" if found else "do not say what the rows are"
+    raise NearfarError(f"{spec}: its columns ({shown}) {problem}. {_advice(table, columns)}")
 
 
-def _choice(kind: RowKind, given: Mapping[str, Any] | None = None, columns: tuple[str, ...] = ()) -> Choice:
+def _choice(kind: recipes.RowKind, given: Mapping[str, Any] | None = None, columns: tuple[str, ...] = ()) -> Choice:
     """The method of a kind of rows, with the settings ``given`` that name columns."""
     values = {**kind.values, **(given or {})}
     rows = "triplets" if "negative_column" in values else kind.name
     return Choice(kind.method, rows, kind.why, values, columns)
 
 
-def _match(kind: RowKind, columns: Sequence[str], given: Mapping[str, Any]) -> Choice | None:
+def _match(kind: recipes.RowKind, columns: Sequence[str], given: Mapping[str, Any]) -> Choice | None:
     """The choice for a kind of rows, if the columns are there; None if not, or if ``given`` names columns of others."""
-    if not given.keys() <= set(kind.settings) or (kind is SENTENCES and not given and len(columns) > 1):
+    if not given.keys() <= set(kind.settings) or (kind is recipes.SENTENCES and not given and len(columns) > 1):
         return None
     names = tuple(given.get(setting, name) for setting, name in zip(kind.settings, kind.columns, strict=False))
-    if kind is PAIRS:
+    if kind is recipes.PAIRS:
         pair, negatives = pair_columns(columns, names), negative_columns(columns, given.get("negative_column"))
         if pair is None or ("negative_column" in given and not negatives):
             return None
@@ -242,7 +220,7 @@ def _match(kind: RowKind, columns: Sequence[str], given: Mapping[str, Any]) -> C
         if negatives:
             values.setdefault("negative_column", re.sub(r"\W*_*\d*$", "", negatives[0]) or negatives[0])
         return _choice(kind, values, (*pair, *negatives))
-    if kind is SENTENCES and not given:
+    if kind is recipes.SENTENCES and not given:
         names = tuple(columns)
         given = {"text_column": columns[0]}
     available = find_columns(columns, names)
@@ -262,14 +240,15 @@ def _advice(table: Table, columns: Sequence[str]) -> str:
     texts = {"text_column": longest[0]}
     texts |= dict.fromkeys(("anchor_column", "premise_column", "first_column"), first)
     texts |= dict.fromkeys(("positive_column", "hypothesis_column", "second_column"), second)
-    kinds = sorted(KINDS, key=lambda kind: kind is not SCORED) if longest[-1] in numbers else KINDS
+    scored_first = longest[-1] in numbers
+    kinds = sorted(recipes.KINDS, key=lambda kind: scored_first and kind is not recipes.SCORED)
     ways = [
         f"{' '.join(f'{flag(name)} {shlex.quote(texts.get(name, longest[-1]))}' for name in needed)} "
         f"({kind.name}, {kind.method})"
         for kind in kinds
         if len(needed := [name for name in kind.settings if name != "negative_column"]) <= len(columns)
     ]
-    advice = f"Name the method, as in nearfar train {PAIRS.method} ..., or the columns: {'; or '.join(ways)}."
+    advice = f"Name the method, as in nearfar train {recipes.PAIRS.method} ..., or the columns: {'; or '.join(ways)}."
     if any(len(column.split()) > _WORDS_OF_A_NAME for column in columns):
         advice = f"If its first line is a row already, write a line with the names of the columns above it. {advice}"
     return advice
@@ -289,9 +268,8 @@ def resolve_config(method: TrainConfig | str | os.PathLike[str] | None, settings
         given = _sequences(type(method), settings)
         return replace(method, **check_values(type(method), given, source=SOURCE)) if given else method
     if method is None:
-        named = {"data": (), "model": TrainConfig.model} | {
-            key: settings[key] for key in settings.keys() & {"data", "model"}
-        }
+        named = {"data": (), "model": TrainConfig.model}
+        named |= {key: settings[key] for key in settings.keys() & named.keys()}
         start = check_values(TrainConfig, _sequences(TrainConfig, named), source=SOURCE)
         choice = choose_method(start["data"], settings, model=start["model"])
         kind = METHODS[choice.method]

@@ -1,9 +1,10 @@
 """What chooses the best step of a run: scored pairs, held-out rows, agreement with a teacher, or nothing."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.data.hold_out import DEV, TEST, WHAT, HeldOut
 from nearfar.data.paths import as_path, is_file
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from nearfar.data.hold_out import VoteTask
     from nearfar.data.retrieval import RetrievalTask
     from nearfar.data.rows import TextData
     from nearfar.encoder.encoder import Encoder
@@ -61,8 +63,7 @@ class Encoded:
 
     def __call__(self, texts: Sequence[str]) -> "NDArray[np.float32]":
         """The embeddings of some of the texts [texts, dim]."""
-        found: NDArray[np.float32] = self.vectors[[self.places[text] for text in texts]]
-        return found
+        return self.vectors[[self.places[text] for text in texts]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +98,10 @@ def load_dev_pairs(spec: str, *, otherwise: str = "Without --evaluate-on, rows o
     try:
         pairs = load_pairs(spec)
     except NearfarError as error:
-        raise NearfarError(
-            f"--evaluate-on: {error}{'' if _is_file(spec) else f'{_DEV_PAIRS_HINT} {otherwise}'}"
-        ) from error
+        known = False
+        with suppress(NearfarError):
+            known = is_file(as_path(spec))
+        raise NearfarError(f"--evaluate-on: {error}{'' if known else f'{_DEV_PAIRS_HINT} {otherwise}'}") from error
     return _scored(pairs, spec, shown="the dev pairs", advice="Name other pairs by --evaluate-on.")
 
 
@@ -118,37 +120,27 @@ def held_out_dev(held_out: HeldOut) -> DevSet:
         pairs = held_out.pairs(DEV)
         return _scored(pairs, name, shown=shown, advice="Hold out more rows by --hold-out NUMBER.")
     if held_out.kind == "labelled":
-        task = held_out.vote(DEV, training=documents)
-
-        def vote(encoder: "Encoder", precision: Precision) -> Measured:
-            from nearfar.evaluation.transfer import neighbour_vote
-
-            encoded = Encoded(encoder.encode, [*task.texts, *task.training_texts], precision)
-
-            def score() -> DevScore:
-                texts, training = encoded(task.texts), encoded(task.training_texts)
-                predicted = neighbour_vote(
-                    texts,
-                    training,
-                    task.training_labels,
-                    similarity=encoder.similarity,
-                    device=str(encoder.device),
-                )
-                share = sum(one == other for one, other in zip(predicted, task.labels, strict=True)) / len(predicted)
-                return DevScore(share, (share * (1 - share)) ** 0.5)
-
-            return Measured(score, encoded.vectors)
-
-        count = f"accuracy of a vote among {len(task.training_texts):,} training rows"
-        return DevSet(name=name, shown=shown, metric="accuracy", measure=vote, count=count)
+        labelled = held_out.vote(DEV, training=documents)
+        measure = partial(_vote, task=labelled)
+        count = f"accuracy of a vote among {len(labelled.training_texts):,} training rows"
+        return DevSet(name=name, shown=shown, metric="accuracy", measure=measure, count=count)
     retrieval = held_out.retrieval(DEV, documents=documents)
-    return DevSet(
-        name=name,
-        shown=shown,
-        metric="mrr@10",
-        measure=lambda encoder, precision: _rank(encoder, precision, retrieval),
-        count=f"MRR@10 among {len(retrieval.documents):,} documents",
-    )
+    count = f"MRR@10 among {len(retrieval.documents):,} documents"
+    return DevSet(name=name, shown=shown, metric="mrr@10", measure=partial(_rank, task=retrieval), count=count)
+
+
+def _vote(encoder: "Encoder", precision: Precision, task: "VoteTask") -> Measured:
+    from nearfar.evaluation.transfer import neighbour_vote
+
+    encoded = Encoded(encoder.encode, [*task.texts, *task.training_texts], precision)
+
+    def score() -> DevScore:
+        sides, device = (encoded(task.texts), encoded(task.training_texts)), str(encoder.device)
+        predicted = neighbour_vote(*sides, task.training_labels, similarity=encoder.similarity, device=device)
+        share = sum(one == other for one, other in zip(predicted, task.labels, strict=True)) / len(predicted)
+        return DevScore(share, (share * (1 - share)) ** 0.5)
+
+    return Measured(score, encoded.vectors)
 
 
 def hold_out_sentences(rows: "TextData", size: float | None, *, source: str) -> "tuple[TextData, list[str]]":
@@ -163,13 +155,11 @@ def hold_out_sentences(rows: "TextData", size: float | None, *, source: str) -> 
 
     from nearfar.data.fingerprints import text_hashes
     from nearfar.data.hold_out import number_to_hold_out, take_rows
-    from nearfar.data.rows import TextData
 
     hashes = text_hashes(text for (text,) in rows.rows)
     wanted = number_to_hold_out(len(rows.rows), size, source=source)
     chosen = hashes <= np.sort(hashes)[wanted - 1]  # texts that differ only in case or white space share a hash
     kept = take_rows(rows, np.flatnonzero(~chosen).tolist())
-    assert isinstance(kept, TextData)
     texts = [rows.rows[place][0] for place in np.flatnonzero(chosen)]
     return replace(kept, held_out=len(texts)), texts
 
@@ -210,10 +200,8 @@ def agreement_dev(texts: Sequence[str], teacher: str) -> DevSet:
 
     count = f"{len(texts):,} sentences, Spearman of the student's cosines with the teacher's"
     facts = [f"dev set: {count}; these sentences are not trained on"]
-    rows = [(text,) for text in texts]
-    return DevSet(
-        name=SENTENCES, shown=SENTENCES, metric="spearman", measure=measure, rows=rows, facts=facts, count=count
-    )
+    about: dict[str, Any] = {"rows": [(text,) for text in texts], "facts": facts, "count": count}
+    return DevSet(name=SENTENCES, shown=SENTENCES, metric="spearman", measure=measure, **about)
 
 
 def no_dev(texts: Sequence[str], *, why: str) -> DevSet:
@@ -292,14 +280,8 @@ def _rank(encoder: "Encoder", precision: Precision, task: "RetrievalTask") -> Me
     documents = Encoded(encoder.encode_document, task.documents, precision)
 
     def score() -> DevScore:
-        scored = evaluate_retrieval(
-            queries,
-            documents,
-            {TASK: task},
-            similarity=encoder.similarity,
-            resamples=0,
-            device=str(encoder.device),
-        )
+        how: dict[str, Any] = {"similarity": encoder.similarity, "device": str(encoder.device)}
+        scored = evaluate_retrieval(queries, documents, {TASK: task}, **how, resamples=0)
         if TASK in scored.unavailable:
             raise NearfarError(f"the held-out rows cannot be scored: {scored.unavailable[TASK]}.")
         found = scored.tasks[TASK].measures["mrr@10"].score
@@ -309,10 +291,3 @@ def _rank(encoder: "Encoder", precision: Precision, task: "RetrievalTask") -> Me
     positives = (queries(task.queries), documents([task.documents[next(iter(grades))] for grades in task.relevant]))
     others = [text for text in queries.places if text not in documents.places]
     return Measured(score, np.concatenate([documents.vectors, queries(others)]), positives)
-
-
-def _is_file(spec: str) -> bool:
-    try:
-        return is_file(as_path(spec))
-    except NearfarError:
-        return False

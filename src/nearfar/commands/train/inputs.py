@@ -4,6 +4,7 @@ Held-out rows are taken off the training rows. A second objective (``--second``,
 of its own, and shares the settings of the run with the first.
 """
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -14,16 +15,19 @@ from nearfar.commands.train.dev import DevSet, agreement_dev, held_out_dev, hold
 from nearfar.commands.train.recipes import FEW_LABELLED
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag, named_models
+from nearfar.data.cells import MissingColumnError, fold_name
 from nearfar.data.hold_out import DEV
 from nearfar.data.named_sets import OWN
+from nearfar.data.rows import TextData
+from nearfar.data.sources import skipping_empty
 from nearfar.methods.gunel import SupconTextConfig
 from nearfar.methods.kim import SgOpt1Config
+from nearfar.registry import find_entry
 from nearfar.runs.fingerprints import fingerprint_rows
-from nearfar.settings import build, dump_toml, load_method
-from nearfar.types import NearfarError
+from nearfar.settings import build, dump_toml, load_method, method_of
+from nearfar.types import MethodEntry, NearfarError
 
 if TYPE_CHECKING:
-    from nearfar.commands.train.build import Rows
     from nearfar.data.hold_out import HeldOut
 
 SHARED_SETTINGS = {field.name for field in fields(TrainConfig)} - {"batch_size", "data", "limit"}
@@ -103,7 +107,7 @@ class ObjectiveRows(NamedTuple):
     """An objective with its rows."""
 
     objective: Objective
-    rows: "Rows"
+    rows: TextData
 
     @property
     def texts(self) -> Sequence[Sequence[object]]:
@@ -115,6 +119,39 @@ class ObjectiveRows(NamedTuple):
         return fingerprint_rows(self.texts, getattr(self.rows, "targets", None) or ())
 
 
+def entry_of(config: TrainConfig) -> MethodEntry:
+    """How the method of a config reads its rows, and how it is built."""
+    entry = find_entry(method_of(config))
+    assert entry is not None
+    return entry
+
+
+def read_rows(config: TrainConfig) -> TextData:
+    """Read the rows of the config's method.
+
+    Raises:
+        NearfarError: the method needs data and none is named; rows that are missing or malformed.
+    """
+    read = entry_of(config).read_rows
+    assert read is not None
+    try:
+        with skipping_empty(config.skip_empty):
+            rows: TextData = read(config)
+    except MissingColumnError as error:
+        flags = _column_flags(config, error.names)
+        raise NearfarError(f"{str(error).removesuffix('.')}: {flags}" if flags else str(error)) from None
+    return rows
+
+
+def _column_flags(config: TrainConfig, names: Sequence[str]) -> str:
+    """The flags of columns that a file with the columns ``names`` lacks, each with one that it has."""
+    columns = {field.name: getattr(config, field.name) for field in fields(config) if field.name.endswith("_column")}
+    given = {name: fold_name(column) for name, column in columns.items() if column not in (None, "auto")}
+    missing = [name for name, column in given.items() if column not in map(fold_name, names)]
+    free = [name for name in names if fold_name(name) not in given.values()]
+    return " ".join(f"{flag(name)} {shlex.quote(column)}" for name, column in zip(missing, free, strict=False))
+
+
 def read_training_data(objectives: Sequence[Objective]) -> list[ObjectiveRows]:
     """Read the rows of the objectives, before the encoder is loaded, so that errors in them are reported first.
 
@@ -123,7 +160,6 @@ def read_training_data(objectives: Sequence[Objective]) -> list[ObjectiveRows]:
     Raises:
         NearfarError: rows that are missing or malformed.
     """
-    from nearfar.commands.train.build import read_rows
     from nearfar.methods.kim import read_sentences
 
     data: list[ObjectiveRows] = []
@@ -131,7 +167,7 @@ def read_training_data(objectives: Sequence[Objective]) -> list[ObjectiveRows]:
         config = objective.config
         with objective.errors():
             if data and isinstance(config, SgOpt1Config) and OWN in config.data:
-                rows: Rows = read_sentences(config, own=_texts(data[0].rows.rows))
+                rows: TextData = read_sentences(config, own=_texts(data[0].rows.rows))
             else:
                 rows = read_rows(config)
         data.append(ObjectiveRows(objective, rows))
@@ -173,9 +209,10 @@ def load_inputs(
         return Inputs(data, dev)
 
     from nearfar.data import hold_out
-    from nearfar.data.rows import TextData
 
-    rows, source = _limited(data[0].rows, config.limit), " ".join(config.data)
+    rows, source = data[0].rows, " ".join(config.data)
+    if config.limit is not None and len(rows.rows) > config.limit:  # most readers have stopped there already
+        rows = hold_out.take_rows(rows, range(config.limit))
     if leave_out:
         data = _without_held_out(data, hold_out.without_texts(rows, leave_out), leave_out)
         return Inputs(data, no_dev(_texts(data[0].rows.rows), why="this is a fold"))
@@ -186,7 +223,6 @@ def load_inputs(
         why = "of --hold-out 0" if config.hold_out == 0 else "plain sentences have no positives, labels or scores"
         return Inputs(data, no_dev(_texts(rows.rows), why=why))
     if kind is None:  # sentences are scored by the agreement with the teacher
-        assert isinstance(rows, TextData)
         assert teacher is not None
         kept, sentences = hold_out_sentences(rows, config.hold_out, source=source)
         data = _without_held_out(data, kept, sentences)
@@ -196,7 +232,7 @@ def load_inputs(
     return _tested(data, rows, verify, in_folds=in_folds)
 
 
-def _tested(data: list[ObjectiveRows], rows: "Rows", verify: Verify, *, in_folds: bool) -> Inputs:
+def _tested(data: list[ObjectiveRows], rows: TextData, verify: Verify, *, in_folds: bool) -> Inputs:
     """Hold out some of the ``rows`` of the first objective, or test all of a small file in folds."""
     from nearfar.data import hold_out
     from nearfar.disk.model_folder import read_seen
@@ -222,7 +258,7 @@ def _tested(data: list[ObjectiveRows], rows: "Rows", verify: Verify, *, in_folds
     return Inputs(data, dev, held_out)
 
 
-def _without_held_out(data: Sequence[ObjectiveRows], kept: "Rows", held_out: Sequence[str]) -> list[ObjectiveRows]:
+def _without_held_out(data: Sequence[ObjectiveRows], kept: TextData, held_out: Sequence[str]) -> list[ObjectiveRows]:
     """The first objective with the rows ``kept``, a second one with those of its rows that have no held-out text."""
     from nearfar.data.hold_out import without_texts
 
@@ -238,12 +274,3 @@ def _without_held_out(data: Sequence[ObjectiveRows], kept: "Rows", held_out: Seq
 
 def _texts(rows: Sequence[Sequence[object]]) -> list[str]:
     return [text for row in rows for text in row if isinstance(text, str)]
-
-
-def _limited(rows: "Rows", limit: int | None) -> "Rows":
-    """The first ``limit`` rows; most readers have stopped there already."""
-    if limit is None or len(rows.rows) <= limit:
-        return rows
-    from nearfar.data.hold_out import take_rows
-
-    return take_rows(rows, range(limit))

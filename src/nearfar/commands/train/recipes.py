@@ -80,7 +80,7 @@ FEW_LABELLED_TEXTS = "few labelled texts"
 
 
 FEW_LABELLED = 1000
-"""Number of labelled rows below which none is held out: they are tested fold by fold (``commands/train/labels.py``)."""
+"""Number of labelled rows below which none is held out: they are tested fold by fold (``commands/train/after.py``)."""
 
 
 FEWEST_ROWS = 4

@@ -5,9 +5,10 @@ the folder ``teachers`` of the run folder, which is there while the run is unfin
 after the blocks that are finished. They take 4 * dim bytes for each text.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,17 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.commands.encode.vectors import OpenEncoder, read_vectors_file
-from nearfar.commands.train.build import build_method, has_default_batch_size
+from nearfar.commands.train.after import fit_weights
 from nearfar.commands.train.dev import finds
 from nearfar.commands.train.inputs import (
     Inputs,
     ObjectiveRows,
+    entry_of,
     load_inputs,
     read_training_data,
     resolve_objectives,
     second_toml,
 )
-from nearfar.commands.train.labels import fit_weights
 from nearfar.config.training import RunConfig, TrainConfig
 from nearfar.data.rows import TextData
 from nearfar.disk.model_folder import write_seen
@@ -42,13 +43,14 @@ from nearfar.encoder.static import is_static, merge_square_layers
 from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.evaluation.geometry_measures import collapse_warning, geometry
-from nearfar.methods.base import BuildContext, Method
+from nearfar.methods.base import BuildContext, BuiltMethod, Method
 from nearfar.methods.gunel import SupconTextConfig
-from nearfar.methods.mixture import Mixture, describe_parts
+from nearfar.methods.mixture import Mixture, describe_parts, describe_widths, train_at_widths
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import TEACHERS, RunFolder, check_folder, recorded_precision
 from nearfar.runs.run import Prepared, ProcessContext, Run, count_steps
 from nearfar.runtime.progress import draws_bars, progress_bar
+from nearfar.settings import method_of
 from nearfar.training import Evaluation, Interrupted
 from nearfar.training.callbacks import check_installed
 from nearfar.training.gradients import seed_rng, split_micro_batches
@@ -117,7 +119,9 @@ def prepare(
     mixture = Mixture(tuple(parts))
     for head in mixture.heads:
         head.to(encoder.device)
-    merge = partial(merge_square_layers, encoder.backbone, encoder.tail) if is_static(encoder.backbone) else _no_merge
+    merge = (
+        partial(merge_square_layers, encoder.backbone, encoder.tail) if is_static(encoder.backbone) else lambda: None
+    )
     if config.lora_rank is not None:
         from nearfar.encoder.backbone import add_lora
 
@@ -139,17 +143,10 @@ def prepare(
 
 def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
     """The encoder to start from, with the dropout and the prompts of the config."""
+    names = ("max_length", "keep_layers", "prompt", "query_prompt", "document_prompt")
+    opening = {name: getattr(config, name) for name in names} | {"device": device or config.device}
     pooling = None if config.pooling == "own" else config.pooling
-    encoder = Encoder.from_pretrained(
-        config.model,
-        pooling=pooling,
-        max_length=config.max_length,
-        device=device or config.device,
-        keep_layers=config.keep_layers,
-        prompt=config.prompt,
-        query_prompt=config.query_prompt,
-        document_prompt=config.document_prompt,
-    )
+    encoder = Encoder.from_pretrained(config.model, pooling=pooling, **opening)
     if encoder.similarity != "cosine":
         warnings.warn(
             f"{config.model}: similarity_fn_name is {encoder.similarity!r}, by which the trained model is ranked and "
@@ -161,6 +158,23 @@ def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
     return encoder
 
 
+def build_method(config: TrainConfig, context: BuildContext, rows: TextData) -> BuiltMethod:
+    """Build the method on its rows (:func:`read_rows`).
+
+    Raises:
+        NearfarError: whatever is wrong with rows or settings, before anything is trained.
+    """
+    entry = entry_of(config)
+    size, fitted = _fit_batch_size(config, rows, context, min_rows=entry.min_rows)
+    assert entry.build is not None
+    built: BuiltMethod = entry.build(config, replace(context, batch_size=size), rows)
+    dim = context.encoder.encoder.dim
+    method = train_at_widths(built.method, config, dim)
+    if method.count_tokens is None:
+        method = replace(method, count_tokens=context.encoder.lengths)  # its items are texts
+    return built._replace(method=method, facts=[*built.facts, *fitted, *describe_widths(config, dim)])
+
+
 def may_shrink_batch(config: TrainConfig, own: TrainConfig) -> bool:
     """Whether the batches of an objective with ``own`` settings may shrink to the number of rows.
 
@@ -169,8 +183,40 @@ def may_shrink_batch(config: TrainConfig, own: TrainConfig) -> bool:
     return has_default_batch_size(own) or (own.batch_size == config.batch_size and has_default_batch_size(config))
 
 
-def _no_merge() -> None:
-    """There is nothing to merge."""
+def has_default_batch_size(config: TrainConfig) -> bool:
+    """Whether the batch size is a default, the method's or that of its recipe: it may shrink to the number of rows."""
+    default = next(field.default for field in fields(config) if field.name == "batch_size")
+    return config.batch_size in (default, config.recipe_batch_size)
+
+
+def _fit_batch_size(
+    config: TrainConfig, rows: TextData, context: BuildContext, *, min_rows: int
+) -> tuple[int, list[str]]:
+    """The batch size, of all processes together, and a fact if it is smaller than the requested one.
+
+    Raises:
+        NearfarError: the batch is larger than the number of rows and may not shrink; too few rows for any batch.
+    """
+    requested = context.batch_size
+    limit = math.inf if config.limit is None else config.limit
+    count = int(min(len(rows.rows), limit))
+    more = f" and {len(config.data) - 3} more" if len(config.data) > 3 else ""
+    number = "1 row" if count == 1 else f"{count:,} rows"
+    where = f"{number} in {', '.join(config.data[:3])}{more}" + (f" (--limit {limit})" if count == limit else "")
+    where += f" that are not held out ({rows.held_out:,} are)" if rows.held_out else ""
+    if count < min_rows:
+        raise NearfarError(
+            f"there {'is' if count == 1 else 'are'} {where}; {method_of(config)} contrasts rows with each other, and "
+            "needs 2 or more."
+        )
+    if requested <= count:
+        return requested, []
+    if not context.may_shrink_batch:
+        among = "" if requested == config.batch_size else f" makes batches of {requested} in all processes"
+        raise NearfarError(
+            f"--batch-size {config.batch_size}{among}: there are {where}. Set it from {min_rows} to {count}."
+        )
+    return count, [f"batch size {count}: there are {where}, fewer than the default batch size of {requested}"]
 
 
 class EncoderRun(Run):
@@ -245,7 +291,7 @@ class EncoderRun(Run):
         encoder.seen = self.encoder.seen = self.seen_with(self.encoder.seen, self._trained, self.dev.rows)
         encoder.save_pretrained(folder)
         objective, rows = self._inputs[0]
-        if isinstance(objective.config, SupconTextConfig) and isinstance(rows, TextData):
+        if isinstance(objective.config, SupconTextConfig):
             texts = [text for (text,) in rows.rows]
             vectors = encoder.encode(texts, normalize=True, precision=self.config.precision)
             weights = fit_weights(vectors, np.array(rows.targets, dtype=np.intp))

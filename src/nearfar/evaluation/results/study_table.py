@@ -69,8 +69,9 @@ class StudyGroup(Record):
 class StudyComparison(TestedDifference):
     """One column of two groups: first minus second, with one interval over test units and training runs.
 
-    ``p_holm`` is over all comparisons of the table. ``verdict`` is null for a column whose numbers are no scores, such
-    as time, and ``units`` where the interval is over runs alone, which ``reason`` then explains.
+    ``p_holm`` is over all comparisons of the table, or of the columns that are its claims, and null for the others.
+    ``verdict`` is null for these and for a column whose numbers are no scores, such as time, and ``units`` where the
+    interval is over runs alone, which ``reason`` then explains.
     """
 
     first: str

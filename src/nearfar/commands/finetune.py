@@ -1,42 +1,151 @@
-"""The training of a classifier, as a run: its rows, with samples and noise, what it trains, and its scores."""
+"""``nearfar finetune``: trains a classifier and tests it.
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+In the run folder, ``model/`` is a transformers folder for sequence classification, and ``result.json`` is a result file
+with the predictions for the test rows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from nearfar.commands.model_card import write_card
+from nearfar.commands.train.choose import count_rows, read_start
+from nearfar.commands.train.recipes import RECIPE_WIDTH
+from nearfar.config.calls import accepts_settings
 from nearfar.config.training import FinetuneConfig
 from nearfar.data.batching import TextBatches
 from nearfar.data.classification import ClassificationTask, default_splits, draw, load_classification
 from nearfar.data.labelled import Split
+from nearfar.data.memory import takes_rows
+from nearfar.data.named_sets import FINETUNING_TASKS
 from nearfar.data.noise import add_noise, load_translations
 from nearfar.data.paths import as_path, status
 from nearfar.data.sources import skipping_empty
+from nearfar.disk import path_errors
 from nearfar.disk.model_folder import write_seen
 from nearfar.encoder.backbone import learning_rate_factors
 from nearfar.encoder.classifier import Classifier, read_classifier
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.training_encoder import TrainingClassifier
-from nearfar.evaluation.finetuned import (
-    finetuned_entry,
-    finetuned_result,
-    main_metric,
-    validation_scores,
-)
+from nearfar.evaluation.finetuned import finetuned_entry, finetuned_result, main_metric, validation_scores
 from nearfar.evaluation.results import EvaluationResult, FinetuningSummary
 from nearfar.evaluation.tables import save_with_tables
 from nearfar.methods.gunel import scl_finetune
 from nearfar.methods.mixture import Mixture
-from nearfar.runs.fingerprints import fingerprint_rows
-from nearfar.runs.folder import RunFolder
-from nearfar.runs.run import Prepared, ProcessContext, Run, count_steps
+from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
+from nearfar.runs.folder import RunFolder, read_run_info
+from nearfar.runs.run import Prepared, ProcessContext, Run, count_steps, join_processes, run_in_folder
 from nearfar.training import Evaluation
 from nearfar.training.gradients import seed_rng
 from nearfar.types import NearfarError, Splits
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
 NOISES = ("word-dropout", "word-swap", "characters")
 """Kinds of generated noise; any other value of ``--noise`` is a file of back-translations."""
+STEPS, MOST_EPOCHS = 150, 60
+"""Steps that :func:`recommended_settings` gives few rows, in at most so many epochs."""
+
+
+@dataclass(frozen=True)
+class FinetuneResult:
+    """Result of :func:`finetune`."""
+
+    steps: int
+    best_step: int
+    start_score: float
+    """The metric that chooses the step, on the validation rows before training, in [-1, 1]."""
+    best_score: float
+    seconds: float
+    """Duration of the training steps, without evaluation."""
+    result: EvaluationResult
+    """Scores on the test rows, in the format of a result file."""
+
+
+def recommended_settings(config: FinetuneConfig) -> dict[str, Any]:
+    """Epochs, learning rate and the weight of SCL for the number of rows and the kind of encoder of ``config``.
+
+    An encoder as narrow as all-MiniLM-L6-v2 gets a higher rate than the paper's, which is for RoBERTa-large; few rows
+    get as many epochs as :data:`STEPS` steps take, at most :data:`MOST_EPOCHS`. They were tried on SUBJ.
+    """
+    name, _, split = config.task.partition(":")
+    named = FINETUNING_TASKS.get(name)
+    spec = config.task if named is None else f"{named.source}:{split or 'train'}"
+    column = config.label_column if named is None else named.label_column
+    limits = [number for number in (config.sample_size, config.limit) if number is not None]
+    rows = min([count_rows([spec], column, STEPS * config.batch_size), *limits])
+    start = read_start(config.model)
+    narrow = start is not None and start.width is not None and start.width <= RECIPE_WIDTH
+    return {
+        "epochs": max(FinetuneConfig.epochs, min(MOST_EPOCHS, -(-STEPS * config.batch_size // rows))),
+        "learning_rate": 1e-4 if narrow else 2e-5,
+        "scl_weight": 0.5,
+        "scl_reduction": "mean",
+    }
+
+
+@takes_rows
+@accepts_settings(FinetuneConfig, recommended_settings)
+@path_errors()
+def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console | None" = None) -> FinetuneResult:
+    """Fine-tune a classifier, test it, and write it to ``config.output``/model.
+
+    Settings can be given by name: ``finetune(task="sst2", output="runs/sst2")``; see :class:`nearfar.FinetuneConfig`.
+    ``task``, ``validation`` and ``test`` take rows in memory too, as :func:`nearfar.train` does.
+    Epochs, learning rate, lambda and the reduction of SCL are then those of :func:`recommended_settings` unless they
+    are given. The best step is chosen on the validation rows only.
+
+    Args:
+        config: the settings.
+        resume: continue an interrupted run in ``config.output``, as in :func:`nearfar.train`.
+        console: where to print progress; by default it is printed in notebooks only.
+
+    Raises:
+        NearfarError: invalid data, model or settings; a run folder that holds something else or is in use; data that
+            changed since the run started; a loss that is not finite; a file that cannot be written.
+        nearfar.training.Interrupted: after Ctrl-C, with everything saved.
+    """
+    context = join_processes(config, console)
+    processes = context.processes
+
+    def start(config: FinetuneConfig, folder: RunFolder) -> ClassifierRun:
+        noise = "" if config.noise in ("none", *NOISES) else f" with --noise {config.noise}"
+        with processes.joint_errors():
+            task = load_task(config)
+            for what, rows in {
+                f"{config.task} (the training rows{noise})": task.train,
+                _named("validation", config.validation, config.task): task.validation,
+                _named("test", config.test, config.task): task.test,
+            }.items():
+                folder.verify_input(what, partial(fingerprint_rows, rows.texts, rows.targets, task.label_names))
+            folder.verify_input(f"--model {config.model}", partial(fingerprint_model, config.model))
+        classifier = open_classifier(config, task, device=context.device)
+        return ClassifierRun(config, task, classifier, folder=folder, context=context)
+
+    result = run_in_folder(config, context, start, load_finetune_result, resume=resume)
+    processes.broadcast_from_first(partial(write_card, Path(config.output)))
+    return result
+
+
+def _named(split: str, file: str | None, task: str) -> str:
+    """What messages call the rows of a split."""
+    return f"--{split} {file}" if file else f"{task} ({split} rows)"
+
+
+def load_finetune_result(folder: Path) -> FinetuneResult:
+    """The result of the finished run in ``folder``.
+
+    Raises:
+        NearfarError: its run.json or result.json is missing or damaged.
+    """
+    run_info = read_run_info(folder)
+    steps, best_step = (int(run_info.get(key) or 0) for key in ("step", "best_step"))
+    start, best, seconds = (float(run_info.get(key) or 0) for key in ("start_score", "best_score", "seconds"))
+    return FinetuneResult(steps, best_step, start, best, seconds, EvaluationResult.load(folder / "result.json"))
 
 
 def load_task(config: FinetuneConfig) -> ClassificationTask:
@@ -57,7 +166,7 @@ def load_task(config: FinetuneConfig) -> ClassificationTask:
             limit=config.limit,
         )
     main_metric(task.metric, config.metric, labels=len(task.label_names), pairs=task.pairs)
-    return apply_noise(config, draw_sample(config, task))
+    return _add_noise(config, _draw_sample(config, task))
 
 
 def resolve_splits(config: FinetuneConfig) -> Splits:
@@ -69,34 +178,29 @@ def resolve_splits(config: FinetuneConfig) -> Splits:
     return default_splits(config.task, sampled=config.sample_size is not None)
 
 
-def draw_sample(config: FinetuneConfig, task: ClassificationTask) -> ClassificationTask:
+def _draw_sample(config: FinetuneConfig, task: ClassificationTask) -> ClassificationTask:
     """The task with a sample of its training rows, as ``config.sample_size`` and its seed say."""
     if config.sample_size is None:
         return task
     texts, targets = task.train
     if not task.label_names:
         raise NearfarError("--sample-size samples rows by label, but these rows have scores; use --limit.")
-    rows = draw(
-        [int(target) for target in targets],
-        config.sample_size,
-        balanced=config.sample_balanced,
-        seed=config.sample_seed,
-        label_names=task.label_names,
-    )
+    how: dict[str, Any] = {"balanced": config.sample_balanced, "seed": config.sample_seed}
+    rows = draw([int(target) for target in targets], config.sample_size, label_names=task.label_names, **how)
     kind = "balanced over labels" if config.sample_balanced else "in the labels' proportions"
     note = f"{len(rows)} of {len(texts)} training rows drawn, {kind}, sample {config.sample_seed}"
     train = Split([texts[row] for row in rows], [targets[row] for row in rows])
     return replace(task, train=train, sources=(*task.sources, note))
 
 
-def apply_noise(config: FinetuneConfig, task: ClassificationTask) -> ClassificationTask:
+def _add_noise(config: FinetuneConfig, task: ClassificationTask) -> ClassificationTask:
     """The task with noise in its training texts; validation and test rows do not change.
 
     With ``noise_mode`` add, the original rows come first, then a noisy copy of each.
     """
     if config.noise == "none":
         return task
-    texts, targets = task.train
+    (texts, targets), kind = task.train, f"back-translations from {config.noise}"
     flat = [text for row in texts for text in row]
     if config.noise in NOISES:
         changed = add_noise(flat, config.noise, config.noise_rate, seed=config.sample_seed)  # type: ignore[arg-type]
@@ -106,40 +210,13 @@ def apply_noise(config: FinetuneConfig, task: ClassificationTask) -> Classificat
     else:
         translations = load_translations(config.noise)
         changed = [translations[text] for text in flat]
-        kind = f"back-translations from {config.noise}"
     width = len(texts[0])
     rows = [tuple(changed[start : start + width]) for start in range(0, len(changed), width)]
+    train, how = Split(rows, targets), "in place of the original training texts"
     if config.noise_mode == "add":
-        train = Split([*texts, *rows], [*targets, *targets])
-        note = f"noise: {kind}, as copies beside the originals: {len(train.texts):,} training rows"
-    else:
-        train = Split(rows, targets)
-        note = f"noise: {kind}, in place of the original training texts"
-    return replace(task, train=train, sources=(*task.sources, note))
-
-
-def training_texts(config: FinetuneConfig, task: ClassificationTask) -> list[list[tuple[str, ...]]]:
-    """The texts of the training rows, and with noise also the texts before it: the model has seen both."""
-    if config.noise == "none":
-        return [task.train.texts]
-    return [task.train.texts, load_task(replace(config, noise="none")).train.texts]
-
-
-def fingerprints(config: FinetuneConfig, task: ClassificationTask) -> dict[str, Callable[[], str]]:
-    """Functions that fingerprint the rows of each split, by the description of the split in messages."""
-    noise = "" if config.noise in ("none", *NOISES) else f" with --noise {config.noise}"
-    splits = {
-        f"{config.task} (the training rows{noise})": task.train,
-        f"--validation {config.validation}"
-        if config.validation
-        else f"{config.task} (validation rows)": task.validation,
-        f"--test {config.test}" if config.test else f"{config.task} (test rows)": task.test,
-    }
-
-    def of(part: Split) -> str:
-        return fingerprint_rows(part.texts, part.targets, task.label_names)
-
-    return {what: partial(of, part) for what, part in splits.items()}
+        train, how = Split([*texts, *rows], [*targets, *targets]), "as copies beside the originals: "
+        how += f"{len(train.texts):,} training rows"
+    return replace(task, train=train, sources=(*task.sources, f"noise: {kind}, {how}"))
 
 
 def open_classifier(config: FinetuneConfig, task: ClassificationTask, *, device: str | None) -> Classifier:
@@ -167,18 +244,14 @@ def prepare(
     size = min(config.batch_size * processes, len(texts))  # a few-shot sample may be smaller than a batch
     batches = TextBatches(texts, size, config.seed, targets, balanced=config.balanced, min_batch_size=1)
     bf16 = resolve(config.precision, classifier.device) == "bf16"
-    training_classifier = TrainingClassifier(classifier, max_length=config.train_max_length, bf16=bf16)
-    training_classifier.read(texts)
-    method = scl_finetune(
-        config, training_classifier.states, training_classifier.head, batches, label_names=task.label_names
-    )
+    trained = TrainingClassifier(classifier, max_length=config.train_max_length, bf16=bf16)
+    trained.read(texts)
+    method = scl_finetune(config, trained.states, trained.head, batches, label_names=task.label_names)
     facts = [*task.sources, *task.labels]
-    if training_classifier.truncated:
+    if trained.truncated:
         length = min(config.train_max_length or classifier.max_length, classifier.max_length)
-        facts.append(
-            f"{training_classifier.truncated} of {len(texts)} training rows have over {length} tokens and are truncated"
-        )
-    mixture = Mixture(((replace(method, count_tokens=training_classifier.lengths), 1.0),))
+        facts.append(f"{trained.truncated} of {len(texts)} training rows have over {length} tokens and are truncated")
+    mixture = Mixture(((replace(method, count_tokens=trained.lengths), 1.0),))
     return Prepared(
         encoder=classifier.backbone,
         mixture=mixture,
@@ -212,7 +285,10 @@ class ClassifierRun(Run):
             metric=main_metric(task.metric, config.metric, labels=len(task.label_names), pairs=task.pairs),
             evaluated_on="the validation rows",
         )
-        classifier.seen = self.seen_with(classifier.seen, training_texts(config, task), task.validation.texts)
+        trained = [task.train.texts]
+        if config.noise != "none":  # the texts before it are what the model has seen too
+            trained.append(load_task(replace(config, noise="none")).train.texts)
+        classifier.seen = self.seen_with(classifier.seen, trained, task.validation.texts)
 
     def evaluate(self) -> Evaluation:
         """Score the classifier on the validation rows."""
@@ -236,7 +312,7 @@ class ClassifierRun(Run):
 
     def _test(self) -> EvaluationResult:
         """Scores of the kept weights on the test rows, and their validation scores."""
-        config, task, classifier = self.config, self.task, self.classifier
+        config, task, classifier, progress = self.config, self.task, self.classifier, self.progress
         validation = self._validation_scores()
         texts, gold = task.test
         entry = finetuned_entry(
@@ -247,6 +323,14 @@ class ClassifierRun(Run):
             validation=validation,
             seed=[config.seed, *task.name.encode()],
         )
+        summary = FinetuningSummary(
+            validation=round(100 * validation[self.metric], 4),
+            metric=self.metric,
+            steps=progress.step,
+            best_step=progress.best_step or 0,
+            seconds=round(progress.seconds, 3),
+            updates_per_second=round(progress.step / progress.seconds, 4) if progress.seconds > 0 else None,
+        )
         return finetuned_result(
             entry,
             texts,
@@ -256,16 +340,5 @@ class ClassifierRun(Run):
             facts=[*task.sources, *task.labels],
             dim=classifier.backbone.config.hidden_size,
             seen=classifier.seen,
-            training=self._summary(validation[self.metric]),
-        )
-
-    def _summary(self, score: float) -> FinetuningSummary:
-        progress = self.progress
-        return FinetuningSummary(
-            validation=round(100 * score, 4),
-            metric=self.metric,
-            steps=progress.step,
-            best_step=progress.best_step or 0,
-            seconds=round(progress.seconds, 3),
-            updates_per_second=round(progress.step / progress.seconds, 4) if progress.seconds > 0 else None,
+            training=summary,
         )

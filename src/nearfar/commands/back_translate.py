@@ -1,0 +1,427 @@
+"""``nearfar back-translate``: sentences -> paraphrases, by translation to another language and back.
+
+The rows are the positive pairs of ``bt`` and ``bt+sg-opt`` (Kim et al. 2021) and, if sampled at a temperature, noisy
+training sets as in Gunel et al. 2021. The output is a TSV file with the columns ``sentence``, ``translation`` and
+``pivot`` (the text in the other language), one line per distinct sentence in the order of the input. ``OUTPUT.json``
+next to it holds the settings and the counts.
+
+Finished blocks are kept in ``OUTPUT.partial`` until the output is complete. A run killed at any moment continues after
+them and ends with the same bytes (same machine, same number of threads): the translations of a block depend only on its
+sentences, the settings and the seed.
+
+A translation model is any encoder-decoder of transformers: a folder or ``owner/name`` on the Hugging Face Hub, with
+safetensors weights. No pickle file is opened and no code from a model repository is run. Generation uses beam search,
+or samples from the full softmax at a temperature.
+"""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from huggingface_hub import get_repo_discussions, snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from rich.console import Console
+
+from nearfar.config.calls import accepts_settings
+from nearfar.config.verbs import BackTranslateConfig
+from nearfar.data.cells import text_field
+from nearfar.data.files import is_known, read_lines
+from nearfar.data.paths import as_path
+from nearfar.data.sources import read_columns
+from nearfar.disk import (
+    check_regular,
+    create_folder,
+    disk_errors,
+    path_errors,
+    read_json,
+    refuse_overwriting_inputs,
+    remove,
+    table_lines,
+    write_text,
+)
+from nearfar.disk.folders import folder_lock
+from nearfar.disk.places import OWN, LocalFolder
+from nearfar.disk.work import PLAN, Work, list_changes, refuse_changes
+from nearfar.encoder.folder_checks import check_links, read_object
+from nearfar.encoder.precision import check_device, choose_device
+from nearfar.encoder.pretrained import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    check_complete,
+    check_vocabulary,
+    load_config,
+    load_model,
+    load_tokenizer,
+    opening,
+    quiet,
+    reason,
+)
+from nearfar.encoder.weights import FILES, path_of
+from nearfar.evaluation.results import provenance
+from nearfar.runtime.progress import progress_bar
+from nearfar.types import NearfarError
+from nearfar.validation import InvalidValueError, convert
+
+CONVERTER = "SFconvertbot"
+"""The account of the Hugging Face Hub that proposes safetensors weights, as pull requests, to repositories."""
+Row: TypeAlias = tuple[str, str, str]
+"""Sentence, translation and pivot."""
+RoundTrip: TypeAlias = Callable[[list[str], int], list[tuple[str, str]]]
+"""Returns pivot and translation of each sentence of a batch, which has a number; both are empty if either is."""
+COLUMNS = ("sentence", "translation", "pivot")
+SETTINGS = ("forward", "backward", "beams", "temperature", "seed", "batch_size", "max_length")
+"""The settings that determine the output."""
+BLOCK = 8
+"""Number of batches in a block. Sentences are sorted by length within a block, and saved block by block."""
+WORDS = {"sentences": "the number of texts", "digest": "the texts of --input"}
+
+
+@accepts_settings(BackTranslateConfig)
+@path_errors()
+def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Path:
+    """Translate each distinct sentence of ``config.input`` there and back; returns the path of the output.
+
+    Settings can be given by name: ``back_translate(input="sentences.txt", output="pairs.tsv")``; see
+    :class:`nearfar.BackTranslateConfig`. Blank lines of a text file are skipped. A sentence whose translation is empty,
+    in either direction, gets no row; ``OUTPUT.json`` counts these as ``empty``. Rows whose translation equals the
+    sentence are kept and counted as ``unchanged``. An unfinished output is resumed; a finished one stays as it is.
+
+    Args:
+        config: the settings.
+        progress: show a progress bar, and a message if the output is already finished.
+
+    Raises:
+        NearfarError: --beams together with --temperature; no sentences; a model that cannot be found; an output that
+            this function did not write or wrote with different settings; a file that cannot be written.
+    """
+    sampled = config.temperature is not None
+    if sampled and config.beams != BackTranslateConfig.beams:
+        raise NearfarError(
+            f"--beams {config.beams} and --temperature {config.temperature}: use either beam search or sampling; give "
+            "one of them."
+        )
+    check_device(config.device)
+    file = _prepare_output(config)
+    texts = _read(config.input, config.column)
+    settings = {name: getattr(config, name) for name in SETTINGS} | {
+        "sentences": len(texts),
+        "digest": hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16],
+    }
+    settings["beams" if sampled else "seed"] = None
+    place = LocalFolder(f"{file}.partial")
+    with folder_lock(place.shared, what=file, remove_if_empty=True):
+        work = Work(place, "nearfar back-translation")
+        finished = _finished_rows(file, settings)
+        if finished is not None and not work.exists:
+            console = Console(stderr=True, soft_wrap=True, emoji=False, quiet=not progress)
+            console.print(f"{file}: is already finished ({finished:,} rows); nothing to do.", highlight=False)
+            return file
+        plan, rows = _translate(file, texts, settings, work, config, progress=progress)
+        content = "".join(table_lines(".tsv", COLUMNS, rows))
+        counts = {
+            "rows": len(rows),
+            "empty": len(texts) - len(rows),
+            "unchanged": sum(sentence == translation for sentence, translation, _ in rows),
+            "bytes": len(content.encode()),
+        }
+        metadata = {"kind": "back-translation", **plan, "finished": counts}
+        write_text(_metadata_path(file), json.dumps(metadata, indent=2, ensure_ascii=False) + "\n")
+        write_text(file, content)
+        place.remove(PLAN)  # what is left later is nothing to continue
+        remove(place.shared / OWN)
+    return file
+
+
+def _prepare_output(config: BackTranslateConfig) -> Path:
+    """The output file, after its folder is created."""
+    file = Path(config.output)
+    if file.suffix != ".tsv" or file.is_dir():
+        raise NearfarError(f"--output {file}: must be a file that ends in .tsv.")
+    if file.exists():
+        check_regular(file)
+    with disk_errors(file.parent):
+        create_folder(file.parent)
+    for written in (file, _metadata_path(file)):
+        refuse_overwriting_inputs(written, [config.input])
+    return file
+
+
+def _read(source: str, column: str | None) -> list[str]:
+    """The distinct sentences of a file, in order."""
+    if column is not None:
+        texts = [text_field(value, column, where) for where, (value,) in read_columns(source, (column,))]
+    elif is_known(as_path(source)):
+        raise NearfarError(f"{source}: is a table; name the column with the sentences by --column.")
+    else:
+        texts = [text_field(line, "text", where) for where, line in read_lines(as_path(source))]
+    if not texts:
+        raise NearfarError(f"{source}: holds no texts.")
+    return list(dict.fromkeys(texts))
+
+
+def _metadata_path(file: Path) -> Path:
+    return file.with_name(file.name + ".json")
+
+
+def _finished_rows(file: Path, settings: Mapping[str, Any]) -> int | None:
+    """The number of rows of a finished output; None if there is no output yet.
+
+    Raises:
+        NearfarError: the output or its metadata is another program's, is damaged, or has different settings.
+    """
+    place, content = _metadata_path(file), None
+    again = f"Remove it and {file.name} to start again."
+    if place.exists():
+        content = read_json(place, otherwise=again)
+        if not isinstance(content, dict) or content.get("kind") != "back-translation":
+            raise NearfarError(f"{place}: was not written by nearfar back-translate; choose another --output.")
+        try:
+            before, counts = (convert(content.get(key), dict[str, Any]) for key in ("settings", "finished"))
+            rows, size = (convert(counts.get(key), int) for key in ("rows", "bytes"))
+        except InvalidValueError:
+            raise NearfarError(f"{place}: is damaged. {again}") from None
+    if not file.exists() or file.stat().st_size == 0:
+        return None
+    if content is None:
+        raise NearfarError(
+            f"{file}: exists without {place.name}, so it is not from back-translate; choose another --output."
+        )
+    refuse_changes(file, list_changes(before, settings, WORDS))
+    if file.stat().st_size != size:
+        raise NearfarError(f"{file}: was changed since it was written; choose another --output.")
+    return rows
+
+
+def _translate(
+    file: Path, texts: list[str], settings: dict[str, Any], work: Work, config: BackTranslateConfig, *, progress: bool
+) -> tuple[dict[str, Any], list[Row]]:
+    """The plan of the work, and the rows of all blocks; those that are not done are translated and saved.
+
+    Raises:
+        NearfarError: the work was begun with other settings or weights, or its plan is damaged.
+    """
+    size, plan = BLOCK * config.batch_size, work.settings()
+    blocks = {f"block-{start // size:06}": texts[start : start + size] for start in range(0, len(texts), size)}
+    done: dict[str, list[Row]] = {}
+    if plan is not None:
+        if not all(isinstance(plan.get(name), dict) for name in ("settings", "provenance", "weights")):
+            raise work.damaged("it has no settings")
+        refuse_changes(file, list_changes(plan["settings"], settings, WORDS))
+        for name, record in work.records(list(blocks)).items():
+            with suppress(InvalidValueError):  # a block with a damaged record is translated again
+                done[name] = convert((record or {}).get("rows"), list[Row])
+    if len(done) < len(blocks):
+        round_trip, weights = _open_translators(config)
+        if plan is None:
+            plan = {"settings": settings, "provenance": provenance().to_dict(), "weights": weights}
+            work.forget_parts()
+            work.begin(plan)
+        if weights != plan["weights"]:
+            raise NearfarError(
+                f"{file}: was started with other weights than its models have now; choose another --output."
+            )
+        finished = sum(len(blocks[name]) for name in done)
+        with progress_bar("back-translating", len(texts), done=finished, shown=progress, stderr=True) as advance:
+            for number, (name, part) in enumerate(blocks.items()):
+                if name not in done:
+                    done[name] = _translate_block(part, number * BLOCK, round_trip, config.batch_size, advance)
+                    work.finish_part(name, {"rows": done[name]})
+    assert plan is not None
+    return plan, [row for name in blocks for row in done[name]]
+
+
+def _translate_block(
+    texts: list[str], number: int, round_trip: RoundTrip, batch_size: int, advance: Callable[[int], None]
+) -> list[Row]:
+    """The rows of a block whose first batch has a ``number``: of the texts that have a translation, in their order."""
+    by_length = sorted(range(len(texts)), key=lambda position: -len(texts[position]))
+    translated: dict[int, tuple[str, str]] = {}
+    for first in range(0, len(texts), batch_size):
+        batch = by_length[first : first + batch_size]
+        pairs = round_trip([texts[position] for position in batch], number + first // batch_size)
+        translated |= dict(zip(batch, pairs, strict=True))
+        advance(len(batch))
+    return [(texts[position], back, pivot) for position, (pivot, back) in sorted(translated.items()) if back]
+
+
+def _open_translators(config: BackTranslateConfig) -> tuple[RoundTrip, dict[str, str]]:
+    """What translates a batch there and back, and the fingerprints of the weights."""
+    folders = [locate_translator(config.forward), locate_translator(config.backward)]
+    weights = dict(zip(("forward", "backward"), map(weights_digest, folders), strict=True))
+    there, back = (load_translator(folder, max_length=config.max_length, device=config.device) for folder in folders)
+    how: dict[str, Any] = {"beams": config.beams, "temperature": config.temperature}
+
+    def round_trip(batch: list[str], number: int) -> list[tuple[str, str]]:
+        seeds = [hashlib.sha256(f"{config.seed} {number} {way}".encode()).digest()[:8] for way in ("there", "back")]
+        first, second = (int.from_bytes(digest) >> 1 for digest in seeds)
+        pivots = there.translate(batch, **how, seed=first)
+        kept = [place for place, pivot in enumerate(pivots) if pivot]
+        translations = back.translate([pivots[place] for place in kept], **how, seed=second)
+        rows = [("", "")] * len(batch)
+        for place, translation in zip(kept, translations, strict=True):
+            if translation:
+                rows[place] = (pivots[place], translation)
+        return rows
+
+    return round_trip, weights
+
+
+@dataclass(frozen=True)
+class Translator:
+    """A translation model, ready to run."""
+
+    model: Any  # a PreTrainedModel with GenerationMixin; transformers has no type for both
+    tokenizer: PreTrainedTokenizerBase
+    max_length: int
+    """Maximum number of tokens in a text and in its translation."""
+
+    def translate(
+        self, texts: Sequence[str], *, beams: int = 1, temperature: float | None = None, seed: int = 0
+    ) -> list[str]:
+        """One translation per text, with whitespace collapsed to single spaces; it may be empty.
+
+        Texts are generated as one batch, so rounding errors and random draws depend on the whole list: the same list
+        gives the same translations. The caller's random state does not change.
+
+        Args:
+            texts: one batch.
+            beams: number of beams, if there is no temperature.
+            temperature: sample with the logits divided by this, without top-k or nucleus filtering.
+            seed: seed of the sampling.
+        """
+        if not texts:
+            return []
+        search: dict[str, Any]
+        if temperature is None:
+            search = {"num_beams": beams, "do_sample": False, "temperature": None, "top_k": None, "top_p": None}
+        else:
+            search = {"num_beams": 1, "do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        device = self.model.device
+        with (
+            _quiet(),
+            torch.inference_mode(),
+            torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        ):
+            torch.manual_seed(seed)
+            tokens = self.tokenizer(
+                list(texts), padding=True, truncation=True, max_length=self.max_length, return_tensors="pt"
+            ).to(device)
+            written = self.model.generate(
+                input_ids=tokens["input_ids"],
+                attention_mask=tokens["attention_mask"],
+                max_new_tokens=self.max_length,
+                trust_remote_code=False,
+                **search,
+            )
+            translations = self.tokenizer.batch_decode(written, skip_special_tokens=True)
+        return [" ".join(translation.split()) for translation in translations]
+
+
+def load_translator(folder: Path, *, max_length: int, device: str | None = None) -> Translator:
+    """Load a model folder in float32; ``max_length`` is capped at the model's number of positions.
+
+    Raises:
+        NearfarError: config.json or safetensors weights are missing or damaged; the model is not an encoder-decoder;
+            the tokenizer needs a missing package; a multilingual model has no fixed target language; no such device.
+    """
+    place = choose_device(device)
+    check_links(folder, folder)
+    config = load_config(folder, kind="translation model")
+    if (folder / "generation_config.json").exists():
+        read_object(folder / "generation_config.json")  # transformers silently ignores a damaged one
+    tokenizer = load_tokenizer(folder, fast=False)
+    with _quiet():
+        model, info = load_model(folder, config, kind="translation model", dtype=torch.float32)
+    check_complete(folder, info, lambda _: True)
+    check_vocabulary(folder, tokenizer, model)
+    _check_generation(folder, model, tokenizer)
+    model.to(place).eval()
+    positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
+    # The decoder's start token takes one position.
+    return Translator(model, tokenizer, int(min(max_length, tokenizer.model_max_length, positions - 1)))
+
+
+def locate_translator(name_or_path: str | Path) -> Path:
+    """The folder of a translation model: a given folder, else the local hub cache, else a download from the hub.
+
+    Many translation models on the hub have pickled weights only; then the hub's own conversion to safetensors is used,
+    which is a pull request by :data:`CONVERTER`.
+
+    Raises:
+        NearfarError: the model is not found, or has no safetensors weights.
+    """
+    name = str(name_or_path)
+    folder = path_of(name)
+    if folder.is_dir():
+        return folder
+    if folder.is_absolute() or name.startswith(".") or name.count("/") != 1:
+        raise NearfarError(f"{name}: there is no such model folder, and a model on the hub is named owner/name.")
+    files = [*FILES, "*.spm"]
+    try:
+        cached = Path(snapshot_download(name, allow_patterns=files, local_files_only=True))
+        for snapshot in (cached, *sorted(cached.parent.iterdir())):
+            if any(snapshot.glob("*.safetensors")):
+                return snapshot
+    except (OSError, ValueError, HFValidationError):
+        pass  # not cached
+    try:
+        fetched = Path(snapshot_download(name, allow_patterns=files))
+        if not any(fetched.glob("*.safetensors")) and (revision := _conversion_revision(name)) is not None:
+            fetched = Path(snapshot_download(name, allow_patterns=files, revision=revision))
+    except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
+        raise NearfarError(
+            f"no translation model {name!r}: there is no such folder, it is not in the local hub cache, and the hub "
+            f"says: {reason(error)}. Give a folder, or download it once while online."
+        ) from error
+    if not any(fetched.glob("*.safetensors")):
+        raise NearfarError(
+            f"{name}: has no safetensors weights on the hub, and nearfar opens no pickle files. Choose another model, "
+            "or, if you trust its authors, load it with transformers and save it as safetensors."
+        )
+    return fetched
+
+
+def weights_digest(folder: Path) -> str:
+    """SHA-256 over the weights in a folder (16 hexadecimal digits)."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.safetensors")):
+        with opening(file), file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+def _conversion_revision(name: str) -> str | None:
+    """The revision with the hub's own conversion, if there is one."""
+    proposals = get_repo_discussions(name, author=CONVERTER, discussion_type="pull_request", discussion_status="open")
+    return next((str(found.git_reference) for found in proposals if "safetensors" in found.title), None)
+
+
+def _check_generation(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise for a model without a start token, or without a fixed target language (M2M100, NLLB, mBART-50)."""
+    start, end = (getattr(model.generation_config, f"{key}_token_id", None) for key in ("decoder_start", "eos"))
+    chosen = getattr(model.generation_config, "forced_bos_token_id", None)
+    if start is None and getattr(model.generation_config, "bos_token_id", None) is None:
+        raise NearfarError(
+            f"{folder / 'generation_config.json'}: has no decoder_start_token_id, which generation starts from."
+        )
+    fixed = getattr(model.config, "langs", None) is not None  # FSMT: one model for each pair of languages
+    if hasattr(tokenizer, "src_lang") and not fixed and chosen is None and start == end:
+        raise NearfarError(
+            f"{folder}: translates between many languages and has no fixed target language. Use a model for two "
+            "languages, or save a copy with its tokenizer's src_lang and its generation config's forced_bos_token_id "
+            "set."
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence transformers while loading and generating; problems that matter are raised as errors here."""
+    with quiet(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"transformers\.")
+        yield
