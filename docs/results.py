@@ -440,13 +440,14 @@ def _added_comparisons(name: str, table: StudyTable, layout: Layout) -> list[Stu
 def _orderings(layout: Layout, tested: Sequence[StudyComparison]) -> str:
     """Which orderings of the paper are seen: of the tested differences, and of all pairs of lines."""
     words: dict[Order, list[str]] = {}
+    several = len({one.column for one in tested}) > 1
     for one in tested:
         order = order_of(layout, one)
         if order is not None:
             swapped = replace(one, first=one.second, first_coordinates=one.second_coordinates, second=one.first)
             swapped = replace(swapped, second_coordinates=one.first_coordinates)
             above = one if (layout.paper_difference(one) or 0) > 0 else swapped
-            column = "" if one.column.startswith("average") else f" ({layout.heading(one.column)})"
+            column = f" ({layout.heading(one.column)})" if several else ""
             words.setdefault(order, []).append(f"{_name(layout.pair(above)).replace(' − ', ' above ')}{column}")
     lines = [f"- **{ORDERS[order]}**: {'; '.join(words[order])}." for order in ORDERS if order in words]
     columns = [one for one in layout.table.columns if one.startswith("average")] or layout.table.columns
@@ -464,7 +465,9 @@ def _timing(layout: Layout) -> str:
     runs = sorted({len(group.kept) for group in layout.groups})
     size = settings.get("batch_size")
     how = f"batches of {size}, in the order of the file" if size else "batches of similar length, of no set size"
-    rounds = "One run of each row" if runs == [1] else f"{runs[0]} rounds over all rows, standard deviations of rounds"
+    rounds = f"{runs[0]} rounds over all rows, with their standard deviation"
+    if runs == [1]:
+        rounds = "One run of each row, so nothing is known of its spread"
     words = [f"{rounds}; texts in {how}."]
     for column in layout.table.columns:
         known = {group.row: layout.scores[group.place, column] for group in layout.groups}
