@@ -479,7 +479,7 @@ def _timing(layout: Layout) -> str:
 
 
 def _made(table: StudyTable) -> str:
-    """Where and when the results of a table were made, and in which precision it was trained."""
+    """Where and when the results of a table were made, and in which precision."""
     runs = table.runs
     if not runs.commits:
         return "The record names no machine, date or commit."
@@ -488,12 +488,13 @@ def _made(table: StudyTable) -> str:
     machines = dict.fromkeys(
         f"{machine.get('processor')} ({machine.get('instruction_sets')})" for machine in runs.hardware
     )
-    trainings = {key for part in (table.study, *table.study["rows"]) for key in part} & {"train", "finetune"}
-    chosen = {str(table.study.get(step, {}).get("precision", "auto")) for step in trainings}
+    used = {key for part in (table.study, *table.study["rows"]) for key in part} & {"train", "finetune", "geometry"}
+    chosen = {str(table.study.get(step, {}).get("precision", "auto")) for step in used}
     sets = {one for machine in runs.hardware for one in str(machine.get("instruction_sets")).split()}
     native = "fp32" if sets.isdisjoint(BF16_SETS) else "bf16"
     precisions = sorted({native if one == "auto" else one for one in chosen})
-    trained = f"; trained in {' and '.join(precisions)}" if precisions else ""
+    verb = "measured" if used == {"geometry"} else "trained"
+    trained = f"; {verb} in {' and '.join(precisions)}" if precisions else ""
     return f"Made {days} at {commits} on {', '.join(machines)}{trained}{_reduction(table)}."
 
 
