@@ -98,7 +98,7 @@ RECIPES = {
         Recipe(
             *("pairs and sentences", "recipes-pairs-sentences-minilm", "recipe", "mnrl-simcse"),
             f"{MNRL} and SimCSE, 1e-5, the lowest tried",
-            ("pairs-sentences-minilm",),
+            ("pairs-minilm", "pairs-minilm-more", "pairs-sentences-minilm"),
         ),
         Recipe(
             *("NLI rows", "recipes-nli-minilm", "average", "mnrl", f"{MNRL}, 1e-5, the lowest tried"),
