@@ -484,7 +484,8 @@ def _made(table: StudyTable) -> str:
     if not runs.commits:
         return "The record names no machine, date or commit."
     commits = ", ".join(f"`{commit[:8]}`" for commit in runs.commits)
-    days = " to ".join(dict.fromkeys(str(date)[:10] for date in (runs.first_date, runs.last_date)))
+    days = " to ".join(dict.fromkeys(date[:10] for date in (runs.first_date, runs.last_date) if date))
+    notes = dict.fromkeys(str(one["reconstructed"]) for one in runs.hardware if "reconstructed" in one)
     machines = dict.fromkeys(
         f"{machine.get('processor')} ({machine.get('instruction_sets')})" for machine in runs.hardware
     )
@@ -495,7 +496,8 @@ def _made(table: StudyTable) -> str:
     precisions = sorted({native if one == "auto" else one for one in chosen})
     verb = "measured" if used == {"geometry"} else "trained"
     trained = f"; {verb} in {' and '.join(precisions)}" if precisions else ""
-    return f"Made {days} at {commits} on {', '.join(machines)}{trained}{_reduction(table)}."
+    where = f"Made {days} at {commits} on {', '.join(machines)}{trained}{_reduction(table)}."
+    return " ".join([where, *(f"{note[:1].upper()}{note[1:]}." for note in notes)])
 
 
 def _reduction(table: StudyTable) -> str:
