@@ -91,35 +91,6 @@ def test_correlations_have_the_interval_of_written_out_resamples(aggregate, unit
     assert (row.pairs, row.units) == (100, 100 if units is None else 80)
 
 
-def test_copies_of_pairs_that_are_one_unit_change_no_interval():
-    """The same pairs three times over: three times as many rows, no more evidence."""
-    once = DATA["stsb"]["test"]
-    sides = [
-        [run(noise, seed=seed, data=data) for noise, seed in ((1.0, 0), (1.4, 1))] for data in ({"t": {"t": once}},)
-    ]
-    (first, second), single = sides[0], compare_runs(sides[0][:1], sides[0][1:], resamples=500).tasks["t"]
-
-    def three_times(one, *, units):
-        scored = one.result.tasks["t"]
-        subset = scored.subsets["t"]
-        gold, cosines = 3 * subset.gold, 3 * subset.cosines_e6
-        scored = replace(
-            scored, pairs=240, units=units, subsets={"t": replace(subset, pairs=240, gold=gold, cosines_e6=cosines)}
-        )
-        return EvaluationRun(one.source, replace(one.result, tasks={"t": scored}))
-
-    def compared(units):
-        return compare_runs(*([three_times(one, units=units)] for one in (first, second)), resamples=500).tasks["t"]
-
-    together, apart = compared(3 * list(range(80))), compared(None)
-    for key in ("difference", "low", "high", "p", "units", "verdict"):
-        assert getattr(together, key) == pytest.approx(getattr(single, key), abs=1e-4), key
-    assert (apart.units, apart.high - apart.low) == (
-        240,
-        pytest.approx((single.high - single.low) / np.sqrt(3), rel=0.1),
-    )
-
-
 @pytest.mark.long
 def test_an_evaluation_knows_which_pairs_share_a_text_and_a_comparison_resamples_them_together():
     gold = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0] * 10
@@ -133,17 +104,6 @@ def test_an_evaluation_knows_which_pairs_share_a_text_and_a_comparison_resamples
     assert (row.pairs, row.units) == (60, 20)
     older = replace(shared[0].result, tasks={"t": replace(shared[0].result.tasks["t"], units=None)})
     assert compare_runs([EvaluationRun("older", older)], shared[1:], resamples=20).tasks["t"] == row
-
-
-@pytest.mark.long
-def test_aggregates_equal_those_of_the_evaluations():
-    first, second = run(1.0), run(1.5, seed=1)
-    for aggregate in ("all", "mean", "wmean"):
-        comparison = compare_runs([first], [second], aggregate=aggregate, resamples=200)
-        row = comparison.tasks["sts12"]
-        assert (row.first, row.second) == (score(first, "sts12", aggregate), score(second, "sts12", aggregate))
-        assert row.low < row.difference < row.high
-        assert comparison.config.aggregate == aggregate
 
 
 def test_overall_is_the_average_with_sick_counted_once():
@@ -207,10 +167,8 @@ def test_verdicts_of_families(rows, margin, expected):
 def test_the_margin_is_what_counts_as_level():
     sides = [run(1.0)], [run(1.05, seed=1)]
     narrow, wide = (compare_runs(*sides, tasks=["stsb"], margin=margin, resamples=200) for margin in (0.5, 30.0))
-    assert (narrow.config.margin, wide.config.margin) == (0.5, 30.0)
-    told = narrow.tasks["stsb"]
-    assert (told.verdict, wide.tasks["stsb"].verdict) == ("cannot tell", "level")
-    assert (told.more_units > 80, wide.tasks["stsb"].more_units) == (True, None)
+    told = narrow.tasks["stsb"], wide.tasks["stsb"]
+    assert [(one.verdict, (one.more_units or 0) > 80) for one in told] == [("cannot tell", True), ("level", False)]
     with pytest.raises(NearfarError, match="resamples 1: must be 2 or more"):
         compare_runs(*sides, resamples=1)
 
@@ -337,13 +295,6 @@ def test_means_have_the_interval_of_the_differences_of_their_units(kind, units):
         assert (row.kind, row.measure) == ("retrieval", "ndcg@10")
 
 
-def test_a_side_against_itself_is_level_on_many_queries():
-    few, many = (ranked({"beir": np.tile(VALUES[0], times)}) for times in (1, 20))
-    row, told = (compare_runs([same], [same], resamples=99).tasks["beir"] for same in (few, many))
-    assert (row.difference, row.p, row.verdict, row.low) == (0, 1, "cannot tell", -row.high)
-    assert (told.difference, told.p, told.verdict, told.low) == (0, 1, "level", -told.high)
-
-
 def test_an_average_over_one_task_has_the_test_of_the_task():
     comparison = compare_runs([probed(0.9, 1)], [probed(0.75, 2)], resamples=200)
     row, average = comparison.tasks["mr"], comparison.overall_transfer
@@ -373,10 +324,11 @@ def test_a_probe_without_a_result_is_reported(task):
         tasks[task] = replace(tasks[task], accuracy=undefined, gold=[], predicted=[])
     else:
         tasks[task] = replace(tasks[task], spearman=undefined, gold=[], predicted_e6=[])
-    rows = compare_runs([probed(0.8, 1)], [broken], resamples=50).tasks
-    assert rows[task].reason == "undefined for 0.8-2.json: NaN in 'x'"
+    good = [probed(0.8, 1)]
+    rows, swapped = (compare_runs(*sides, resamples=50).tasks for sides in ((good, [broken]), ([broken], good)))
+    assert rows[task].reason == swapped[task].reason == "undefined for 0.8-2.json: NaN in 'x'"
     assert rows[task].p is None
-    assert rows[task].first is not None
+    assert rows[task].first == swapped[task].second is not None
     assert rows["learned" if task == "mr" else "mr"].p is not None
 
 

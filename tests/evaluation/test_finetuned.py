@@ -1,8 +1,6 @@
 """Results of fine-tuned classifiers: scores against sklearn and scipy, comparable entries, invalid outputs."""
 
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +8,10 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-from nearfar.commands.compare import compare
 from nearfar.evaluation import results
-from nearfar.evaluation.finetuned import finetuned_entry, main_metric, matthews, validation_scores
+from nearfar.evaluation.finetuned import finetuned_entry, main_metric, validation_scores
 from nearfar.evaluation.tables.evaluation import class_table
 from nearfar.types import NearfarError
-from tests.evaluation.report.cases import PROVENANCE
 
 TWO, THREE = ("no", "yes"), ("left", "middle", "right")
 
@@ -39,17 +35,6 @@ def entry_of(gold: list[Any], outputs: np.ndarray, names: tuple[str, ...] = TWO,
     validation = {"accuracy" if names else "pearson": 0.25}
     settings = {"texts": texts, "label_names": names, "validation": validation, "resamples": 200, "seed": [1]} | changes
     return finetuned_entry(settings.pop("texts"), gold, outputs, **settings)
-
-
-@pytest.mark.filterwarnings("ignore:A single label was found")  # sklearn's
-@pytest.mark.parametrize("count", [2, 5, 17, 200])
-def test_matthews_correlation_equals_sklearn(count: int) -> None:
-    values = []
-    for seed in range(20):
-        gold, predicted = make_predictions(count, 2, seed=seed)
-        values.append(matthews(gold, predicted))
-        assert values[-1] == pytest.approx(sklearn.metrics.matthews_corrcoef(gold, predicted), abs=1e-12)
-    assert max(np.abs(values)) > 0.1
 
 
 def test_the_table_by_label() -> None:
@@ -175,32 +160,3 @@ def test_outputs_that_are_not_finite_name_the_row() -> None:
     outputs[4, -1] = np.inf
     with pytest.raises(NearfarError, match=r"output for test row 4, 'a 4 / b 4', is not finite"):
         entry_of([0, 1, 0, 1, 0, 1], outputs)
-
-
-def as_result(entries: dict[str, Any], *, model: str, seed: int = 1) -> results.EvaluationResult:
-    return results.EvaluationResult(
-        model=model,
-        config={"resamples": 200, "training_seed": seed},
-        provenance=results.Provenance.from_dict(PROVENANCE),
-        tasks={},
-        transfer=results.TransferResults(protocol="finetune", nhid=0, folds=0, averages={}, tasks=entries),
-    )
-
-
-def test_entries_are_valid_and_two_files_compare(tmp_path: Path) -> None:
-    gold, weak = make_predictions(300, 2, seed=10, right=0.3)
-    strong = np.where(np.arange(300) % 10 < 9, gold, weak)
-    scores = (np.random.default_rng(2).integers(0, 11, 80) / 2).tolist()
-    noise = np.random.default_rng(3).normal(size=80)
-    for name, predicted, spread in (("strong", strong, 0.5), ("weak", weak, 4.0)):
-        written = (np.array(scores) + spread * noise).astype(np.float32)
-        entries = {"mine": entry_of(gold, outputs_of(predicted, 2)), "scored": entry_of(scores, written[:, None], ())}
-        result = as_result(entries, model=name)
-        result.save(tmp_path / f"{name}.json")
-        assert json.loads((tmp_path / f"{name}.json").read_text()) == result.to_dict()
-        assert results.EvaluationResult.load(tmp_path / f"{name}.json") == result
-    found = compare(tmp_path / "strong.json", tmp_path / "weak.json", resamples=300, progress=False).tasks
-    right = np.array([strong == gold, weak == gold])
-    assert found["mine"].difference == pytest.approx(100 * (right[0].mean() - right[1].mean()), abs=1e-3)
-    assert (found["mine"].kind, found["mine"].verdict) == ("classification", "better")
-    assert found["scored"].verdict == "better"

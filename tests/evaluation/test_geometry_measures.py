@@ -107,21 +107,6 @@ def test_zero_vectors_have_cosine_zero():
     assert spectrum(zeros).tolist() == [0, 0, 0]
 
 
-def rotate(x, *, seed=3):
-    """Rotate the vectors, so that they are not parallel to the axes."""
-    dim = len(x[0])
-    return np.asarray(x) @ np.linalg.qr(np.array(rows(dim, dim, seed=seed)))[0]
-
-
-@pytest.mark.parametrize("times", [(5, 3, 1), (2, 1), (7,), (9, 4, 2, 1)])
-def test_isotropy_of_repeated_directions(times):
-    x = np.repeat(np.eye(len(times)), times, axis=0) * 7.0
-    most, others = max(times), sum(times) - max(times)
-    expected = (others + most / math.e) / (others + most * math.e)  # Z at minus and plus the most frequent direction
-    assert isotropy(x) == pytest.approx(expected)
-    assert isotropy(rotate(x)) == pytest.approx(expected)
-
-
 def test_isotropy_matches_plain_loops_over_the_right_singular_vectors():
     x = rows(30, 5, shift=0.7)
     unit = [[v / math.sqrt(sum(a * a for a in row)) for v in row] for row in x]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
 
 from nearfar.evaluation import logistic
 from nearfar.evaluation.logistic import Job, fit, predict
@@ -18,42 +17,19 @@ def problem(rows, dim, classes, *, scale=1.0, seed=0):
     return scale * features, labels
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("classes", "rows", "dim", "scale"), [(2, 120, 9, 0.05), (3, 150, 8, 1.0), (4, 60, 70, 0.05)])
-def test_solution_equals_scikit_learn(classes, rows, dim, scale):
-    x, y = problem(rows, dim, classes, scale=scale)
-    parts = [np.arange(rows), np.random.default_rng(1).permutation(rows)[: rows * 4 // 5]]
-    fitted = fit(x, y, [Job(part, GRID) for part in parts], classes=classes)
-    for part, weights in zip(parts, fitted, strict=True):
-        predicted = predict(weights, x)
-        for number, penalty in enumerate(GRID):
-            reference = LogisticRegression(C=penalty, tol=1e-9, max_iter=100_000).fit(x[part], y[part])
-            assert np.abs(reference.coef_).max() > 0.02
-            np.testing.assert_allclose(weights[number, :, :-1], reference.coef_, atol=1e-3)
-            logits = x @ weights[number, :, :-1].numpy().T + weights[number, :, -1].numpy()
-            if classes == 2:
-                probabilities = 1 / (1 + np.exp(-logits[:, 0]))
-            else:
-                probabilities = torch.softmax(torch.as_tensor(logits), dim=1).numpy()[:, 1]
-            np.testing.assert_allclose(probabilities, reference.predict_proba(x)[:, 1], atol=1e-3)
-            np.testing.assert_array_equal(predicted[number], reference.predict(x))
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_the_gradient_is_zero_at_the_solution(classes):
-    x, y = problem(80, 6, classes)
+@pytest.mark.parametrize(("classes", "dim", "scale"), [(2, 6, 1.0), (3, 6, 1.0), (4, 50, 0.05)])
+def test_the_gradient_is_zero_at_the_solution(classes, dim, scale):
+    """Of scikit-learn's objective, also with fewer rows than dimensions."""
+    x, y = problem(80, dim, classes, scale=scale)
     part = np.arange(0, 80, 2)
     weights = fit(x, y, [Job(part, (3.0,))], classes=classes)[0][0].clone().requires_grad_()
     logits = torch.as_tensor(x[part]) @ weights[:, :-1].T + weights[:, -1]
-    if classes == 2:
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(
-            logits[:, 0], torch.as_tensor(y[part]).double(), reduction="sum"
-        )
-    else:
-        loss = torch.nn.functional.cross_entropy(logits, torch.as_tensor(y[part]), reduction="sum")
+    logits = torch.cat([torch.zeros_like(logits), logits], dim=1) if classes == 2 else logits
+    loss = torch.nn.functional.cross_entropy(logits, torch.as_tensor(y[part]), reduction="sum")
     (3 * loss + weights[:, :-1].square().sum() / 2).backward()
-    assert weights.detach().abs().max() > 0.1
+    assert weights.detach().abs().max() > 0.01
     assert weights.grad.abs().max() < 1e-5
+    assert predict(weights.detach()[None], x[part]).tolist() == [logits.argmax(dim=1).tolist()]
 
 
 @pytest.mark.long

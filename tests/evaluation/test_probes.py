@@ -177,16 +177,6 @@ def test_exact_kfold_and_split_equal_scikit_learn():
     np.testing.assert_array_equal(found.predicted, scikit(found.chosen[0], x[train], y[train]).predict(x[test]))
 
 
-@pytest.mark.parametrize("protocol", ["senteval", "exact"])
-def test_constant_embeddings_give_the_majority(protocol):
-    x, y = np.ones((90, 4), dtype=np.float32), np.array([0, 1, 1] * 30)
-    found = inner_kfold(x, y, classes=2, probe=Probe(protocol=protocol, folds=3))
-    assert (found.predicted == 1).all()
-    assert found.accuracy == pytest.approx(majority(y), abs=0.01)
-    assert len(set(found.chosen)) == 1  # ties go to the first value of the grid
-    assert found.chosen[0] == found.grid[0]
-
-
 @pytest.mark.parametrize(
     ("splits", "problem"),
     [
@@ -250,14 +240,6 @@ def test_soft_labels_match_the_reference(low):
     np.testing.assert_allclose(soft_labels(scores), reference.soft_labels(scores), atol=1e-6)
 
 
-def test_the_mean_grade_under_a_soft_label_is_the_score_if_at_least_1():
-    scores = np.round(np.arange(0, 5.01, 0.2), 1)
-    labels = soft_labels(scores)
-    # also below 1, where the shares do not add up to 1
-    np.testing.assert_allclose(labels @ np.arange(1, 6), scores, atol=1e-6)
-    np.testing.assert_allclose(labels.sum(axis=1), np.minimum(scores, 1), atol=1e-6)
-
-
 @pytest.mark.long
 def test_relatedness_matches_the_reference():
     x, scores = scored_problem(low=0.0)
@@ -268,11 +250,3 @@ def test_relatedness_matches_the_reference():
     np.testing.assert_allclose(found, expected, atol=1e-3)
     assert pearson == pytest.approx(best, abs=1e-4)
     assert ((found >= 1) & (found <= 5)).all()
-
-
-def test_equal_pairs_get_equal_predictions():
-    x, scores = np.ones((60, 4), dtype=np.float32), np.linspace(1, 5, 60)
-    train, dev, test = np.split(np.arange(60), 3)
-    found, pearson = fit_relatedness(x, scores, train, dev, test, probe=Probe(tenacity=3, max_epochs=8))
-    assert pearson is None
-    assert np.ptp(found) < 1e-6

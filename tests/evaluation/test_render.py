@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-from html.parser import HTMLParser
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,6 +25,7 @@ from nearfar.evaluation.render import (
     to_markdown,
     to_rich,
 )
+from tests.evaluation.report.cases import ParsedPage
 from tests.hostile_text import HOSTILE, RAN, active_parts, rendered
 
 SIGNS = (*"<>[]()`*_\\|!&#:~\"' \n\r\t1.-+", "a", "javascript:", "script", "&colon;", "```", "](", "]:")
@@ -39,15 +39,6 @@ def page(text: str) -> str:
     return "\n\n".join([*places, "[click] [a] [b]"])
 
 
-class _Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags |= {tag, *(name for name, _ in attrs)}
-
-
 TAGS_OF_TABLES = set(
     "figure figcaption div table thead tbody tr th td ul li small abbr strong id class role aria-labelledby tabindex "
     "scope title style".split()
@@ -56,9 +47,7 @@ TAGS_OF_TABLES = set(
 
 def tags_of(html: str) -> set[str]:
     """Names of all tags and attributes."""
-    reader = _Tags()
-    reader.feed(html)
-    return reader.tags
+    return {name for tag, attributes in ParsedPage(html).tags for name in (tag, *attributes)}
 
 
 def hostile_table(text: str) -> Table:

@@ -100,14 +100,6 @@ def test_a_written_result_is_read_back(result, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.json", "r.md"]
 
 
-def test_arrays_and_estimates_are_on_one_line_each(result, tmp_path):
-    result.save(tmp_path / "r.json")
-    lines = [line.strip() for line in (tmp_path / "r.json").read_text(encoding="utf-8").splitlines()]
-    assert '"gold": [4.5,1,0.25],' in lines
-    assert sum(line.startswith('"cosines_e6": [') and line.endswith("]") for line in lines) == 1
-    assert sum(line.startswith('"wmean": {"score":') for line in lines) == 2
-
-
 def test_a_result_that_is_not_finite_is_never_written(result, tmp_path):
     task = result.tasks["mine"]
     bad = replace(task.spearman, all=Estimate(float("nan"), None, None))
@@ -330,15 +322,11 @@ def test_other_kinds_satisfy_the_schema(content: dict[str, Any], schema: dict[st
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("tasks.one.pairs", "x"),
         ("tasks.one.pairs", True),
-        ("tasks.one.spearman.all.score", []),
         ("tasks.one.subsets.only.gold", [None]),
         ("transfer.tasks.mr.kind", "dog"),
-        ("transfer.tasks.mr.protocol", None),
         ("kind", "other"),
         ("schema", 2),
-        ("unavailable", {"a": 1}),
     ],
 )
 def test_the_schema_refuses_what_the_models_refuse(path: str, value: object, schema: dict[str, Any]) -> None:

@@ -92,20 +92,11 @@ def refuse(texts):
     raise AssertionError("nothing should be encoded")
 
 
-@pytest.mark.parametrize(
-    ("labels", "problem"),
-    [
-        ([0] * 60, "mine.tsv: every row has the label 'u'; a classifier needs two labels or more."),
-        ([0] * 60 + [1] * 4, "mine.tsv: the label 'v' has 4 rows, but 10 folds within 10 folds need 12 of each label."),
-        ([0, 1], "mine.tsv: the label 'u' has 1 row, but"),
-    ],
-)
-def test_invalid_own_data_is_refused_before_encoding(labels, problem):
-    rows = Split([(f"a{k}",) for k in range(len(labels))], labels)
+def test_invalid_own_data_is_refused_before_encoding():
+    rows = Split([(f"a{k}",) for k in range(60)], [0] * 60)
     own = TransferTask(name="mine", splits={"all": rows}, label_names=("u", "v"), source="mine.tsv")
-    with pytest.raises(NearfarError) as caught:
+    with pytest.raises(NearfarError, match=r"mine\.tsv: every row has the label 'u'; a classifier needs two"):
         evaluate_transfer(refuse, {"mr": task(60), "mine": own})
-    assert str(caught.value).startswith(problem)
 
 
 @pytest.mark.long

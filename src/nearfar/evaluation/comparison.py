@@ -10,49 +10,26 @@ scores of a task's runs are those on the data, and on bootstrap resamples of its
 :func:`~nearfar.evaluation.statistics.crossed_difference`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise, product
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from nearfar.evaluation import results, statistics
 from nearfar.evaluation.correlation import (
     Aggregate,
     Floats,
     Units,
     bootstrap_scores,
     check_resampling,
-    scores,
     weighted_spearman,
 )
-from nearfar.evaluation.results import (
-    AverageTest,
-    ClassificationScores,
-    ComparedSide,
-    ComparisonResult,
-    ComparisonSettings,
-    EvaluationResult,
-    PairTests,
-    PairwiseResult,
-    RelatednessScores,
-    RetrievalScores,
-    SimilarityScores,
-    TaskTest,
-    TestedDifference,
-    provenance,
-)
-from nearfar.evaluation.statistics import (
-    MARGIN,
-    bootstrap_means,
-    crossed_difference,
-    holm,
-    percent,
-    units_to_tell,
-    verdict,
-)
+from nearfar.evaluation.correlation import scores as correlations
+from nearfar.evaluation.statistics import MARGIN
 from nearfar.evaluation.tables.evaluation import seen_of
 from nearfar.evaluation.tasks import SIMILARITY_AVERAGES, TRANSFER_AVERAGES
 from nearfar.types import NearfarError
@@ -62,15 +39,17 @@ AVERAGES = {"overall": "similarity", "overall_transfer": "classification", "over
 """Averages of a comparison -> the kind of tasks that each is over."""
 NAMED_AVERAGES = {**SIMILARITY_AVERAGES, **TRANSFER_AVERAGES}
 """Averages that papers report, which a comparison has too where all their tasks are compared."""
-_Test = TypeVar("_Test", bound=TestedDifference)
-TaskScores: TypeAlias = SimilarityScores | ClassificationScores | RelatednessScores | RetrievalScores
+_Test = TypeVar("_Test", bound=results.TestedDifference)
+TaskScores: TypeAlias = (
+    results.SimilarityScores | results.ClassificationScores | results.RelatednessScores | results.RetrievalScores
+)
 
 
 class EvaluationRun(NamedTuple):
     """One evaluation, and the file or model that it came from, for messages."""
 
     source: str
-    result: EvaluationResult
+    result: results.EvaluationResult
 
 
 class RunScores(NamedTuple):
@@ -116,15 +95,14 @@ def select_tasks(runs: Sequence[EvaluationRun], tasks: Sequence[str] | None) -> 
     Raises:
         NearfarError: a task that a run does not have; no common task.
     """
-    if tasks:
-        for run in runs:
-            for task in tasks:
-                if task not in run.result.all_tasks:
-                    raise NearfarError(f"{run.source}: has no task {task}, only {', '.join(run.result.all_tasks)}.")
-        return list(dict.fromkeys(tasks)), []
-    shared = shared_tasks(runs)
-    everything = dict.fromkeys(task for run in runs for task in run.result.all_tasks)
-    return shared, [task for task in everything if task not in shared]
+    if not tasks:
+        shared = shared_tasks(runs)
+        every = dict.fromkeys(task for run in runs for task in run.result.all_tasks)
+        return shared, [task for task in every if task not in shared]
+    for run, task in product(runs, tasks):
+        if task not in run.result.all_tasks:
+            raise NearfarError(f"{run.source}: has no task {task}, only {', '.join(run.result.all_tasks)}.")
+    return list(dict.fromkeys(tasks)), []
 
 
 def pairing(first: Sequence[EvaluationRun], second: Sequence[EvaluationRun]) -> list[int] | None:
@@ -148,17 +126,18 @@ def check_same_data(task: str, runs: Sequence[EvaluationRun]) -> None:
     """
     first = fingerprints(runs[0], task)
     for run in runs:
-        found = fingerprints(run, task)
-        differ = [name for name in {**first, **found} if found.get(name) != first.get(name)]
+        own = fingerprints(run, task)
+        differ = [name for name in {**first, **own} if own.get(name) != first.get(name)]
+        both = f"{runs[0].source} and {run.source} were"
         if differ == ["probe"]:
             raise NearfarError(
-                f"{runs[0].source} and {run.source} were probed differently on task {task} ({first['probe']}; "
-                f"{found['probe']}). Evaluate both in the same way."
+                f"{both} probed differently on task {task} ({first['probe']}; {own['probe']}). Evaluate both in the "
+                "same way."
             )
         if differ:
             raise NearfarError(
-                f"{runs[0].source} and {run.source} were scored on different data (task {task}, subset {differ[0]}), "
-                "so their pairs cannot be compared. Evaluate both on the same data."
+                f"{both} scored on different data (task {task}, subset {differ[0]}), so their pairs cannot be "
+                "compared. Evaluate both on the same data."
             )
 
 
@@ -168,11 +147,11 @@ def fingerprints(run: EvaluationRun, task: str) -> dict[str, str | None]:
     Runs that differ in the seed of their probes are comparable; learned relatedness is always probed the same way.
     """
     scored = run.result.all_tasks[task]
-    if isinstance(scored, SimilarityScores):
+    if isinstance(scored, results.SimilarityScores):
         return {name: subset.digest for name, subset in scored.subsets.items()}
-    if isinstance(scored, RetrievalScores):
+    if isinstance(scored, results.RetrievalScores):
         return {"queries": scored.digest}
-    transfer = run.result.transfer if isinstance(scored, ClassificationScores) else None
+    transfer = run.result.transfer if isinstance(scored, results.ClassificationScores) else None
     return {"probe": transfer.describe_probe() if transfer else None, "rows": scored.digest}
 
 
@@ -182,7 +161,7 @@ def measure_of(task: str, runs: Sequence[EvaluationRun], measure: str | None) ->
     Raises:
         NearfarError: a run does not have the measure.
     """
-    scored = [(run, one) for run in runs if isinstance(one := run.result.all_tasks[task], RetrievalScores)]
+    scored = [(run, one) for run in runs if isinstance(one := run.result.all_tasks[task], results.RetrievalScores)]
     if not scored:
         return None
     chosen = measure or scored[0][1].main
@@ -207,67 +186,68 @@ def score(
     """
     scored = [run.result.all_tasks[task] for run in runs]
     chosen = measure_of(task, runs, measure)
-    estimates = [one.spearman.of(aggregate) if isinstance(one, SimilarityScores) else one.compared for one in scored]
-    whys = [None if chosen else estimate.reason for estimate in estimates]
-    reasons = tuple(why and f"undefined for {run.source}: {why}" for run, why in zip(runs, whys, strict=True))
+    estimates = [
+        one.spearman.of(aggregate) if isinstance(one, results.SimilarityScores) else one.compared for one in scored
+    ]
+    reasons = tuple(
+        None if chosen or one.reason is None else f"undefined for {run.source}: {one.reason}"
+        for run, one in zip(runs, estimates, strict=True)
+    )
     points, draws = np.full(len(runs), np.nan), np.full((len(runs), resamples), np.nan)
-    units = units_of(scored)
     defined = [number for number, why in enumerate(reasons) if why is None]
+    units: Units | None = next((one.units for one in scored if one.units is not None), None)
     settings: dict[str, Any] = {"resamples": resamples, "seed": [seed, *task.encode()], "units": units}
-    if defined:
-        points[defined], draws[defined] = _drawn([scored[run] for run in defined], aggregate, chosen, settings)
-    bound = float(isinstance(scored[0], RetrievalScores | ClassificationScores))
-    return RunScores(points, draws, reasons, scored[0].size if units is None else max(units) + 1, bound)
+    of_means = isinstance(scored[0], results.RetrievalScores | results.ClassificationScores)
+    if defined and of_means:
+        values = np.array([_values(scored[run], chosen) for run in defined], dtype=np.float64)
+        draws[defined] = statistics.bootstrap_means(values, **settings)
+        points[defined] = values.mean(axis=1)
+        if chosen is None:  # of a pool, accuracy is a mean over folds
+            points[defined] = [(estimates[run].score or 0.0) / 100 for run in defined]
+    elif defined:
+        first = scored[defined[0]]
+        by = aggregate if isinstance(first, results.SimilarityScores) else "all"
+        gold, sizes = _gold(first)
+        systems = np.array([_values(scored[run], None, first) for run in defined], dtype=np.float64)
+        points[defined] = correlations(weighted_spearman, gold, systems, sizes=sizes).aggregate(by)[:, 0]
+        drawn = bootstrap_scores(weighted_spearman, gold, systems, sizes=sizes, only=by, **settings)
+        draws[defined] = drawn.aggregate(by)
+    return RunScores(points, draws, reasons, scored[0].size if units is None else max(units) + 1, float(of_means))
 
 
-def units_of(scored: Iterable[TaskScores]) -> Units | None:
-    """The units of a task, from the first of its results that has them; None where each row is its own."""
-    return next((one.units for one in scored if one.units is not None), None)
+def _values(scored: TaskScores, measure: str | None, like: TaskScores | None = None) -> Sequence[float]:
+    """What is known of each row of a task: a measure, whether a label is right, a cosine or a prediction.
+
+    Subsets of a similarity task are in the order of ``like``.
+    """
+    match scored:
+        case results.RetrievalScores():
+            return scored.per_query[measure or scored.main]
+        case results.ClassificationScores():
+            return [float(gold == label) for gold, label in zip(scored.gold, scored.predicted, strict=True)]
+        case results.RelatednessScores():
+            return scored.predicted_e6
+    subsets = like.subsets if isinstance(like, results.SimilarityScores) else scored.subsets
+    return [cosine for name in subsets for cosine in scored.subsets[name].cosines_e6]
 
 
-def _drawn(
-    scored: Sequence[TaskScores], aggregate: Aggregate, measure: str | None, settings: Mapping[str, Any]
-) -> tuple[Floats, Floats]:
-    """The scores of runs on the data [runs] and on resamples [runs, resamples]; every run has a score."""
-    if isinstance(scored[0], RetrievalScores | ClassificationScores):
-        rows = [
-            one.per_query[measure or one.main]
-            if isinstance(one, RetrievalScores)
-            else np.equal(one.gold, one.predicted)
-            for one in scored
-            if isinstance(one, RetrievalScores | ClassificationScores)
-        ]
-        values = np.array(rows, dtype=np.float64)
-        points = values.mean(axis=1)
-        if measure is None:  # of a pool, accuracy is a mean over folds
-            points = np.array([one.compared.score or 0.0 for one in scored]) / 100
-        return points, bootstrap_means(values, **settings)
-    gold, systems, sizes = _vectors(scored)
-    by = aggregate if isinstance(scored[0], SimilarityScores) else "all"
-    point = scores(weighted_spearman, gold, systems, sizes=sizes).aggregate(by)[:, 0]
-    drawn = bootstrap_scores(weighted_spearman, gold, systems, sizes=sizes, only=by, **settings)
-    return point, drawn.aggregate(by)
+def _gold(scored: TaskScores) -> tuple[Floats, list[int]]:
+    """Gold scores of a task with pairs [pairs], and the number of pairs of each subset."""
+    parts: list[Any] = [*scored.subsets.values()] if isinstance(scored, results.SimilarityScores) else [scored]
+    golds = [np.array(part.gold, dtype=float) for part in parts]
+    return np.concatenate(golds), [len(gold) for gold in golds]
 
 
-def _vectors(scored: Sequence[TaskScores]) -> tuple[Floats, Floats, list[int]]:
-    """Gold scores [pairs], cosines or predictions [runs, pairs], and the number of pairs of each subset."""
-    similarity = [one for one in scored if isinstance(one, SimilarityScores)]
-    if similarity:
-        subsets = similarity[0].subsets
-        gold = np.concatenate([np.array(subset.gold, dtype=float) for subset in subsets.values()])
-        cosines = [[x for name in subsets for x in one.subsets[name].cosines_e6] for one in similarity]
-        return gold, np.array(cosines, dtype=float), [subset.pairs for subset in subsets.values()]
-    learned = [one for one in scored if isinstance(one, RelatednessScores)]
-    predicted = np.array([one.predicted_e6 for one in learned], dtype=float)
-    return np.array(learned[0].gold, dtype=float), predicted, [learned[0].pairs]
-
-
-def compare_sides(sides: Sequence[Sequence[EvaluationRun]], **settings: Any) -> ComparisonResult | PairwiseResult:
+def compare_sides(
+    sides: Sequence[Sequence[EvaluationRun]], **settings: Any
+) -> results.ComparisonResult | results.PairwiseResult:
     """:func:`compare_runs` of two sides, or :func:`compare_pairwise` of more."""
     return compare_runs(*sides, **settings) if len(sides) == 2 else compare_pairwise(sides, **settings)
 
 
-def compare_runs(first: Sequence[EvaluationRun], second: Sequence[EvaluationRun], **settings: Any) -> ComparisonResult:
+def compare_runs(
+    first: Sequence[EvaluationRun], second: Sequence[EvaluationRun], **settings: Any
+) -> results.ComparisonResult:
     """Test the mean score of the ``first`` runs against that of the ``second``.
 
     Each task and average has one difference with one interval (:func:`~nearfar.evaluation.statistics.
@@ -298,7 +278,7 @@ def compare_pairwise(
     seed: int = 0,
     margin: float = MARGIN,
     progress: bool = False,
-) -> PairwiseResult:
+) -> results.PairwiseResult:
     """Test each pair of ``sides`` as :func:`compare_runs` does, and correct p over all of these tests (Holm).
 
     ``margin`` is the largest difference, in points, that counts as level.
@@ -313,34 +293,30 @@ def compare_pairwise(
         check_same_data(task, runs)
     bar = track(chosen, "comparing", console=Console(stderr=True), transient=True, disable=not progress)
     scored = {task: score(task, runs, aggregate, measure=measure, resamples=resamples, seed=seed) for task in bar}
-    ends = np.cumsum([len(side) for side in sides])
-    numbers = [range(end - len(side), end) for end, side in zip(ends, sides, strict=True)]
+    ends = np.cumsum([0, *map(len, sides)]).tolist()
+    numbers = [range(start, end) for start, end in pairwise(ends)]
     known = runs[0].result.all_tasks
     facts = {
         task: {"kind": known[task].kind, "pairs": known[task].size, "measure": measure_of(task, runs, measure)}
         for task in chosen
     }
-    comparisons = compare_pairs(
-        scored,
-        numbers,
-        facts=facts,
-        averages=_averaged_tasks(facts),
-        margin=margin,
-        order=lambda i, j: pairing(sides[i], sides[j]),
-    )
-    return PairwiseResult(
-        sides=[_describe(side, chosen) for side in sides],
-        config=ComparisonSettings(
-            aggregate=aggregate,
-            measure=measure,
-            resamples=resamples,
-            seed=seed,
-            level=SIGNIFICANCE_LEVEL,
-            margin=margin,
-        ),
-        provenance=provenance(),
-        not_compared=left_out,
-        comparisons=comparisons,
+    how: dict[str, Any] = {"facts": facts, "averages": _averaged_tasks(facts), "margin": margin}
+    comparisons = compare_pairs(scored, numbers, **how, order=lambda i, j: pairing(sides[i], sides[j]))
+    settings: dict[str, Any] = {"aggregate": aggregate, "measure": measure, "resamples": resamples, "seed": seed}
+    described = [_describe(side, chosen) for side in sides]
+    return pairwise_result(described, comparisons, not_compared=left_out, margin=margin, **settings)
+
+
+def pairwise_result(
+    sides: list[results.ComparedSide], tests: list[results.PairTests], *, not_compared: list[str], **settings: Any
+) -> results.PairwiseResult:
+    """The result of tests between ``sides``; ``settings`` are those of how they were compared."""
+    return results.PairwiseResult(
+        sides=sides,
+        config=results.ComparisonSettings(level=SIGNIFICANCE_LEVEL, **settings),
+        provenance=results.provenance(),
+        not_compared=not_compared,
+        comparisons=tests,
     )
 
 
@@ -352,7 +328,7 @@ def compare_pairs(
     averages: Mapping[str, list[str]],
     margin: float,
     order: Callable[[int, int], Sequence[int] | None] = lambda *_: None,
-) -> list[PairTests]:
+) -> list[results.PairTests]:
     """The tests of each pair of sides on each task, corrected over tasks and pairs, and on averages, over pairs (Holm).
 
     Args:
@@ -368,17 +344,17 @@ def compare_pairs(
     def tested(one: RunScores) -> Iterator[dict[str, Any]]:
         return (_test(one, sides[i], sides[j], aligned, margin) for i, j, aligned in pairs)
 
-    rows = [TaskTest(**facts[task], **fields) for task, one in scored.items() for fields in tested(one)]
+    rows = [results.TaskTest(**facts[task], **fields) for task, one in scored.items() for fields in tested(one)]
     corrected = iter(with_verdicts(rows, margin))
     by_task = {task: [next(corrected) for _ in pairs] for task in scored}
     by_average = {
-        name: with_verdicts([AverageTest(tasks=tasks, **fields) for fields in tested(mean)], margin)
+        name: with_verdicts([results.AverageTest(tasks=tasks, **fields) for fields in tested(mean)], margin)
         for name, tasks in averages.items()
         for mean in [average_of({task: scored[task] for task in tasks})]
     }
     overall: dict[str, list[Any]] = {name: by_average.pop(name, [None] * len(pairs)) for name in AVERAGES}
     return [
-        PairTests(
+        results.PairTests(
             pair=[i, j],
             tasks={task: of_task[number] for task, of_task in by_task.items()},
             **{name: of_average[number] for name, of_average in overall.items()},
@@ -405,12 +381,12 @@ def _averaged_tasks(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, list[st
 
 def with_verdicts(family: Sequence[_Test], margin: float) -> list[_Test]:
     """The tests of a family with p corrected by Holm's method, and the verdicts against ``margin``, in points."""
-    corrected = iter(holm([row.p for row in family if row.p is not None]))
+    corrected = iter(statistics.holm([row.p for row in family if row.p is not None]))
     told = []
     for row in family:
         if row.p is not None and row.low is not None and row.high is not None:
             p = next(corrected)
-            says = verdict(row.low, row.high, margin, p_holm=p)
+            says = statistics.verdict(row.low, row.high, margin, p_holm=p)
             more = row.more_units or None if says == "cannot tell" else None
             row = replace(row, p_holm=round(p, 6), verdict=says, more_units=more)  # noqa: PLW2901
         told.append(row)
@@ -432,11 +408,15 @@ def difference_fields(
     The arguments are those of :func:`~nearfar.evaluation.statistics.crossed_difference`; with a ``reason`` nothing is
     tested.
     """
-    tested = None if reason else crossed_difference(first, second, units=units, order=order, bound=bound)
+    tested = None if reason else statistics.crossed_difference(first, second, units=units, order=order, bound=bound)
     if tested is None:
         return {"units": units, "reason": reason or "undefined on every resample"}
-    points = {key: percent(getattr(tested, key)) for key in ("difference", "low", "high")}
-    return points | {"p": round(tested.p, 6), "units": units, "more_units": units_to_tell(tested, units, margin / 100)}
+    points = {key: statistics.percent(getattr(tested, key)) for key in ("difference", "low", "high")}
+    return points | {
+        "p": round(tested.p, 6),
+        "units": units,
+        "more_units": statistics.units_to_tell(tested, units, margin / 100),
+    }
 
 
 def average_of(scored: Mapping[str, RunScores]) -> RunScores:
@@ -459,16 +439,15 @@ def _test(
 
     The sides are the positions of their runs.
     """
-    both = scored.select([*first, *second])
-    a, b = ((both.points[part], both.draws[part]) for part in (slice(len(first)), slice(len(first), None)))
-    means = {"first": percent(a[0].mean()), "second": percent(b[0].mean())}
+    a, b = scored.select(first), scored.select(second)
+    means = {"first": statistics.percent(a.points.mean()), "second": statistics.percent(b.points.mean())}
     how: dict[str, Any] = {"units": scored.units, "order": order, "margin": margin, "bound": scored.bound}
-    return means | difference_fields(a, b, **how, reason=both.reason)
+    return means | difference_fields(a[:2], b[:2], **how, reason=a.reason or b.reason)
 
 
-def _describe(side: Sequence[EvaluationRun], tasks: Collection[str]) -> ComparedSide:
+def _describe(side: Sequence[EvaluationRun], tasks: Collection[str]) -> results.ComparedSide:
     models = [run.result.model for run in side]
-    return ComparedSide(
+    return results.ComparedSide(
         name=", ".join(dict.fromkeys(models)),
         models=models,
         sources=[run.source for run in side],

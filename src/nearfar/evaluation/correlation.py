@@ -144,10 +144,8 @@ def bootstrap_scores(
     blocks = _multiplicities(sizes, resamples, np.random.default_rng(seed), units)
     drawn = _score(weighted, gold, systems, sizes, blocks, only=only)
     if units is not None:
-        ends = np.cumsum(sizes)
-        parts = [np.asarray(units)[end - size : end] for end, size in zip(ends, sizes, strict=True)]
-        for number in range(drawn.subsets.shape[1]):
-            if len(np.unique(parts[number])) < 2:
+        for number, own in enumerate(np.split(np.asarray(units), np.cumsum(sizes)[:-1])[: drawn.subsets.shape[1]]):
+            if len(np.unique(own)) < 2:
                 drawn.subsets[:, number] = np.nan
         if len(np.unique(units)) < 2:
             drawn.all[:] = np.nan
@@ -188,13 +186,9 @@ class _TieGroups(NamedTuple):
 
     @classmethod
     def of(cls, values: Floats) -> "_TieGroups":
-        order = np.argsort(values, kind="stable")
-        ranked = values[order]
-        breaks = np.flatnonzero(ranked[1:] != ranked[:-1]) + 1
-        starts, ends = np.r_[0, breaks], np.r_[breaks, len(values)]
-        group_of = np.empty_like(order)
-        group_of[order] = np.repeat(np.arange(len(starts)), ends - starts)
-        return cls(order, starts, ends, group_of)
+        _, group_of, counts = np.unique(values, return_inverse=True, return_counts=True)
+        ends = np.cumsum(counts)
+        return cls(np.argsort(values, kind="stable"), ends - counts, ends, group_of)
 
 
 def _running_sums(counts: Floats, order: Indices) -> Floats:
@@ -247,11 +241,9 @@ def _multiplicities(
     rows = max(1, _CHUNK // max(1, sum(sizes)))
     sizes = sizes if units is None else [int(np.max(units)) + 1]
     for start in range(0, resamples, rows):
-        block = min(rows, resamples - start)
-        offsets = np.arange(block)[:, None]
-        parts = []
+        block, parts = min(rows, resamples - start), []
         for size in sizes:
-            drawn = rng.integers(0, max(1, size), size=(block, size)) + offsets * size
+            drawn = rng.integers(0, max(1, size), size=(block, size)) + size * np.arange(block)[:, None]
             parts.append(np.bincount(drawn.ravel(), minlength=block * size).reshape(block, size))
         counts = np.concatenate(parts, axis=1).astype(np.float64)
         yield counts if units is None else np.take(counts, units, axis=1)

@@ -5,24 +5,16 @@ Results of fine-tuning are therefore compared, corrected and reported like any o
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nearfar.data.fingerprints import units_of_rows
 from nearfar.data.named_sets import Metric
 from nearfar.disk.model_folder import SeenHashes
+from nearfar.evaluation import results
 from nearfar.evaluation.correlation import spearman
-from nearfar.evaluation.results import (
-    ClassificationScores,
-    EvaluationResult,
-    FinetuningSummary,
-    RelatednessScores,
-    TransferResults,
-    fingerprint,
-    provenance,
-)
 from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.transfer import classification, confusion_estimate, confusions, f1_score, relatedness
 from nearfar.types import NearfarError
@@ -110,7 +102,7 @@ def finetuned_entry(
     validation: Mapping[str, float] | None = None,
     resamples: int = RESAMPLES,
     seed: Sequence[int],
-) -> ClassificationScores | RelatednessScores:
+) -> results.ClassificationScores | results.RelatednessScores:
     """The entry of a task.
 
     Args:
@@ -129,32 +121,24 @@ def finetuned_entry(
         row = int(np.flatnonzero(~np.isfinite(outputs).all(axis=1))[0])
         raise NearfarError(f"the classifier's output for test row {row}, {' / '.join(texts[row])!r}, is not finite.")
     names = [label_names[int(label)] if label_names else label for label in gold]
-    digest = fingerprint([*row, name] for row, name in zip(texts, names, strict=True))
+    digest = results.fingerprint([*row, name] for row, name in zip(texts, names, strict=True))
     dev = {metric: round(100 * score, 4) for metric, score in (validation or {}).items()}
-    how: dict[str, Any] = {"texts": texts, "resamples": resamples, "seed": seed}
+    known: dict[str, Any] = {"texts": texts, "resamples": resamples, "seed": seed, "digest": digest}
     if not label_names:
-        predicted = outputs[:, 0].astype(np.float64)
-        learned = relatedness(np.asarray(gold, dtype=np.float64), predicted, None, reason=None, **how)
-        return replace(learned, digest=digest, dev_pearson=dev.get("pearson"), dev_spearman=dev.get("spearman"))
+        known |= {"dev_pearson": dev.get("pearson"), "dev_spearman": dev.get("spearman")}
+        return relatedness(np.asarray(gold, dtype=np.float64), outputs[:, 0].astype(np.float64), **known)
     labels, chosen = np.asarray(gold, dtype=np.intp), outputs.argmax(axis=1)
-    accuracy = round(100 * float(np.mean(labels == chosen)), 4)
-    pairs = any(len(row) == 2 for row in texts[:1])
-    entry, _ = classification(labels, chosen, protocol="finetune", names=label_names, pairs=pairs, **how)
+    known |= {f"dev_{metric}": dev.get(metric) for metric in ("accuracy", "f1", "matthews")}
     if len(label_names) == 2:
-        how = {"resamples": resamples, "seed": seed, "units": entry.units}
-        entry = replace(entry, matthews=confusion_estimate(_matthews, labels, chosen, **how))
-    return replace(
-        entry,
-        fold_accuracies=[accuracy],
-        digest=digest,
-        dev_accuracy=dev.get("accuracy"),
-        dev_f1=dev.get("f1"),
-        dev_matthews=dev.get("matthews"),
-    )
+        how: dict[str, Any] = {"resamples": resamples, "seed": seed, "units": units_of_rows(texts)}
+        known["matthews"] = confusion_estimate(_matthews, labels, chosen, **how)
+    accuracy = round(100 * float(np.mean(labels == chosen)), 4)
+    known |= {"protocol": "finetune", "pairs": any(len(row) == 2 for row in texts[:1]), "fold_accuracies": [accuracy]}
+    return classification(labels, chosen, names=label_names, **known)[0]
 
 
 def finetuned_result(
-    entry: ClassificationScores | RelatednessScores,
+    entry: results.ClassificationScores | results.RelatednessScores,
     texts: Sequence[tuple[str, ...]],
     *,
     model: str,
@@ -163,8 +147,8 @@ def finetuned_result(
     facts: Sequence[str],
     dim: int,
     seen: SeenHashes | None,
-    training: FinetuningSummary | None = None,
-) -> EvaluationResult:
+    training: results.FinetuningSummary | None = None,
+) -> results.EvaluationResult:
     """The result file of a classifier whose only task has ``entry``, which is of ``texts``.
 
     Args:
@@ -180,14 +164,14 @@ def finetuned_result(
     """
     plain = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
     own = {"training_seed": settings.get("seed"), "tasks": [task], "data": list(facts), "resamples": RESAMPLES}
-    result = EvaluationResult(
+    result = results.EvaluationResult(
         model=model,
         config=plain | own,
-        provenance=provenance(),
+        provenance=results.provenance(),
         tasks={},
         texts=len({text for row in texts for text in row}),
         dim=dim,
-        transfer=TransferResults(protocol="finetune", nhid=0, folds=0, averages={}, tasks={task: entry}),
+        transfer=results.TransferResults(protocol="finetune", nhid=0, folds=0, averages={}, tasks={task: entry}),
         training=training,
     )
     return result if seen is None else add_seen(result, seen, tested={task: texts})

@@ -42,11 +42,7 @@ def spectra(values: Mapping[str, ArrayLike], file: Path) -> None:
 
 
 def layer_map(
-    scores: Mapping[str, Sequence[float | None]],
-    *,
-    title: str,
-    label: str,
-    limits: tuple[float, float] | None = None,
+    scores: Mapping[str, Sequence[float | None]], *, title: str, label: str, limits: tuple[float, float] | None = None
 ) -> Any:
     """Heat map of scores by layer (rows, the embedding layer at the bottom) and pooling (columns).
 
@@ -122,14 +118,10 @@ def connected_pairs(models: Mapping[str, Projection]) -> Any:
     """
 
     def draw(axes: Any, projection: Projection) -> None:
-        kinds = (
-            ("dissimilar pairs", projection.dissimilar, "tab:blue", "x"),
-            ("similar pairs", projection.similar, "tab:red", "o"),
-        )
-        for name, pairs, colour, marker in kinds:
-            for number, pair in enumerate(pairs):
-                look = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 0.8}
-                axes.plot(pair[::2], pair[1::2], label=None if number else name, **look)
+        for name, colour, marker in (("dissimilar", "tab:blue", "x"), ("similar", "tab:red", "o")):
+            look = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 0.8}
+            for number, pair in enumerate(getattr(projection, name)):
+                axes.plot(pair[::2], pair[1::2], label=None if number else f"{name} pairs", **look)
 
     return _panels(models, draw)
 

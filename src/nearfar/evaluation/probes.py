@@ -145,12 +145,10 @@ def check_labels(splits: Mapping[str, Sequence[int]], names: Sequence[str], prob
     least = next(rows for rows in range(folds, 3 * folds) if not pooled or rows - -(-rows // folds) >= folds)
     rarest = present[np.argmin(counts[present])]
     if counts[rarest] < least:
-        what = f"{folds} folds within {folds} folds" if pooled else f"{folds} folds"
-        rows = f"{counts[rarest]} row" + ("s" if counts[rarest] != 1 else "")
-        raise NearfarError(
-            f"the label {names[rarest]!r} has {rows}, but {what} need {least} of each label. "
-            "Add rows, leave the label out, or use fewer folds."
-        )
+        what = f"{folds} folds{f' within {folds} folds' * pooled} need {least} of each label"
+        rows = f"{counts[rarest]} row{'s' * int(counts[rarest] != 1)}"
+        ways = "Add rows, leave the label out, or use fewer folds."
+        raise NearfarError(f"the label {names[rarest]!r} has {rows}, but {what}. {ways}")
     fitted = len(labels) - -(-len(labels) // folds) if pooled else len(labels)
     if probe.protocol == "senteval" and not int(HELD_OUT * fitted):
         raise NearfarError(

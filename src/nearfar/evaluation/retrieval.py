@@ -25,16 +25,15 @@ from typing import Any, NamedTuple, Never
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import Progress
 
 from nearfar.data.fingerprints import units_of_rows
 from nearfar.data.retrieval import MEASURES, RetrievalTask
 from nearfar.evaluation.correlation import Floats
 from nearfar.evaluation.results import RetrievalScores
-from nearfar.evaluation.statistics import bootstrap_means, estimate
+from nearfar.evaluation.statistics import bootstrap_means, estimate, plain_numbers
 from nearfar.evaluation.tasks import ScoredTasks, TextEmbeddings, embed, embed_tasks
 from nearfar.neighbours import pair_similarities, unit_rows
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import Encode, NearfarError, VectorSimilarity
 
 DEPTH = 100
@@ -89,91 +88,125 @@ def evaluate_retrieval(
             raise NearfarError(f"task {name} has no {'documents' if task.queries else 'queries'}.")
     scored: dict[str, RetrievalScores] = {}
     unavailable: dict[str, str] = {}
-    dim = None
-    how: dict[str, Any] = {"similarity": similarity, "per_task": per_task, "device": device, "progress": progress}
+    dim, search = None, _Search(encode_query, encode_document, similarity, per_task, device, progress)
     for name, task in tasks.items():
-        found = _search(name, task, encode_query, encode_document, **how)
-        if isinstance(found, str):
-            unavailable[name] = found
+        embedded = search.embed(task)
+        if embedded.failure:
+            unavailable[name] = embedded.failure
             continue
-        dim = found.documents.vectors.shape[1]
-        values = measure_rankings(found.ranked, task.relevant)
+        dim = embedded.documents.vectors.shape[1]
+        values = measure_rankings(search.rank(task, embedded, name), task.relevant)
         scored[name] = retrieval_scores(name, task, values, resamples=resamples, seed=seed)
-    distinct = {text for name in tasks for text in (*tasks[name].queries, *tasks[name].documents)}
+    distinct = {text for task in tasks.values() for text in (*task.queries, *task.documents)}
     return ScoredTasks(scored, {}, unavailable, len(distinct), dim)
 
 
-class _Search(NamedTuple):
-    """The vectors of a task, and its ranked documents."""
-
-    queries: TextEmbeddings
-    documents: TextEmbeddings
-    ranked: Sequence[Sequence[int]]
-    """For each query the positions of the documents, best first."""
-
-
-def _search(
-    name: str,
-    task: RetrievalTask,
-    encode_query: Encode,
-    encode_document: Encode,
-    *,
-    similarity: VectorSimilarity,
-    per_task: bool,
-    device: str,
-    progress: bool,
-) -> _Search | str:
-    """Search for the queries of a task; why it cannot be scored, where a vector is not finite.
-
-    Raises:
-        NearfarError: the vectors of queries and documents have different widths.
-    """
-    # In the order in which trec_eval sorts ties, so that the first of equals is its first.
-    order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
-    queries, documents = _embed(encode_query, encode_document, task, order, per_task=per_task)
-    if similarity == "cosine":
-        unit_rows(queries.vectors)
-        if not per_task:  # where those of the documents are among these
-            unit_rows(documents.vectors)
-    if failure := queries.failure_reason(queries.rows) or documents.failure_reason(documents.rows):
-        return failure
-    if queries.vectors.shape[1] != documents.vectors.shape[1]:
-        raise NearfarError(
-            f"The vectors of queries have {queries.vectors.shape[1]} numbers and those of documents "
-            f"{documents.vectors.shape[1]}; they must have the same width."
-        )
-    ranked = _rank(task, order, queries, documents, similarity, device=device, progress=progress, title=name)
-    return _Search(queries, documents, ranked)
-
-
 def best_hits(
-    encode_query: Encode,
-    encode_document: Encode,
-    task: RetrievalTask,
-    *,
-    depth: int = 10,
-    similarity: VectorSimilarity = "cosine",
-    per_task: bool = False,
-    device: str = "cpu",
-    progress: bool = False,
+    encode_query: Encode, encode_document: Encode, task: RetrievalTask, *, depth: int = 10, **settings: Any
 ) -> list[list[tuple[str, float]]]:
     """For each query of a task its best ``depth`` documents with their similarities, in the order that is measured.
+
+    ``settings`` are ``similarity``, ``per_task``, ``device`` and ``progress`` of :func:`evaluate_retrieval`.
 
     Raises:
         NearfarError: a vector is not finite, or the vectors have different widths.
     """
-    how: dict[str, Any] = {"similarity": similarity, "per_task": per_task, "device": device, "progress": progress}
-    found = _search("", task, encode_query, encode_document, **how)
-    if isinstance(found, str):
-        raise NearfarError(f"the queries cannot be searched for: {found}.")
-    queries, documents = found.queries, found.documents
+    search = _Search(encode_query, encode_document, **settings)
+    queries, documents, _, failure = embedded = search.embed(task)
+    if failure:
+        raise NearfarError(f"the queries cannot be searched for: {failure}.")
     hits = []
-    for query, ranked in zip(task.queries, found.ranked, strict=True):
+    for query, ranked in zip(task.queries, search.rank(task, embedded, ""), strict=True):
         texts = [task.documents[position] for position in ranked[:depth]]
         own = documents.vectors[[documents.rows[text] for text in texts]]
-        scores = pair_similarities(np.broadcast_to(queries.vectors[queries.rows[query]], own.shape), own, similarity)
-        hits.append(list(zip(texts, scores.tolist(), strict=True)))
+        of_query = np.broadcast_to(queries.vectors[queries.rows[query]], own.shape)
+        hits.append(list(zip(texts, pair_similarities(of_query, own, search.similarity).tolist(), strict=True)))
     return hits
+
+
+class _Embedded(NamedTuple):
+    """The vectors of a task in float32, those of documents in ``order``, or why they cannot be searched."""
+
+    queries: TextEmbeddings
+    documents: TextEmbeddings
+    order: Sequence[int]
+    """Positions of the documents as trec_eval sorts ties, so that the first of equals is its first."""
+    failure: str | None
+
+
+class _Search(NamedTuple):
+    """How the texts of tasks are encoded and searched; see :func:`evaluate_retrieval`."""
+
+    encode_query: Encode
+    encode_document: Encode
+    similarity: VectorSimilarity = "cosine"
+    per_task: bool = False
+    device: str = "cpu"
+    progress: bool = False
+
+    def embed(self, task: RetrievalTask) -> _Embedded:
+        """The vectors of queries and documents, each distinct text encoded once.
+
+        Raises:
+            NearfarError: they have different widths.
+        """
+        order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
+        texts = dict.fromkeys(task.documents[position] for position in order)
+        distinct = dict.fromkeys(task.queries)
+        if self.per_task:
+            together = embed_tasks(self.encode_document, {"": [*texts, *distinct]}, per_task=True)[""]
+            queries = together._replace(vectors=together.vectors.astype(np.float32))
+            documents = queries._replace(vectors=queries.vectors[: len(texts)])
+        else:
+            documents = embed(self.encode_document, list(texts), texts_per_call=TEXTS_PER_CALL)
+            known_texts = documents.rows if self.encode_query is self.encode_document else {}
+            shared = [text for text in distinct if text in known_texts]
+            others = [text for text in distinct if text not in known_texts]
+            queries = embed(self.encode_query, others, texts_per_call=TEXTS_PER_CALL)
+            if shared:
+                known = documents.vectors[[documents.rows[text] for text in shared]]
+                vectors = np.concatenate([known, queries.vectors]) if others else known
+                rows = {text: row for row, text in enumerate([*shared, *others])}
+                queries = queries._replace(rows=rows, vectors=vectors)
+        if self.similarity == "cosine":
+            unit_rows(queries.vectors)
+            if not self.per_task:  # where those of the documents are among these
+                unit_rows(documents.vectors)
+        failure = queries.failure_reason(queries.rows) or documents.failure_reason(documents.rows)
+        widths = queries.vectors.shape[1], documents.vectors.shape[1]
+        if not failure and len(set(widths)) > 1:
+            raise NearfarError(
+                f"The vectors of queries have {widths[0]} numbers and those of documents {widths[1]}; they must have "
+                "the same width."
+            )
+        return _Embedded(queries, documents, order, failure)
+
+    def rank(self, task: RetrievalTask, embedded: _Embedded, name: str) -> list[list[int]]:
+        """For each query the positions of the documents, best first: :data:`DEPTH` of them, or all."""
+        from nearfar.neighbours.exact import nearest  # imports torch, which the measures of ranked documents do without
+
+        queries, documents, order, _ = embedded
+        row_of = {text: row for row, text in enumerate(dict.fromkeys(task.queries))}
+        vectors = queries.vectors[[queries.rows[text] for text in row_of]]
+        depth, cells = DEPTH + bool(task.excluded), len(vectors) * len(documents.vectors)
+        how: dict[str, Any] = {"similarity": self.similarity, "device": self.device}
+        with progress_bar(f"searching {name}", cells, unit="pairs", shown=self.progress, stderr=True) as advance:
+            found = nearest(vectors, documents.vectors, depth, **how, on_block=advance)
+        # Texts that occur in several documents are searched once; their documents are ranked by score, then by order.
+        text_of = np.fromiter((documents.rows[task.documents[position]] for position in order), np.int64, len(order))
+        by_text = np.argsort(text_of, kind="stable")
+        starts = np.searchsorted(text_of[by_text], np.arange(len(documents.vectors) + 1))
+        ranked = []
+        for query, text in enumerate(task.queries):
+            ids, scores = (part[row_of[text]].tolist() for part in found)
+            best = sorted(
+                (-score, place)
+                for number, score in zip(ids, scores, strict=True)
+                for place in by_text[starts[number] : starts[number + 1]].tolist()
+            )
+            own = task.excluded.get(query)
+            ranked.append([order[place] for _, place in best if order[place] != own][:DEPTH])
+        return ranked
 
 
 def retrieval_digest(task: RetrievalTask) -> str:
@@ -200,15 +233,11 @@ def _unjudged_copies(task: RetrievalTask) -> int:
     positions: dict[str, list[int]] = {}
     for position, text in enumerate(task.documents):
         positions.setdefault(text, []).append(position)
-    return len(
-        {
-            copy
-            for query, grades in enumerate(task.relevant)
-            for relevant in grades
-            for copy in positions[task.documents[relevant]]
-            if copy not in grades and copy != task.excluded.get(query)
-        }
-    )
+    copies: set[int] = set()
+    for query, grades in enumerate(task.relevant):
+        same = {copy for relevant in grades for copy in positions[task.documents[relevant]]}
+        copies |= same - grades.keys() - {task.excluded.get(query)}
+    return len(copies)
 
 
 def retrieval_scores(
@@ -218,87 +247,20 @@ def retrieval_scores(
     rounded: Floats = np.stack([values[measure] for measure in MEASURES]).round(6)
     units = units_of_rows([(query,) for query in task.queries])
     draws = bootstrap_means(rounded, resamples=resamples, seed=[seed, *name.encode()], units=units)
-    of_measures = zip(MEASURES, rounded, draws, strict=True)
-    measures = {str(measure): estimate(100 * float(values.mean()), drawn) for measure, values, drawn in of_measures}
+    copies = _unjudged_copies(task)
     return RetrievalScores(
         queries=len(task.queries),
         documents=len(task.documents),
         main=task.main,
-        measures=measures,
-        counts={**task.counts, **({COPIES: copies} if (copies := _unjudged_copies(task)) else {})},
-        per_query={
-            str(measure): [int(value) if value.is_integer() else value for value in of_queries]
-            for measure, of_queries in zip(MEASURES, rounded.tolist(), strict=True)
+        measures={
+            str(measure): estimate(100 * float(of_queries.mean()), drawn)
+            for measure, of_queries, drawn in zip(MEASURES, rounded, draws, strict=True)
         },
+        counts={**task.counts, **({COPIES: copies} if copies else {})},
+        per_query={str(measure): plain_numbers(row) for measure, row in zip(MEASURES, rounded, strict=True)},
         digest=retrieval_digest(task),
         units=units,
     )
-
-
-def _embed(
-    encode_query: Encode, encode_document: Encode, task: RetrievalTask, order: Sequence[int], *, per_task: bool
-) -> tuple[TextEmbeddings, TextEmbeddings]:
-    """The vectors of the queries and of the documents in float32; rows of documents are in ``order``."""
-    documents = dict.fromkeys(task.documents[position] for position in order)
-    queries = dict.fromkeys(task.queries)
-    if per_task:
-        together = embed_tasks(encode_document, {"": [*documents, *queries]}, per_task=True)[""]
-        found = together._replace(vectors=together.vectors.astype(np.float32))
-        return found, found._replace(vectors=found.vectors[: len(documents)])
-    embedded = embed(encode_document, list(documents), texts_per_call=TEXTS_PER_CALL)
-    if encode_query is not encode_document:
-        return embed(encode_query, list(queries), texts_per_call=TEXTS_PER_CALL), embedded
-    others = [text for text in queries if text not in documents]
-    rest = embed(encode_query, others, texts_per_call=TEXTS_PER_CALL)
-    shared = [text for text in queries if text in documents]
-    known = embedded.vectors[[embedded.rows[text] for text in shared]]
-    rows = {text: row for row, text in enumerate([*shared, *others])}
-    return rest._replace(rows=rows, vectors=np.concatenate([known, rest.vectors]) if others else known), embedded
-
-
-def _rank(
-    task: RetrievalTask,
-    order: Sequence[int],
-    queries: TextEmbeddings,
-    documents: TextEmbeddings,
-    similarity: VectorSimilarity,
-    *,
-    device: str,
-    progress: bool,
-    title: str,
-) -> list[list[int]]:
-    """For each query the positions of the documents, best first: :data:`DEPTH` of them, or all."""
-    from nearfar.neighbours.exact import nearest  # imports torch, which the measures of ranked documents do without
-
-    distinct = dict.fromkeys(task.queries)
-    rows = [queries.rows[text] for text in distinct]
-    spare = 1 if task.excluded else 0
-    bar = Progress(console=Console(stderr=True), transient=True, disable=not progress)
-    with bar:
-        shown = bar.add_task(f"searching {title}", total=len(rows) * len(documents.vectors))
-        found = nearest(
-            queries.vectors[rows],
-            documents.vectors,
-            DEPTH + spare,
-            similarity=similarity,
-            device=device,
-            on_block=lambda number: bar.advance(shown, number),
-        )
-    # Texts that occur in several documents are searched once; their documents are ranked by score, then by ``order``.
-    text_of = np.fromiter((documents.rows[task.documents[position]] for position in order), np.int64, len(order))
-    by_text = np.argsort(text_of, kind="stable")
-    starts = np.searchsorted(text_of[by_text], np.arange(len(documents.vectors) + 1))
-    row_of, ranked = {text: row for row, text in enumerate(distinct)}, []
-    for query, text in enumerate(task.queries):
-        ids, scores = (part[row_of[text]].tolist() for part in found)
-        best = sorted(
-            (-score, place)
-            for number, score in zip(ids, scores, strict=True)
-            for place in by_text[starts[number] : starts[number + 1]].tolist()
-        )
-        own = task.excluded.get(query)
-        ranked.append([order[place] for _, place in best if order[place] != own][:DEPTH])
-    return ranked
 
 
 def measure_rankings(

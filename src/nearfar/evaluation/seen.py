@@ -26,13 +26,9 @@ def seen_shares(seen: SeenHashes, rows: RowHashes) -> SeenShares:
     pairs, chosen_pairs = _shares(rows.pairs, seen.trained_pairs, seen.chosen_pairs)
     texts, chosen_texts = _shares(rows.texts, seen.trained_texts, seen.chosen_texts)
     known, chosen = (rows.pairs, seen.chosen_pairs) if len(rows.pairs) else (rows.texts, seen.chosen_texts)
-    return SeenShares(
-        pairs=pairs if len(rows.pairs) else None,
-        texts=texts,
-        chosen_pairs=chosen_pairs if len(rows.pairs) else None,
-        chosen_texts=chosen_texts,
-        dev=True if len(known) and np.isin(known, chosen).all() else None,
-    )
+    dev = True if len(known) and np.isin(known, chosen).all() else None
+    of_pairs = {"pairs": pairs, "chosen_pairs": chosen_pairs} if len(rows.pairs) else {}
+    return SeenShares(texts=texts, chosen_texts=chosen_texts, dev=dev, **of_pairs)
 
 
 def _shares(rows: Hashes, trained: Hashes, chosen: Hashes) -> tuple[float, float]:
@@ -95,7 +91,7 @@ def add_seen(
         seed: seed of the bootstrap of the scores on unseen pairs.
     """
     similarity, tested, retrieval = similarity or {}, tested or {}, retrieval or {}
-    tasks = dict(result.tasks)
+    tasks = {}
     for task, scored in result.tasks.items():
         rows = row_hashes(pair for pairs in similarity[task].values() for pair in pairs)
         known = np.isin(rows.pairs, np.union1d(seen.trained_pairs, seen.chosen_pairs))

@@ -1,6 +1,6 @@
 """Intervals of scores and of differences, over test units and training runs; verdicts, and Holm's correction."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,9 +9,12 @@ from nearfar.evaluation.correlation import CORRELATIONS, Floats, Units, bootstra
 from nearfar.evaluation.results import Estimate, Verdict
 
 CONFIDENCE = 0.95
+NO_REASON = "no reason is given"
+"""Why a score is undefined whose result file does not say why."""
 TINY = 1e-20
 """A variance of scores that are equal but for rounding."""
 _BLOCK_NUMBERS = 2**22
+"""How many numbers are drawn at once, which bounds the memory."""
 
 
 def percentile_interval(draws: Floats) -> tuple[float, float] | None:
@@ -38,9 +41,11 @@ def estimate(score: float | None, draws: Floats, reason: str | None = None) -> E
 
 def mean_estimate(estimates: Mapping[str, Estimate], draws: Sequence[Floats]) -> Estimate:
     """The mean over tasks; each of its draws is the mean of a draw of every task."""
-    reason = next((f"undefined on {task}: {one.reason}" for task, one in estimates.items() if one.reason), None)
     points = [one.score for one in estimates.values() if one.score is not None]
-    return estimate(None if reason else float(np.mean(points)), np.mean(draws, axis=0), reason)
+    if len(points) == len(estimates):
+        return estimate(float(np.mean(points)), np.mean(draws, axis=0))
+    task, why = next((task, one.reason) for task, one in estimates.items() if one.score is None)
+    return Estimate(None, None, None, f"undefined on {task}: {why or NO_REASON}")
 
 
 def correlation_estimate(
@@ -67,6 +72,11 @@ def correlation_estimate(
 def percent(score: float) -> float | None:
     """A score x 100 for a result file; NaN is None."""
     return None if np.isnan(score) else round(100 * float(score), 4)
+
+
+def plain_numbers(values: Floats) -> list[int | float]:
+    """Numbers for a result file: whole ones without a fraction."""
+    return [int(value) if value.is_integer() else value for value in values.tolist()]
 
 
 MARGIN = 0.5
@@ -178,17 +188,11 @@ def bootstrap_means(values: Floats, *, resamples: int, seed: int | Sequence[int]
     kinds, counts = np.unique(sums, axis=1, return_counts=True)
     drawn, rng = counts.sum(), np.random.default_rng(seed)
     means = np.empty((len(values), resamples))
-    for block in _blocks(resamples, len(counts)):
-        totals = kinds @ rng.multinomial(drawn, counts / drawn, size=block.stop - block.start).T
-        means[:, block] = totals[:-1] / totals[-1]
-    return means
-
-
-def _blocks(resamples: int, columns: int) -> Iterator[slice]:
-    """Divide resamples into blocks of at most :data:`_BLOCK_NUMBERS` drawn numbers, which bounds the memory."""
-    size = max(1, _BLOCK_NUMBERS // max(columns, 1))
+    size = max(1, _BLOCK_NUMBERS // len(counts))
     for start in range(0, resamples, size):
-        yield slice(start, min(start + size, resamples))
+        totals = kinds @ rng.multinomial(drawn, counts / drawn, size=min(size, resamples - start)).T
+        means[:, start : start + size] = totals[:-1] / totals[-1]
+    return means
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

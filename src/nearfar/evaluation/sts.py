@@ -7,7 +7,7 @@ so all three are computed: ``all`` (SBERT, SimCSE, MTEB), ``mean`` and ``wmean``
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -17,25 +17,9 @@ from rich.console import Console
 from rich.progress import track
 
 from nearfar.data.fingerprints import units_of_rows
-from nearfar.evaluation.correlation import (
-    AGGREGATES,
-    CORRELATIONS,
-    Aggregate,
-    Floats,
-    bootstrap_scores,
-    scores,
-    undefined_reason,
-    usual_size,
-)
-from nearfar.evaluation.results import (
-    AggregateEstimates,
-    Estimate,
-    SimilarityAverage,
-    SimilarityScores,
-    SubsetScores,
-    digest,
-)
-from nearfar.evaluation.statistics import estimate, mean_estimate
+from nearfar.evaluation import correlation, results
+from nearfar.evaluation.correlation import AGGREGATES, CORRELATIONS, Aggregate, Floats, undefined_reason
+from nearfar.evaluation.statistics import estimate, mean_estimate, plain_numbers
 from nearfar.evaluation.tasks import SEMEVAL, SIMILARITY_AVERAGES, ScoredTasks, embed_tasks, encoded_size
 from nearfar.neighbours import pair_similarities
 from nearfar.types import Encode, NearfarError, ScoredPair, VectorSimilarity
@@ -58,7 +42,7 @@ def evaluate_sts(
     resamples: int = 1000,
     seed: int = 0,
     progress: bool = False,
-) -> ScoredTasks[SimilarityScores, SimilarityAverage]:
+) -> ScoredTasks[results.SimilarityScores, results.SimilarityAverage]:
     """Score ``encode`` on ``tasks`` (task -> subset -> pairs); all their distinct texts are encoded in one call.
 
     With ``per_task``, ``encode`` is called once for each task with that task's texts. Baselines that are fitted on the
@@ -76,22 +60,20 @@ def evaluate_sts(
             text. The message names task and text.
     """
     _check_gold(tasks)
-    texts = {task: list(_texts({task: subsets})) for task, subsets in tasks.items()}
+    texts = {
+        task: [text for pairs in subsets.values() for pair in pairs for text in pair[:2]]
+        for task, subsets in tasks.items()
+    }
     embedded = embed_tasks(encode, texts, per_task=per_task)
     unavailable = {task: why for task in tasks if (why := embedded[task].failure_reason(texts[task]))}
-    tasks = {task: subsets for task, subsets in tasks.items() if task not in unavailable}
-    scored: dict[str, SimilarityScores] = {}
+    available = [task for task in tasks if task not in unavailable]
+    scored: dict[str, results.SimilarityScores] = {}
     draws: dict[str, Draws] = {}
-    bar = track(tasks.items(), "bootstrap", console=Console(stderr=True), transient=True, disable=not progress)
-    for task, subsets in bar:
-        pairs = [pair for held in subsets.values() for pair in held]
-        rows, vectors = embedded[task].rows, embedded[task].vectors
-        both = (rows[text] for pair in pairs for text in (pair.first, pair.second))
-        places = np.fromiter(both, dtype=np.int64, count=2 * len(pairs)).reshape(-1, 2)
-        cosines, zeros = _compare_pairs(vectors, places, similarity)
-        scored[task], draws[task] = similarity_scores(
-            task, subsets, cosines, zero_vectors=zeros, resamples=resamples, seed=seed
-        )
+    for task in track(available, "bootstrap", console=Console(stderr=True), transient=True, disable=not progress):
+        rows = np.array([embedded[task].rows[text] for text in texts[task]], dtype=np.int64).reshape(-1, 2)
+        cosines, zeros = _compare_pairs(embedded[task].vectors, rows, similarity)
+        how: dict[str, Any] = {"zero_vectors": zeros, "resamples": resamples, "seed": seed}
+        scored[task], draws[task] = similarity_scores(task, tasks[task], cosines, **how)
     averages = {
         name: _average(members, scored, draws)
         for name, members in SIMILARITY_AVERAGES.items()
@@ -102,85 +84,65 @@ def evaluate_sts(
 
 def similarity_scores(
     task: str, subsets: Subsets, cosines: Floats, *, zero_vectors: int, resamples: int, seed: int
-) -> tuple[SimilarityScores, Draws]:
+) -> tuple[results.SimilarityScores, Draws]:
     """The scores of a task and their bootstrap draws, given the cosine of each pair in units of :data:`COSINE_UNIT`."""
     sizes = [len(pairs) for pairs in subsets.values()]
     gold = np.array([pair.score for pairs in subsets.values() for pair in pairs], dtype=np.float64)
     parts = [slice(start, end) for start, end in pairwise(np.cumsum([0, *sizes]))]
-    subset_reasons = {name: undefined_reason(gold[p], cosines[p]) for name, p in zip(subsets, parts, strict=True)}
-    reasons: dict[str, str | None] = dict.fromkeys(AGGREGATES, _undefined_mean_reason(task, subset_reasons))
+    whys = [undefined_reason(gold[part], cosines[part]) for part in parts]
+    reasons: dict[str, str | None] = dict.fromkeys(AGGREGATES, _undefined_mean_reason(task, [*subsets], whys))
     reasons["all"] = undefined_reason(gold, cosines)
-    estimates: dict[str, AggregateEstimates] = {}
-    subset_estimates: dict[str, list[Estimate]] = {}
-    draws: Draws = {}
     units = units_of_rows([pair[:2] for pairs in subsets.values() for pair in pairs])
-    settings: dict[str, Any] = {"sizes": sizes, "resamples": resamples, "seed": [seed, *task.encode()], "units": units}
+    settings: dict[str, Any] = {"resamples": resamples, "seed": [seed, *task.encode()], "units": units}
+    draws: Draws = {}
+    aggregates: dict[str, Any] = {}
+    of_subsets: dict[str, list[results.Estimate]] = {}
     for metric, weighted in CORRELATIONS.items():
-        point = scores(weighted, gold, cosines[None], sizes=sizes)
-        drawn = bootstrap_scores(weighted, gold, cosines[None], **settings)
+        point = correlation.scores(weighted, gold, cosines[None], sizes=sizes)
+        drawn = correlation.bootstrap_scores(weighted, gold, cosines[None], sizes=sizes, **settings)
         draws[metric] = {kind: drawn.aggregate(kind)[0] for kind in AGGREGATES}
         points = {kind: 100 * float(point.aggregate(kind)[0, 0]) for kind in AGGREGATES}
-        estimates[metric] = _aggregates(
-            {kind: estimate(points[kind], draws[metric][kind], reasons[kind]) for kind in AGGREGATES}
-        )
-        subset_estimates[metric] = [
-            estimate(100 * float(point.subsets[0, number, 0]), drawn.subsets[0, number], why)
-            for number, why in enumerate(subset_reasons.values())
-        ]
+        estimates = {kind: estimate(points[kind], draws[metric][kind], reasons[kind]) for kind in AGGREGATES}
+        aggregates[metric] = results.AggregateEstimates(**estimates)
+        each = zip(point.subsets[0, :, 0].tolist(), drawn.subsets[0], whys, strict=True)
+        of_subsets[metric] = [estimate(100 * score, of_draws, why) for score, of_draws, why in each]
     scored = {
-        name: SubsetScores(
+        name: results.SubsetScores(
             pairs=len(pairs),
-            digest=digest(pairs),
-            spearman=subset_estimates["spearman"][number],
-            pearson=subset_estimates["pearson"][number],
-            gold=[int(score) if score.is_integer() else score for score in gold[part].tolist()],
-            cosines_e6=list(map(int, cosines[part].tolist())),
+            digest=results.digest(pairs),
+            spearman=of_subsets["spearman"][number],
+            pearson=of_subsets["pearson"][number],
+            gold=plain_numbers(gold[parts[number]]),
+            cosines_e6=list(map(int, cosines[parts[number]].tolist())),
         )
-        for number, ((name, pairs), part) in enumerate(zip(subsets.items(), parts, strict=True))
+        for number, (name, pairs) in enumerate(subsets.items())
     }
-    similarity = SimilarityScores(
-        pairs=len(gold),
-        zero_vectors=zero_vectors,
-        spearman=estimates["spearman"],
-        pearson=estimates["pearson"],
-        subsets=scored,
-        units=units,
-    )
-    return similarity, draws
+    known: dict[str, Any] = {"pairs": len(gold), "zero_vectors": zero_vectors, "units": units, **aggregates}
+    return results.SimilarityScores(subsets=scored, **known), draws
 
 
-def _aggregates(estimates: Mapping[Aggregate, Estimate]) -> AggregateEstimates:
-    return AggregateEstimates(all=estimates["all"], mean=estimates["mean"], wmean=estimates["wmean"])
-
-
-def _undefined_mean_reason(task: str, subset_reasons: Mapping[str, str | None]) -> str | None:
+def _undefined_mean_reason(task: str, subsets: Sequence[str], whys: Sequence[str | None]) -> str | None:
     """Why a task has no mean over its subsets, given why each of them has no correlation."""
-    if len(subset_reasons) == 1:
-        if task in SEMEVAL:
-            return "this copy of the data does not separate the subsets"
-        return next(iter(subset_reasons.values()))
-    return next((f"undefined on {name}: {why}" for name, why in subset_reasons.items() if why), None)
+    if len(subsets) == 1:
+        return "this copy of the data does not separate the subsets" if task in SEMEVAL else whys[0]
+    return next((f"undefined on {name}: {why}" for name, why in zip(subsets, whys, strict=True) if why), None)
 
 
 def _average(
-    members: Sequence[str], scored: Mapping[str, SimilarityScores], draws: Mapping[str, Draws]
-) -> SimilarityAverage:
+    members: Sequence[str], scored: Mapping[str, results.SimilarityScores], draws: Mapping[str, Draws]
+) -> results.SimilarityAverage:
     averages = {}
     for metric in CORRELATIONS:
         of_tasks = {task: scored[task].metric(metric) for task in members}
-        by_aggregate = {
+        means = {
             kind: mean_estimate(
                 {task: estimates.of(kind) for task, estimates in of_tasks.items()},
                 [draws[task][metric][kind] for task in members],
             )
             for kind in AGGREGATES
         }
-        averages[metric] = _aggregates(by_aggregate)
-    return SimilarityAverage(tasks=list(members), **averages)
-
-
-def _texts(tasks: Mapping[str, Subsets]) -> Iterable[str]:
-    return (text for subsets in tasks.values() for pairs in subsets.values() for pair in pairs for text in pair[:2])
+        averages[metric] = results.AggregateEstimates(**means)
+    return results.SimilarityAverage(tasks=list(members), **averages)
 
 
 def _check_gold(tasks: Mapping[str, Subsets]) -> None:
@@ -207,7 +169,7 @@ def _compare_pairs(
         part = slice(start, start + PAIRS_AT_ONCE)
         a, b = (vectors[places[part, side]].astype(np.float64) for side in (0, 1))
         if similarity == "cosine":
-            a, b = usual_size(a), usual_size(b)
+            a, b = correlation.usual_size(a), correlation.usual_size(b)
         lengths = np.sqrt(np.einsum("pd,pd->p", a, a) * np.einsum("pd,pd->p", b, b))
         values[part] = pair_similarities(a, b, similarity)
         if similarity == "cosine":

@@ -8,10 +8,11 @@ controls the family of all pairs, so that all ranges of a family hold together w
 Source: Al Mohamad, Goeman & van Zwet 2022, Simultaneous confidence intervals for ranks, Biometrics 78.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import combinations, count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -104,41 +105,26 @@ def compare_systems(
     points = {system: [one.points[own].mean() for one in scored.values()] for system, own in places.items()}
     names = sorted(places, key=lambda system: (np.isnan(points[system]).sum(), -np.nanmean(points[system])))
     sides = [places[system] for system in names]
-    tests = comparison.compare_pairs(
-        scored,
-        sides,
-        facts={task: one.facts for task, one in chosen.items()},
-        averages={"overall": list(chosen)} if len(chosen) > 1 else {},
-        margin=margin,
-    )
+    facts = {task: one.facts for task, one in chosen.items()}
+    averages = {"overall": list(chosen)} if len(chosen) > 1 else {}
+    tests = comparison.compare_pairs(scored, sides, facts=facts, averages=averages, margin=margin)
     ranks = {task: _ranked(one, sides, [of_pair.tasks[task] for of_pair in tests]) for task, one in scored.items()}
     overall = [of_pair.overall for of_pair in tests if of_pair.overall is not None]
     mean = _ranked(comparison.average_of(scored), sides, overall) if overall else [None] * len(sides)
-    return results.PairwiseResult(
-        sides=[
-            results.ComparedSide(
-                name=system,
-                models=[system] * len(places[system]),
-                sources=[given.sources[system]] * len(places[system]),
-                overall_rank=mean[number],
-                ranks={task: of_task[number] for task, of_task in ranks.items()},
-                counts=given.counts.get(system),
-            )
-            for number, system in enumerate(names)
-        ],
-        config=results.ComparisonSettings(
-            metric="score",
-            aggregate="mean",
-            measure=measure,
-            resamples=resamples,
-            seed=seed,
-            level=comparison.SIGNIFICANCE_LEVEL,
-            margin=margin,
-        ),
-        provenance=results.provenance(),
-        not_compared=[],
-        comparisons=tests,
-    )
+    described = [
+        results.ComparedSide(
+            name=system,
+            models=[system] * len(places[system]),
+            sources=[given.sources[system]] * len(places[system]),
+            overall_rank=mean[number],
+            ranks={task: of_task[number] for task, of_task in ranks.items()},
+            counts=given.counts.get(system),
+        )
+        for number, system in enumerate(names)
+    ]
+    settings: dict[str, Any] = {"metric": "score", "aggregate": "mean", "measure": measure, "margin": margin}
+    settings |= {"resamples": resamples, "seed": seed}
+    return comparison.pairwise_result(described, tests, not_compared=[], **settings)
 
 
 def _scores(
@@ -162,20 +148,17 @@ def _ranked(
     scored: comparison.RunScores, sides: Sequence[Sequence[int]], tests: Sequence[results.PairedTest]
 ) -> list[results.RankedScore]:
     """The score of each side on a task or average, with its interval and the ranks that follow from tests of pairs."""
-    above, below = [0] * len(sides), [0] * len(sides)
-    for pair, test in zip(combinations(range(len(sides)), 2), tests, strict=True):
-        if test.verdict in ("better", "worse"):
-            better, worse = pair if test.verdict == "better" else reversed(pair)
-            above[worse] += 1
-            below[better] += 1
+    told = {"better": 1, "worse": -1}
+    signs = [told.get(test.verdict or "", 0) for test in tests]
+    pairs = [pair[::sign] for pair, sign in zip(combinations(range(len(sides)), 2), signs, strict=True) if sign]
+    above, below = Counter(worse for _, worse in pairs), Counter(better for better, _ in pairs)
     each = [scored.select(side) for side in sides]
     ranked, most = [], sum(own.reason is None for own in each)
     zero = np.zeros(1), np.zeros((1, scored.draws.shape[1]))
-    for own, ahead, behind in zip(each, above, below, strict=True):
-        tested = comparison.difference_fields(
-            (own.points, own.draws), zero, units=own.units, order=None, margin=0.0, bound=own.bound, reason=own.reason
-        )
+    for side, own in enumerate(each):
+        how: dict[str, Any] = {"units": own.units, "bound": own.bound, "reason": own.reason}
+        tested = comparison.difference_fields(own[:2], zero, order=None, margin=0.0, **how)
         interval = [tested.get(key) for key in ("difference", "low", "high", "reason")]
-        ranks = (None, None) if own.reason else (1 + ahead, most - behind)
+        ranks = (None, None) if own.reason else (1 + above[side], most - below[side])
         ranked.append(results.RankedScore(*interval, *ranks))
     return ranked

@@ -62,10 +62,10 @@ class TextEmbeddings(NamedTuple):
 
     def failure_reason(self, texts: Iterable[str]) -> str | None:
         """Why a task with these texts cannot be scored, if it cannot."""
-        found = [text for text in dict.fromkeys(texts) if text in self.nonfinite] if self.nonfinite else []
-        if self.failure or not found:
+        broken = [text for text in dict.fromkeys(texts) if text in self.nonfinite] if self.nonfinite else []
+        if self.failure or not broken:
             return self.failure
-        return f"the vectors of {len(found)} of its texts hold NaN or infinity; the first is that of {found[0]!r}"
+        return f"the vectors of {len(broken)} of its texts hold NaN or infinity; the first is that of {broken[0]!r}"
 
 
 ROWS_PER_BLOCK = 16_384

@@ -11,43 +11,19 @@ its rows. Where a task has no result, its estimates are undefined with a reason 
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import track
 
 from nearfar.data.fingerprints import units_of_rows
 from nearfar.data.labelled import TransferTask
-from nearfar.evaluation.correlation import (
-    CORRELATIONS,
-    Floats,
-    Indices,
-    Units,
-    undefined_reason,
-)
+from nearfar.evaluation import probes, results
+from nearfar.evaluation.correlation import CORRELATIONS, Floats, Indices, undefined_reason
 from nearfar.evaluation.probe_settings import Probe
-from nearfar.evaluation.probes import (
-    ProbeResult,
-    check_labels,
-    fit_relatedness,
-    inner_kfold,
-    kfold,
-    pair_features,
-    split,
-)
-from nearfar.evaluation.results import (
-    ClassificationScores,
-    Estimate,
-    PenaltyGrid,
-    RelatednessScores,
-    TransferAverage,
-    TransferScores,
-    fingerprint,
-)
-from nearfar.evaluation.statistics import bootstrap_means, correlation_estimate, estimate, mean_estimate
+from nearfar.evaluation.statistics import bootstrap_means, correlation_estimate, estimate, mean_estimate, plain_numbers
 from nearfar.evaluation.tasks import TRANSFER_AVERAGES, ScoredTasks, TextEmbeddings, embed_tasks, encoded_size
 from nearfar.neighbours import unit_rows
 from nearfar.neighbours.exact import nearest
@@ -69,7 +45,7 @@ def evaluate_transfer(
     seed: int = 1111,
     resamples: int = 1000,
     progress: bool = False,
-) -> ScoredTasks[TransferScores, TransferAverage]:
+) -> ScoredTasks[results.TransferScores, results.TransferAverage]:
     """Probe ``encode`` on ``tasks``; all their distinct texts are encoded in one call, or in one for each task.
 
     A task has no score where a vector of its texts holds a NaN or infinity, or where a named task cannot be probed. Its
@@ -93,36 +69,31 @@ def evaluate_transfer(
     """
     if not tasks:
         raise NearfarError("no transfer tasks to evaluate on.")
-    reasons = {name: reason for name, task in tasks.items() if (reason := _unprobeable_reason(task, probe))}
+    reasons = {name: _unprobeable_reason(task, probe) for name, task in tasks.items()}
     prepared = {name: _prepare_task(task) for name, task in tasks.items()}
-    texts = {name: sorted(one.distinct) for name, one in prepared.items() if name not in reasons}
+    texts = {name: sorted(rows.distinct) for name, rows in prepared.items() if not reasons[name]}
     embedded = embed_tasks(encode, texts, per_task=per_task)
-
-    entries: dict[str, TransferScores] = {}
+    entries: dict[str, results.TransferScores] = {}
     draws: dict[str, Floats] = {}
-    columns = (SpinnerColumn(), TextColumn("probing {task.description} ({task.completed} of {task.total} done)"))
-    with Progress(
-        *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True, disable=not progress
-    ) as bar:
-        shown = bar.add_task("", total=len(tasks))
-        for name, one in prepared.items():
-            bar.update(shown, description=name)
-            reason = reasons.get(name) or embedded[name].failure_reason(one.distinct)
-            features = np.zeros((0, 0), dtype=np.float32) if reason else _features(one, embedded[name])
-            if not np.isfinite(features).all():
-                reason = "the embeddings are so large that products of them are infinite"
-            entries[name], draws[name] = _evaluate(
-                one, tasks[name], features, probe, reason=reason, resamples=resamples, bootstrap=[seed, *name.encode()]
-            )
-            bar.advance(shown)
-    accuracies = {name: entry.accuracy for name, entry in entries.items() if isinstance(entry, ClassificationScores)}
+    bar = track(prepared.items(), "probing", console=Console(stderr=True), transient=True, disable=not progress)
+    for name, rows in bar:
+        reason = reasons[name] or embedded[name].failure_reason(rows.distinct)
+        features = np.zeros((0, 0), dtype=np.float32) if reason else _features(rows, embedded[name])
+        if not np.isfinite(features).all():
+            reason = "the embeddings are so large that products of them are infinite"
+        how: dict[str, Any] = {"reason": reason, "resamples": resamples, "seed": [seed, *name.encode()]}
+        if tasks[name].label_names:
+            entries[name], draws[name] = _classified(rows, tasks[name], features, probe, **how)
+        else:
+            entries[name] = _related(rows, features, probe, **how)
+    accuracies = {name: entries[name].compared for name in draws}
     averages = {
-        name: TransferAverage(
+        name: results.TransferAverage(
             tasks=list(members),
             accuracy=mean_estimate({task: accuracies[task] for task in members}, [draws[task] for task in members]),
         )
         for name, members in TRANSFER_AVERAGES.items()
-        if set(members) <= set(entries)
+        if set(members) <= set(draws)
     }
     return ScoredTasks(entries, averages, {}, *encoded_size(embedded.values()))
 
@@ -136,7 +107,14 @@ class _PreparedTask(NamedTuple):
     """The rows of each split."""
     file_order: Indices
     """For each tested row, its position in the file."""
+    tested: Sequence[tuple[str, ...]]
+    """The texts of the tested rows in the order of the file."""
     digest: str
+
+    @property
+    def gold(self) -> NDArray[Any]:
+        """The targets of the tested rows in the order of the file."""
+        return self.in_file_order(self.targets[self.split_rows[-1]])
 
     @property
     def distinct(self) -> set[str]:
@@ -153,8 +131,7 @@ class _PreparedTask(NamedTuple):
 def _prepare_task(task: TransferTask) -> _PreparedTask:
     texts: list[tuple[str, ...]] = []
     targets: list[float] = []
-    parts, order, lines = [], [0], []
-    named = task.label_names
+    parts, order, lines, named = [], [0], [], task.label_names
     for name, rows in task.splits.items():
         keys = [(*(len(text.split()) for text in row), target) for row, target in zip(*rows, strict=True)]
         order = sorted(range(len(keys)), key=keys.__getitem__)
@@ -163,7 +140,10 @@ def _prepare_task(task: TransferTask) -> _PreparedTask:
         targets += [rows.targets[place] for place in order]
         lines += [[name, *row, named[int(y)] if named else y] for row, y in zip(*rows, strict=True)]
     numbers = np.array(targets, dtype=np.intp if named else np.float64)
-    return _PreparedTask(texts, numbers, tuple(parts), np.array(order, dtype=np.intp), fingerprint(lines))
+    tested = list(task.splits.values())[-1].texts
+    return _PreparedTask(
+        texts, numbers, tuple(parts), np.array(order, dtype=np.intp), tested, results.fingerprint(lines)
+    )
 
 
 def _unprobeable_reason(task: TransferTask, probe: Probe) -> str | None:
@@ -171,7 +151,7 @@ def _unprobeable_reason(task: TransferTask, probe: Probe) -> str | None:
     try:
         if task.label_names:
             labels = {name: [int(target) for target in rows.targets] for name, rows in task.splits.items()}
-            check_labels(labels, task.label_names, probe)
+            probes.check_labels(labels, task.label_names, probe)
         else:
             for name, rows in task.splits.items():
                 if not rows.texts or not np.isfinite(rows.targets).all():
@@ -188,65 +168,51 @@ def _features(one: _PreparedTask, embedded: TextEmbeddings) -> NDArray[np.float3
     places = [[embedded.rows[text] for text in side] for side in zip(*one.texts, strict=True)]
     with np.errstate(over="ignore", invalid="ignore"):
         sides = [embedded.vectors[side].astype(np.float32, copy=False) for side in places]
-        return sides[0] if len(sides) == 1 else pair_features(*sides)
+        return sides[0] if len(sides) == 1 else probes.pair_features(*sides)
 
 
-def _evaluate(
-    one: _PreparedTask,
+def _classified(
+    rows: _PreparedTask,
     task: TransferTask,
     features: NDArray[np.float32],
     probe: Probe,
     *,
     reason: str | None,
-    resamples: int,
-    bootstrap: list[int],
-) -> tuple[TransferScores, Floats]:
-    """The entry of a task, and the bootstrap draws of its accuracy where it has one."""
-    gold, texts = one.in_file_order(one.targets[one.split_rows[-1]]), list(task.splits.values())[-1].texts
-    if task.label_names:
-        probed = None if reason else _probe(one, features, len(task.label_names), probe)
-        entry, draws = classification(
-            gold,
-            probed and probed.predicted,
-            probed and probed.accuracy,
-            protocol=probe.protocol,
-            names=task.label_names,
-            pairs=task.pairs,
-            texts=texts,
-            reason=reason,
-            resamples=resamples,
-            seed=bootstrap,
-        )
-        entry = replace(entry, digest=one.digest)
-        if probed is None:
-            return entry, draws
-        grid = {"l2" if probe.protocol == "senteval" else "c": list(probed.grid)}
-        return replace(
-            entry,
-            dev_accuracy=probed.dev_accuracy,
-            grid=PenaltyGrid(**grid, dev_accuracy=probed.grid_accuracies),
-            chosen=probed.chosen,
-            fold_accuracies=probed.fold_accuracies,
-        ), draws
+    **bootstrap: Any,
+) -> tuple[results.ClassificationScores, Floats]:
+    """The entry of a task with labels, and the bootstrap draws of its accuracy."""
+    known: dict[str, Any] = {"protocol": probe.protocol, "names": task.label_names, "pairs": task.pairs}
+    known |= {"texts": rows.tested, "digest": rows.digest, **bootstrap}
+    if reason:
+        return classification(rows.gold, None, reason=reason, **known)
+    protocols: Sequence[Callable[..., probes.ProbeResult]] = (probes.inner_kfold, probes.kfold, probes.split)
+    parts = rows.split_rows if len(rows.split_rows) > 1 else ()
+    how: dict[str, Any] = {"classes": len(task.label_names), "probe": probe}
+    probed = protocols[len(rows.split_rows) - 1](features, rows.targets, *parts, **how)
+    grid = {"l2" if probe.protocol == "senteval" else "c": list(probed.grid)}
+    return classification(
+        rows.gold,
+        rows.in_file_order(probed.predicted),
+        probed.accuracy,
+        dev_accuracy=probed.dev_accuracy,
+        grid=results.PenaltyGrid(**grid, dev_accuracy=probed.grid_accuracies),
+        chosen=probed.chosen,
+        fold_accuracies=probed.fold_accuracies,
+        **known,
+    )
+
+
+def _related(
+    rows: _PreparedTask, features: NDArray[np.float32], probe: Probe, *, reason: str | None, **bootstrap: Any
+) -> results.RelatednessScores:
+    """The entry of a task with scores."""
     predicted, dev_pearson = None, None
     if not reason:
-        train, dev, test = one.split_rows
-        predicted, dev_pearson = fit_relatedness(features, one.targets, train, dev, test, seed=probe.seed)
-        predicted = one.in_file_order(predicted)
-    how: dict[str, Any] = {"texts": texts, "reason": reason, "resamples": resamples, "seed": bootstrap}
-    learned = relatedness(gold, predicted, dev_pearson, **how)
-    return replace(learned, digest=one.digest), np.zeros(0)
-
-
-def _probe(one: _PreparedTask, features: NDArray[np.float32], classes: int, probe: Probe) -> ProbeResult:
-    match one.split_rows:
-        case train, dev, test:
-            probed = split(features, one.targets, train, dev, test, classes=classes, probe=probe)
-        case train, test:
-            probed = kfold(features, one.targets, train, test, classes=classes, probe=probe)
-        case _:
-            probed = inner_kfold(features, one.targets, classes=classes, probe=probe)
-    return probed._replace(predicted=one.in_file_order(probed.predicted))
+        found, dev_pearson = probes.fit_relatedness(features, rows.targets, *rows.split_rows, seed=probe.seed)
+        predicted = rows.in_file_order(found)
+    dev = None if dev_pearson is None else round(100 * dev_pearson, 4)
+    known: dict[str, Any] = {"texts": rows.tested, "digest": rows.digest, "dev_pearson": dev, **bootstrap}
+    return relatedness(rows.gold, predicted, reason=reason, **known)
 
 
 def classification(
@@ -254,88 +220,77 @@ def classification(
     predicted: Indices | None,
     score: float | None = None,
     *,
-    protocol: str,
     names: Sequence[str],
     texts: Sequence[Sequence[str]],
     pairs: bool = False,
     reason: str | None = None,
     resamples: int,
     seed: Sequence[int],
-) -> tuple[ClassificationScores, Floats]:
-    """The entry of a task with labels, without its digest, and the bootstrap draws of its accuracy.
+    **fields: Any,
+) -> tuple[results.ClassificationScores, Floats]:
+    """The entry of a task with labels, and the bootstrap draws of its accuracy.
 
     Args:
         gold: labels of the tested rows.
         predicted: predictions for the same rows, in the same order; None where there is a ``reason``.
         score: accuracy x 100, where it is not the share of correct rows but a mean over folds.
-        protocol: name of the protocol.
         names: names of the labels.
         texts: the texts of each tested row; rows that share one are resampled together.
         pairs: whether rows have two texts; with two labels, F1 of the second label is computed too.
         reason: why there is no result.
         resamples: number of bootstrap resamples.
         seed: seed of the bootstrap.
+        fields: other fields of the entry.
     """
     how: dict[str, Any] = {"resamples": resamples, "seed": seed, "units": (units := units_of_rows(texts))}
-    drawn = np.full(resamples, np.nan)
-    if predicted is not None:
-        correct = (gold == predicted).astype(np.float64)
-        drawn = bootstrap_means(correct[None], **how)[0]
-        score = 100 * float(correct.mean()) if score is None else score
-    f1 = None
-    if pairs and len(names) == 2:
-        f1 = estimate(None, drawn, reason)
-        if predicted is not None:
-            f1 = confusion_estimate(f1_score, gold, predicted, **how, decimals=2)
-    return ClassificationScores(
-        protocol=protocol,
-        rows=len(gold),
-        classes=list(names),
-        accuracy=estimate(score, drawn, reason),
-        f1=f1,
-        gold=[] if predicted is None else gold.tolist(),
-        predicted=[] if predicted is None else predicted.tolist(),
-        digest="",
-        units=units,
+    common: dict[str, Any] = {"rows": len(gold), "classes": list(names), "units": units, "digest": "", **fields}
+    with_f1 = pairs and len(names) == 2
+    if predicted is None:
+        missing = results.Estimate(None, None, None, reason)
+        common |= {"accuracy": missing, "f1": missing if with_f1 else None}
+        return results.ClassificationScores(**common), np.full(resamples, np.nan)
+    correct = (gold == predicted).astype(np.float64)
+    drawn = bootstrap_means(correct[None], **how)[0]
+    return results.ClassificationScores(
+        accuracy=estimate(100 * float(correct.mean()) if score is None else score, drawn),
+        f1=confusion_estimate(f1_score, gold, predicted, **how, decimals=2) if with_f1 else None,
+        gold=gold.tolist(),
+        predicted=predicted.tolist(),
+        **common,
     ), drawn
 
 
 def relatedness(
     gold: Floats,
     predicted: Floats | None,
-    dev_pearson: float | None,
     *,
     texts: Sequence[Sequence[str]],
-    reason: str | None,
+    reason: str | None = None,
     resamples: int,
     seed: Sequence[int],
-) -> RelatednessScores:
-    """The entry of a task with scores, without its digest; ``predicted`` is None where there is a ``reason``.
+    **fields: Any,
+) -> results.RelatednessScores:
+    """The entry of a task with scores, with other ``fields``; ``predicted`` is None where there is a ``reason``.
 
     Where all predictions are equal the correlations are undefined (SentEval returns 0).
     """
+    common: dict[str, Any] = {"pairs": len(gold), "digest": "", **fields}
     if predicted is None:
-        missing = estimate(None, gold[:0], reason)
-        return RelatednessScores(pairs=len(gold), pearson=missing, spearman=missing, digest="")
+        missing = results.Estimate(None, None, None, reason)
+        return results.RelatednessScores(pearson=missing, spearman=missing, **common)
     whole, units = np.rint(predicted / PREDICTION_UNIT), units_of_rows(texts)
     constant = "all predicted scores are equal" if np.ptp(whole) <= 1 else None  # up to rounding
     undefined = constant or undefined_reason(gold, whole)
-    estimates = {
-        metric: Estimate(None, None, None, undefined)
-        if undefined
-        else correlation_estimate(metric, gold, whole, sizes=[len(gold)], resamples=resamples, seed=seed, units=units)
-        for metric in CORRELATIONS
-    }
-    return RelatednessScores(
-        pairs=len(gold),
-        pearson=estimates["pearson"],
-        spearman=estimates["spearman"],
+    how: dict[str, Any] = {"sizes": [len(gold)], "resamples": resamples, "seed": seed, "units": units}
+    missing = results.Estimate(None, None, None, undefined)
+    for name in CORRELATIONS:
+        common[name] = missing if undefined else correlation_estimate(name, gold, whole, **how)
+    return results.RelatednessScores(
         mse=round(float(np.mean((whole * PREDICTION_UNIT - gold) ** 2)), 6),
-        dev_pearson=None if dev_pearson is None else round(100 * dev_pearson, 4),
-        gold=[int(score) if score.is_integer() else score for score in gold.tolist()],
+        gold=plain_numbers(gold),
         predicted_e6=whole.astype(int).tolist(),
-        digest="",
         units=units,
+        **common,
     )
 
 
@@ -351,22 +306,17 @@ def f1_score(counts: NDArray[Any]) -> Floats:
 
 
 def confusion_estimate(
-    measure: Callable[[NDArray[Any]], Floats],
-    gold: Indices,
-    predicted: Indices,
-    *,
-    resamples: int,
-    seed: Sequence[int],
-    units: Units | None = None,
-    decimals: int = 4,
-) -> Estimate:
-    """The estimate x 100 of a measure of :func:`confusions`, which is the same of their shares."""
+    measure: Callable[[NDArray[Any]], Floats], gold: Indices, predicted: Indices, *, decimals: int = 4, **bootstrap: Any
+) -> results.Estimate:
+    """The estimate x 100 of a measure of :func:`confusions`, which is the same of their shares.
+
+    ``bootstrap`` are the settings of :func:`~nearfar.evaluation.statistics.bootstrap_means`.
+    """
     score = float(measure(confusions(gold, predicted)[None])[0])
     cells = (2 * gold + predicted == np.arange(4)[:, None]).astype(np.float64)
-    drawn = measure(bootstrap_means(cells, resamples=resamples, seed=seed, units=units).T)
     if np.isnan(score):
-        return estimate(None, drawn, "no row has the second label, and none is predicted to have it")
-    return estimate(round(100 * score, decimals), drawn)
+        return results.Estimate(None, None, None, "no row has the second label, and none is predicted to have it")
+    return estimate(round(100 * score, decimals), measure(bootstrap_means(cells, **bootstrap).T))
 
 
 def neighbour_vote(
@@ -400,28 +350,23 @@ def neighbour_vote(
     found = nearest(vectors, labelled, k, similarity=similarity, device=device)
     winners = []
     for places, cosines in zip(found.ids.tolist(), found.scores.tolist(), strict=True):
-        votes: Counter[str] = Counter()
-        weights: Counter[str] = Counter()
+        votes = Counter(labels[place] for place in places)
+        weights = dict.fromkeys(votes, 0.0)
         for place, cosine in zip(places, cosines, strict=True):
-            votes[labels[place]] += 1
             weights[labels[place]] += cosine
         winners.append(min(votes, key=lambda label: (-votes[label], -weights[label], label)))
     return winners
 
 
 def vote_scores(
-    texts: Sequence[str],
-    gold: Sequence[str],
-    predicted: Sequence[str],
-    *,
-    resamples: int,
-    seed: Sequence[int],
-    digest: str,
-) -> ClassificationScores:
-    """The entry of a result file for the labels of a vote. ``digest`` is that of the texts and their neighbours."""
+    texts: Sequence[str], gold: Sequence[str], predicted: Sequence[str], **settings: Any
+) -> results.ClassificationScores:
+    """The entry of a result file for the labels of a vote.
+
+    ``settings`` are ``resamples``, ``seed`` and ``digest``, of the texts and their neighbours (:func:`classification`).
+    """
     classes = sorted({*gold, *predicted})
     numbers = {name: number for number, name in enumerate(classes)}
     right, voted = (np.array([numbers[label] for label in side], dtype=np.intp) for side in (gold, predicted))
-    how: dict[str, Any] = {"texts": [(text,) for text in texts], "resamples": resamples, "seed": seed}
-    entry, _ = classification(right, voted, protocol=VOTE, names=classes, **how)
-    return replace(entry, digest=digest)
+    rows = [(text,) for text in texts]
+    return classification(right, voted, protocol=VOTE, names=classes, texts=rows, **settings)[0]

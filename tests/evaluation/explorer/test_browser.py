@@ -260,21 +260,3 @@ def test_hostile_texts_names_and_values_are_shown_as_they_are(browser: Any, tmp_
         assert page.tab.locator("#list mark").text_content() == "onerror"
         assert page.messages == []
         assert page.requests == [example.file.as_uri()]
-
-
-@pytest.mark.nightly
-def test_the_policy_blocks_injected_code(browser: Any, small: Example) -> None:
-    with OpenPage(browser, small.file) as page:
-        page.tab.evaluate(
-            """() => {
-                const script = document.createElement("script");
-                script.textContent = "globalThis.injected = true";
-                document.body.append(script);
-                const image = document.createElement("img");
-                image.src = "https://example.org/x.png";
-                document.body.append(image);
-            }"""
-        )
-        page.frame()
-        assert page.tab.evaluate("globalThis.injected") is None
-        assert any("Content Security Policy" in message for message in page.messages)

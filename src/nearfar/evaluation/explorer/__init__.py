@@ -153,13 +153,13 @@ class Column(NamedTuple):
 def describe_column(name: str, values: Sequence[str]) -> Column:
     """Find the kind of a column from its values. Missing values are empty strings."""
     different = {value for value in values if value}
-    numeric = bool(different) and not any(math.isnan(parse_number(value)) for value in different)
+    numeric = not any(math.isnan(parse_number(value)) for value in different)
     if numeric and len(different) > MAX_NUMERIC_CATEGORIES:
         return Column(name, "numbers", list(values), [])
-    if 0 < len(different) <= MAX_CATEGORIES:
-        ordered = sorted(different, key=parse_number) if numeric else sort_labels(different)
-        return Column(name, "categories", list(values), ordered)
-    return Column(name, "values", list(values), [])
+    if not 0 < len(different) <= MAX_CATEGORIES:
+        return Column(name, "values", list(values), [])
+    ordered = sorted(different, key=parse_number) if numeric else sort_labels(different)
+    return Column(name, "categories", list(values), ordered)
 
 
 def check_color_column(columns: Sequence[Column], name: str, source: object) -> None:
@@ -167,15 +167,12 @@ def check_color_column(columns: Sequence[Column], name: str, source: object) -> 
     column = next((one for one in columns if one.name == name), None)
     if column is None:
         others = ", ".join(one.name for one in columns) or "there are none"
-        raise NearfarError(
-            f"--color-by {name}: {source} has no other column of this name. Its other columns: {others}."
-        )
+        why = f"{source} has no other column of this name. Its other columns: {others}."
+        raise NearfarError(f"--color-by {name}: {why}")
     if column.kind == "values":
-        different = len({value for value in column.values if value})
-        raise NearfarError(
-            f"--color-by {name}: the column has {different:,} different values that are not all numbers. Colours need "
-            f"at most {MAX_CATEGORIES} different values, or numbers."
-        )
+        why = f"the column has {len({*column.values} - {''}):,} different values that are not all numbers"
+        need = f"Colours need at most {MAX_CATEGORIES} different values, or numbers."
+        raise NearfarError(f"--color-by {name}: {why}. {need}")
 
 
 def write_page(
@@ -265,22 +262,21 @@ def explorer_data(
         color_by: the column that gives the colours at first.
         notes: sentences to show below the lists.
     """
-    found = [(cosines_by(vectors, one.nearest), cosines_by(vectors, one.farthest)) for one in lists]
+    near, far = ([[cosines(own, ids) for own in vectors.values()] for ids in side] for side in zip(*lists, strict=True))
     data: dict[str, Any] = {
         "models": list(vectors),
         "texts": [shorten(text, TEXT_LENGTH) for text in texts],
         "columns": [_column(column) for column in columns],
         "colorBy": color_by,
         "layouts": [_encode(points, "<f4") for points in layouts],
-        "nearest": [_lists(one.nearest, near) for one, (near, _) in zip(lists, found, strict=True)],
-        "farthest": [_lists(one.farthest, far) for one, (_, far) in zip(lists, found, strict=True)],
+        "nearest": [_lists(one.nearest, own) for one, own in zip(lists, near, strict=True)],
+        "farthest": [_lists(one.farthest, own) for one, own in zip(lists, far, strict=True)],
         "compared": compared_neighbours(len(texts)),
         "notes": [*notes, _LAYOUT_NOTE],
     }
     if len(lists) > 1:
         changes = change(lists[0], lists[1])
-        before, after = found[0][0]
-        data |= {"change": _encode(changes, "<f4"), "order": _encode(order_by_change(changes, before, after), "<u2")}
+        data |= {"change": _encode(changes, "<f4"), "order": _encode(order_by_change(changes, *near[0]), "<u2")}
     return data
 
 
@@ -314,26 +310,18 @@ def shorten(text: str, length: int) -> str:
     return text if len(text) <= length else text[:length] + "…"
 
 
-def cosines_by(
-    vectors: Mapping[str, Float32[np.ndarray, "texts dim"]], ids: Int64[np.ndarray, "texts k"]
-) -> list[Float32[np.ndarray, "texts k"]]:
-    """The cosines of each text with the texts in its list, by each encoder."""
-    return [cosines(one, ids) for one in vectors.values()]
-
-
 def _lists(ids: Int64[np.ndarray, "texts k"], values: Sequence[Float32[np.ndarray, "texts k"]]) -> dict[str, Any]:
     scaled = [np.rint(np.clip(one, -1, 1) * 32767) for one in values]
     return {"width": ids.shape[1], "ids": _encode(ids, "<u2"), "cosines": [_encode(one, "<i2") for one in scaled]}
 
 
 def _column(column: Column) -> dict[str, Any]:
+    known: dict[str, Any] = {"name": column.name, "kind": column.kind}
     if column.kind != "categories":
-        values = [shorten(value, VALUE_LENGTH) for value in column.values]
-        return {"name": column.name, "kind": column.kind, "values": values}
-    numbers = {name: number for number, name in enumerate(column.categories)}
-    codes = np.array([numbers.get(value, 255) for value in column.values])
+        return known | {"values": [shorten(value, VALUE_LENGTH) for value in column.values]}
+    codes = [column.categories.index(value) if value else 255 for value in column.values]
     categories = [shorten(name, VALUE_LENGTH) for name in column.categories]
-    return {"name": column.name, "kind": column.kind, "categories": categories, "codes": _encode(codes, "u1")}
+    return known | {"categories": categories, "codes": _encode(np.array(codes), "u1")}
 
 
 def _encode(array: NDArray[Any], kind: str) -> str:

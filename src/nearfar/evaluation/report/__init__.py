@@ -6,29 +6,12 @@ from dataclasses import replace
 from nearfar.data.retrieval import MEASURES
 from nearfar.evaluation.correlation import AGGREGATES, Aggregate
 from nearfar.evaluation.render import Cell, Table
-from nearfar.evaluation.report.blocks import (
-    DASH,
-    Bar,
-    Bars,
-    Block,
-    Code,
-    Figure,
-    Page,
-    Section,
-)
+from nearfar.evaluation.report.blocks import DASH, Bar, Bars, Block, Code, Figure, Page, Section
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun
 from nearfar.evaluation.report.scores import MAX_BARS, AnyComparison, Grid
 from nearfar.evaluation.report.sections import geometry_blocks, outcome, settings, training
 from nearfar.evaluation.results import ComparisonResult, PairwiseResult, TaskTest
-from nearfar.evaluation.tables.comparison import (
-    BEFORE_AFTER,
-    before_after_cells,
-    before_after_sentence,
-    comparison_tables,
-    held_out_notes,
-    metric_of,
-    queries_in_words,
-)
+from nearfar.evaluation.tables import comparison as tests_in_words
 from nearfar.evaluation.tables.evaluation import LEGEND, format_seen, mean_score, seen_notes, seen_of
 from nearfar.evaluation.tables.ranking import ranking_tables
 from nearfar.types import metric_title
@@ -102,11 +85,10 @@ def summary(inputs: ReportInputs, computed: AnyComparison | None, aggregate: Agg
 
 def _tests(runs: Sequence[TrainingRun], evaluated: Collection[str]) -> list[str]:
     """The test results of training runs, those without one, and what the dev scores warn of."""
-    lines = [
-        f"{run.name}, {metric_of(row)} × 100 on {row.pairs or 0:,} held-out test rows: {before_after_sentence(row)}"
-        for run in runs
-        for row in run.tests.values()
-    ]
+    lines = []
+    for name, row in [(run.name, row) for run in runs for row in run.tests.values()]:
+        which = f"{name}, {tests_in_words.metric_of(row)} × 100 on {row.pairs or 0:,} held-out test rows"
+        lines.append(f"{which}: {tests_in_words.before_after_sentence(row)}")
     untested = [
         run.name for run in runs if run.record and not run.tested and not {run.name, run.group_name} & set(evaluated)
     ]
@@ -195,12 +177,10 @@ def seen_in_training(sides: Sequence[EvaluatedModel]) -> list[Block]:
     if not tasks:
         return []
     rows: list[list[Cell | str]] = []
-    notes = [LEGEND]
     for side, known in seen:
-        if known:
-            cells = [Cell(format_seen(known[task]), _unseen(side, task)) if task in known else DASH for task in tasks]
-            rows.append([side.name, *cells])
-            notes += [f"{side.name}: {note}" for note in seen_notes(known)]
+        cells = [Cell(format_seen(known[task]), _unseen(side, task)) if task in known else DASH for task in tasks]
+        rows += [[side.name, *cells]] if known else []
+    notes = [LEGEND, *(f"{side.name}: {note}" for side, known in seen for note in seen_notes(known))]
     if any(0 < len(known) < len(tasks) for _, known in seen):
         notes.append(f"{DASH}: not evaluated.")
     if unknown := [side.name for side, known in seen if not known]:
@@ -220,11 +200,11 @@ def comparisons(
     sides: Sequence[EvaluatedModel], computed: AnyComparison | None, from_files: Sequence[tuple[str, AnyComparison]]
 ) -> list[Block]:
     """The comparison of the ``sides`` that was computed for this page, and those read from files."""
-    blocks: list[Block] = []
+    titled = [(f"From {source}", comparison) for source, comparison in from_files]
     if computed is not None:
         title = f"Computed for this page: {computed.config.resamples:,} resamples, seed {computed.config.seed}"
-        blocks.append(Section(title, _comparison(renamed(computed, sides))))
-    return blocks + [Section(f"From {source}", _comparison(comparison)) for source, comparison in from_files]
+        titled.insert(0, (title, renamed(computed, sides)))
+    return [Section(title, _comparison(comparison)) for title, comparison in titled]
 
 
 def renamed(comparison: AnyComparison, sides: Sequence[EvaluatedModel]) -> AnyComparison:
@@ -238,7 +218,7 @@ def renamed(comparison: AnyComparison, sides: Sequence[EvaluatedModel]) -> AnyCo
 def _comparison(comparison: AnyComparison) -> list[Block]:
     if isinstance(comparison, PairwiseResult) and comparison.ranked:
         return list(ranking_tables(comparison))
-    table, *pairs = comparison_tables(comparison)
+    table, *pairs = tests_in_words.comparison_tables(comparison)
     return [table, *(Section(pair.title, [pair], folded=True) for pair in pairs)]
 
 
@@ -251,8 +231,9 @@ def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
     notes = ["Each run is compared with the model that its training started from, on rows that it held out to test on."]
     for run, comparison in tested:
         for task, row in comparison.tasks.items():
-            rows.append([run.name, metric_of(row), f"{row.pairs or 0:,}", *before_after_cells(row)])
-            notes += [f"{run.name}: {note}" for note in held_out_notes(comparison, task)]
+            cells = tests_in_words.before_after_cells(row)
+            rows.append([run.name, tests_in_words.metric_of(row), f"{row.pairs or 0:,}", *cells])
+            notes += [f"{run.name}: {note}" for note in tests_in_words.held_out_notes(comparison, task)]
             notes += [f"{run.name}: {row.reason}."] * bool(row.reason)
     if len(tested) > 1:
         same = len({run.held_out for run, _ in tested}) == 1
@@ -261,11 +242,11 @@ def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
             if same
             else "The runs hold out different rows, so the scores of different runs cannot be compared."
         )
-    columns = ["run", "metric × 100", "test rows", *BEFORE_AFTER]
+    columns = ["run", "metric × 100", "test rows", *tests_in_words.BEFORE_AFTER]
     blocks: list[Block] = [Table(title="Test on held-out rows", columns=columns, rows=rows, notes=notes, left=2)]
     blocks += _before_after_bars([(run.name, row) for run, _ in tested for row in run.tests.values()])
     for run, comparison in tested:
-        if (queries := queries_in_words(comparison, trained=True)) is not None:
+        if (queries := tests_in_words.queries_in_words(comparison, trained=True)) is not None:
             shown: list[Block] = [Code("\n".join(queries.lines))] if queries.lines else []
             title = f"Queries before and after the training of {run.name}"
             blocks.append(Section(title, [queries.summary, *shown]))
@@ -277,15 +258,10 @@ def _before_after_bars(tests: Sequence[tuple[str, TaskTest]]) -> list[Figure]:
     shown = [(name, row) for name, row in tests if row.difference is not None][: MAX_BARS // 2]
     if not shown:
         return []
-    spans = [
-        (row.second + row.low, row.second + row.high)
-        if row.second is not None and row.low is not None and row.high is not None
-        else None
-        for _, row in shown
-    ]
+    spans = [((row.second or 0) + (row.low or 0), (row.second or 0) + (row.high or 0)) for _, row in shown]
     before = Bar("before training", 1, [row.second for _, row in shown], [None] * len(shown))
     after = Bar("after training", 0, [row.first for _, row in shown], spans)
-    names = [f"{name}, {metric_of(row)}" for name, row in shown]
+    names = [f"{name}, {tests_in_words.metric_of(row)}" for name, row in shown]
     caption = "Held-out test rows × 100. Lines: the 95% interval of the difference, from the score before training."
     chart = Bars("Before and after training", names, [before, after])
     return [Figure(caption, [chart], [(bar.name, bar.number) for bar in chart.bars])]

@@ -15,6 +15,7 @@ from textwrap import wrap
 from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
 
+import numpy as np
 from markupsafe import Markup
 
 from nearfar.evaluation.plots import file_content, new_figure
@@ -189,10 +190,8 @@ def _shortened(text: str) -> str:
 
 def _draw_lines(axes: Any, chart: Chart) -> bool:
     axes.set_xlabel(one_line(chart.x_label), parse_math=False)
-    axes.set(
-        xscale="log" if chart.logarithmic == "both" else "linear",
-        yscale="linear" if chart.logarithmic == "neither" else "log",
-    )
+    scales = {"neither": ("linear", "linear"), "y": ("linear", "log"), "both": ("log", "log")}[chart.logarithmic]
+    axes.set(xscale=scales[0], yscale=scales[1])
     lines = _drawable_lines(chart)
     for line in lines:
         colour, style = line_of(line.number)
@@ -234,23 +233,23 @@ def data_address(chart: Chart | Bars) -> str:
 
 def describe(chart: Chart | Bars) -> str:
     """The text alternative of a chart."""
-    if isinstance(chart, Bars):
-        return "; ".join([chart.title, *(f"{bar.name}: {_describe_bars(chart, bar)}" for bar in chart.bars)])
-    lines = _drawable_lines(chart)[:MAX_DESCRIBED_LINES]
-    return "; ".join([f"{chart.title}, by {chart.x_label}", *map(_describe_line, lines)])
-
-
-def _describe_bars(chart: Bars, bar: Bar) -> str:
-    values = zip(chart.labels, bar.values, strict=True)
-    return ", ".join(f"{label} {value:.2f}" for label, value in values if value is not None) or "no value"
+    if isinstance(chart, Chart):
+        lines = _drawable_lines(chart)[:MAX_DESCRIBED_LINES]
+        return "; ".join([f"{chart.title}, by {chart.x_label}", *map(_describe_line, lines)])
+    parts = [chart.title]
+    for bar in chart.bars:
+        values = zip(chart.labels, bar.values, strict=True)
+        words = ", ".join(f"{label} {value:.2f}" for label, value in values if value is not None)
+        parts.append(f"{bar.name}: {words or 'no value'}")
+    return "; ".join(parts)
 
 
 def downsample(x: Sequence[float], y: Sequence[float], *, points: int) -> tuple[list[float], list[float], int]:
     """At most ``points`` points, each the mean of a chunk of successive ones, and the size of the chunks."""
     size = max(1, math.ceil(len(x) / points))
-    cuts = range(0, len(x), size)
-    means = ([sum(values[cut : cut + size]) / len(values[cut : cut + size]) for cut in cuts] for values in (x, y))
-    return next(means), next(means), size
+    cuts = [slice(cut, cut + size) for cut in range(0, len(x), size)]
+    own_x, own_y = ([sum(values[cut]) / len(values[cut]) for cut in cuts] for values in (x, y))
+    return own_x, own_y, size
 
 
 def _drawable_lines(chart: Chart) -> list[Line]:
@@ -258,12 +257,9 @@ def _drawable_lines(chart: Chart) -> list[Line]:
     x_log, y_log = chart.logarithmic == "both", chart.logarithmic != "neither"
     kept = []
     for line in chart.lines:
-        points = [
-            (x, y)
-            for x, y in zip(line.x, line.y, strict=True)
-            if math.isfinite(x) and math.isfinite(y) and (x > 0 or not x_log) and (y > 0 or not y_log)
-        ]
-        kept.append(line._replace(x=[x for x, _ in points], y=[y for _, y in points]))
+        x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
+        drawn = np.isfinite(x) & np.isfinite(y) & ((x > 0) | (not x_log)) & ((y > 0) | (not y_log))
+        kept.append(line._replace(x=x[drawn].tolist(), y=y[drawn].tolist()))
     return [line for line in kept if line.x]
 
 

@@ -98,11 +98,10 @@ def name_without_seed(result: results.EvaluationResult) -> str:
 
 def combine_runs(runs: Sequence[EvaluationRun], *, default_name: str) -> EvaluatedModel:
     """The runs as one side, under their common name without the seed, or ``default_name`` where they have none."""
-    names = {run.result.model for run in runs}
-    settings = {name_without_seed(run.result) for run in runs}
-    if len(names) == 1:
-        return EvaluatedModel(names.pop(), tuple(runs))
-    return EvaluatedModel(settings.pop() if len(settings) == 1 else default_name, tuple(runs))
+    for names in ({run.result.model for run in runs}, {name_without_seed(run.result) for run in runs}):
+        if len(names) == 1:
+            return EvaluatedModel(names.pop(), tuple(runs))
+    return EvaluatedModel(default_name, tuple(runs))
 
 
 def group_by_setting(runs: Sequence[EvaluationRun], run_groups: Mapping[str, str]) -> list[EvaluatedModel]:
@@ -140,16 +139,12 @@ def _shared_names(items: Sequence[tuple[str, Any]], settings: Iterable[object]) 
 
     None for one that is alone, or where a seed is not known or occurs twice.
     """
-    groups: dict[tuple[str, object], list[int]] = {}
-    for number, ((name, seed), setting) in enumerate(zip(items, settings, strict=True)):
-        groups.setdefault((_strip_seed(name, seed), setting), []).append(number)
-    shared: list[str | None] = [None] * len(items)
-    for (start, _), members in groups.items():
-        seeds = {items[number][1] for number in members}
-        if len(members) > 1 and None not in seeds and len(seeds) == len(members):
-            for number in members:
-                shared[number] = start
-    return shared
+    starts = [(_strip_seed(name, seed), setting) for (name, seed), setting in zip(items, settings, strict=True)]
+    seeds: dict[tuple[str, object], list[Any]] = {}
+    for start, (_, seed) in zip(starts, items, strict=True):
+        seeds.setdefault(start, []).append(seed)
+    joined = {start for start, own in seeds.items() if len(own) > 1 and None not in own and len({*own}) == len(own)}
+    return [start[0] if start in joined else None for start in starts]
 
 
 def disambiguate_names(sides: Sequence[EvaluatedModel]) -> list[EvaluatedModel]:
@@ -177,13 +172,11 @@ class RunNames:
 
     def geometry(self, result: results.GeometryResult) -> results.GeometryResult:
         """The geometry, its models under the names of their runs."""
-        names = {}
+        named = {}
         for name, model in result.models.items():
-            found = self._matching_names(model.model or name, single=True)
-            names[name] = found.pop() if len(found) == 1 else name
-        if len(set(names.values())) < len(names):
-            return result
-        return replace(result, models={names[name]: model for name, model in result.models.items()})
+            matching = self._matching_names(model.model or name, single=True)
+            named[matching.pop() if len(matching) == 1 else name] = model
+        return replace(result, models=named) if len(named) == len(result.models) else result
 
     def _matching_names(self, model: str, *, single: bool) -> set[str]:
         parts = PurePath(model).parts

@@ -1,8 +1,11 @@
 """Scores of a report: a row for each side, a column for each task and average, with the best of each marked."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from statistics import mean, stdev
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
 
 from nearfar.evaluation import results
 from nearfar.evaluation.comparison import EvaluationRun, fingerprints
@@ -10,6 +13,7 @@ from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import DASH, Bar, Bars, Figure
 from nearfar.evaluation.report.inputs import EvaluatedModel
+from nearfar.evaluation.statistics import NO_REASON, mean_estimate
 from nearfar.evaluation.tables.comparison import tells_apart
 from nearfar.types import metric_title
 
@@ -51,7 +55,14 @@ class Score(NamedTuple):
         """The interval or the standard deviation in short."""
         if self.sd is not None:
             return f"± {self.sd:.2f}"
-        return "" if self.low is None or self.high is None else f"[{self.low:.1f}, {self.high:.1f}]"
+        return f"[{self.ends[0]:.1f}, {self.ends[1]:.1f}]" if self.ends else ""
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The ends of the line on a bar."""
+        if self.value is not None and self.sd is not None:
+            return self.value - self.sd, self.value + self.sd
+        return None if self.low is None or self.high is None else (self.low, self.high)
 
 
 def scores_of(result: results.EvaluationResult, kind: Kind) -> tuple[Mapping[str, Scored], Mapping[str, Average]]:
@@ -110,20 +121,10 @@ def _add_average(runs: Sequence[dict[str, Entry]], kind: Kind) -> None:
         return
     name = f"these {len(members)}" if len(members) == len(averaged) else ", ".join(members)
     for run in runs:
-        one = run[shared[members[0]]]
+        metric = run[shared[members[0]]].metric
         estimates = {task: estimate for task in members if (estimate := run[shared[task]].estimate)}
-        run[f"average of {name}"] = Entry(tuple(members), one.metric, _mean(estimates), average=True)
-
-
-def _mean(estimates: Mapping[str, results.Estimate]) -> results.Estimate:
-    undefined = next((task for task, one in estimates.items() if one.score is None), None)
-    if undefined is not None:
-        return results.Estimate(None, None, None, f"undefined on {undefined}: {_reason(estimates[undefined])}")
-    return results.Estimate(mean(one.score for one in estimates.values() if one.score is not None), None, None)
-
-
-def _reason(estimate: results.Estimate) -> str:
-    return estimate.reason or "no reason is given"
+        of_run = mean_estimate(estimates, [np.zeros(0)])
+        run[f"average of {name}"] = Entry(tuple(members), metric, of_run, average=True)
 
 
 def _score(side: EvaluatedModel, estimates: Sequence[results.Estimate | None]) -> Score | None:
@@ -135,7 +136,7 @@ def _score(side: EvaluatedModel, estimates: Sequence[results.Estimate | None]) -
         return Score(None, reason=f"only {len(known)} of {len(estimates)} runs were evaluated on it")
     for run, estimate in zip(side.runs, known, strict=True):
         if estimate.score is None:
-            return Score(None, reason=f"{run.source}: " * (len(known) > 1) + _reason(estimate))
+            return Score(None, reason=f"{run.source}: " * (len(known) > 1) + (estimate.reason or NO_REASON))
     values = [estimate.score for estimate in known if estimate.score is not None]
     return Score(mean(values), sd=stdev(values)) if len(values) > 1 else Score(values[0], known[0].low, known[0].high)
 
@@ -143,8 +144,8 @@ def _score(side: EvaluatedModel, estimates: Sequence[results.Estimate | None]) -
 def _first(mappings: Iterable[Mapping[str, _Value]]) -> dict[str, _Value]:
     """The entries of all mappings; where several have a key, that of the first one."""
     merged: dict[str, _Value] = {}
-    for mapping in mappings:
-        merged = {**merged, **{key: value for key, value in mapping.items() if key not in merged}}
+    for key, value in chain.from_iterable(mapping.items() for mapping in mappings):
+        merged.setdefault(key, value)
     return merged
 
 
@@ -215,13 +216,8 @@ class Grid:
         ]
         column = Column(title, entry, scores)
         values = column.values
-        data = {
-            str(self._data(run, one))
-            for n in values
-            for run, one in zip(self.sides[n].runs, found[n], strict=True)
-            if one is not None
-        }
-        if len(data) > 1:
+        scored = ((run, one) for n in values for run, one in zip(self.sides[n].runs, found[n], strict=True) if one)
+        if len({str(self._data(run, one)) for run, one in scored}) > 1:
             return column._replace(problem="scored on different data, so no best score is marked")
         if len(values) < 2:
             return column
@@ -265,14 +261,14 @@ class Grid:
         """Bars of the scores with their intervals, for a few sides and columns; empty for one side."""
         if not 1 < len(self.indices) <= MAX_BARS // max(len(self.columns), 1):
             return []
-        bars, legend = [], []
+        bars = []
         for number, n in enumerate(self.indices):
             scores = [one.scores[n] or Score(None) for one in self.columns]
-            legend.append((self.sides[n].name, number))
-            bars.append(Bar(self.sides[n].name, number, [one.value for one in scores], [_ends(one) for one in scores]))
+            bars.append(Bar(self.sides[n].name, number, [one.value for one in scores], [one.ends for one in scores]))
         several = any(len(self.sides[n].runs) > 1 for n in self.indices)
         caption = f"Scores with their 95% intervals{', of several seeds with the standard deviation' * several}."
-        return [Figure(caption, [Bars(title, [one.title for one in self.columns], bars)], legend)]
+        chart = Bars(title, [one.title for one in self.columns], bars)
+        return [Figure(caption, [chart], [(bar.name, bar.number) for bar in bars])]
 
     def headline(self, kind: str, metric: str) -> str:
         """The best side on the average that most sides have, and what the tests say of the others."""
@@ -313,11 +309,11 @@ class Grid:
             return []
         if not any(test for one in self.columns for test in one.tests.values()):
             return ["Bold: the highest score of its column; no comparison tests the differences."]
-        untested = [one.title for one in self.columns if None in one.tests.values()]
+        untested = ", ".join(one.title for one in self.columns if None in one.tests.values())
         return [
             "Bold: the best of its column; = not told apart from it, after Holm's correction where there are several "
             "tests.",
-            *([f"Not all scores were tested against the best in: {', '.join(untested)}."] * bool(untested)),
+            *[f"Not all scores were tested against the best in: {untested}."] * bool(untested),
         ]
 
     def _notes(self) -> list[str]:
@@ -349,13 +345,6 @@ def _cell(score: Score | None, mark: Literal["best", "near", ""]) -> Cell:
     if score is None:
         return Cell(DASH)
     return Cell("undefined") if score.value is None else Cell(f"{score.value:.2f}", score.spread, mark)
-
-
-def _ends(score: Score) -> tuple[float, float] | None:
-    """The ends of the line on a bar."""
-    if score.value is not None and score.sd is not None:
-        return score.value - score.sd, score.value + score.sd
-    return None if score.low is None or score.high is None else (score.low, score.high)
 
 
 def _lead(test: results.PairedTest | None, sign: int) -> str:

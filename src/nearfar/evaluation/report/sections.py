@@ -9,16 +9,7 @@ from typing import Any, NamedTuple
 
 from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
 from nearfar.evaluation.render import Cell, Table
-from nearfar.evaluation.report.blocks import (
-    DASH,
-    Block,
-    Chart,
-    Code,
-    Figure,
-    Line,
-    Section,
-    downsample,
-)
+from nearfar.evaluation.report.blocks import DASH, Block, Chart, Code, Figure, Line, Section, downsample
 from nearfar.evaluation.report.inputs import ReportInputs, TrainingRun
 from nearfar.evaluation.results import GeometryResult, ModelGeometry, Provenance
 from nearfar.evaluation.tables import geometry_table
@@ -70,13 +61,10 @@ def training(runs: Sequence[TrainingRun]) -> list[Block]:
             x, y, thinned = downsample([one.step for one in run.steps], [one.loss for one in run.steps], points=points)
             losses.setdefault(_method(run), []).append(line(x, y))
             size = max(size, thinned)
-        measured: dict[str, list[tuple[float, float]]] = {}
-        for one in run.evaluations:
-            for name, value in one.measures.items():
-                if isinstance(value, int | float):
-                    measured.setdefault(name, []).append((one.step, value))
-        for name, values in measured.items():
-            geometry.setdefault(name, []).append(line(*zip(*values, strict=True), best=best))
+        for name in dict.fromkeys(name for evaluation in run.evaluations for name in evaluation.measures):
+            known = [(one.step, one.measures.get(name)) for one in run.evaluations]
+            if values := [(step, value) for step, value in known if isinstance(value, int | float)]:
+                geometry.setdefault(name, []).append(line(*zip(*values, strict=True), best=best))
     averaged = f" A point is the mean of up to {size} steps." if size > 1 else ""
     figures = {
         "Dev scores by step; a ring marks the best step.": [Chart(title, "step", dev[title]) for title in dev],
@@ -97,7 +85,6 @@ def training(runs: Sequence[TrainingRun]) -> list[Block]:
 def _table(runs: Sequence[TrainingRun], group_names: Sequence[str]) -> Table:
     header = ["run", "method", "encoder", "seed", "steps", "dev before", "dev best", "at step", "minutes", "state"]
     rows: list[list[Cell | str]] = []
-    spread = len(group_names) < len(runs)
     for group_name in group_names:
         members = [run for run in runs if run.group_name == group_name]
         rows += [_row(run) for run in members]
@@ -106,14 +93,13 @@ def _table(runs: Sequence[TrainingRun], group_names: Sequence[str]) -> Table:
             which = f"all {len(found)}" if len(found) == len(members) else f"the {len(found)} finished"
             spreads = [_spread([one[place] for one in found]) for place in (0, 1)]
             rows.append([f"{group_name}, {which}", *[""] * 4, *spreads, *[""] * 3])
-    devs = dict.fromkeys(f"{run.metric} × 100 on {run.dev}" for run in runs if run.scores())
-    notes = [
-        *([f"dev before and dev best: {', or '.join(devs)}. They chose the step, so they are no test."] * bool(devs)),
-        *(
-            ["Rows of several runs: mean ± standard deviation over the finished runs, which differ only in the seed."]
-            * bool(spread)
-        ),
-    ]
+    notes = []
+    if devs := dict.fromkeys(f"{run.metric} × 100 on {run.dev}" for run in runs if run.scores()):
+        notes.append(f"dev before and dev best: {', or '.join(devs)}. They chose the step, so they are no test.")
+    if len(group_names) < len(runs):
+        notes.append(
+            "Rows of several runs: mean ± standard deviation over the finished runs, which differ only in the seed."
+        )
     return Table(title="Training runs", columns=header, rows=rows, notes=notes)
 
 
@@ -122,17 +108,11 @@ def _row(run: TrainingRun) -> list[Cell | str]:
     last = max([*(line.step for line in run.steps), *(line.step for line in run.evaluations)], default=None)
     done = (record.step if record else None) or last
     seconds = record.seconds if record else None
-    return [
-        run.name,
-        _method(run),
-        str(run.settings.get("model", DASH)),
-        DASH if run.seed is None else str(run.seed),
-        DASH if done is None else f"{done:,}",
-        *(DASH if score is None else f"{score:.2f}" for score in result[:2]),
-        DASH if result.best_step is None else f"{result.best_step:,}",
-        DASH if seconds is None else f"{seconds / 60:.1f}",
-        "finished" if run.record else "not finished",
-    ]
+    minutes = None if seconds is None else seconds / 60
+    numbers = ((run.seed, ""), (done, ","), (result.before, ".2f"), (result.best, ".2f"), (result.best_step, ","))
+    shown = [DASH if value is None else format(value, how) for value, how in (*numbers, (minutes, ".1f"))]
+    state = "finished" if run.record else "not finished"
+    return [run.name, _method(run), str(run.settings.get("model", DASH)), *shown, state]
 
 
 def _spread(values: Sequence[float | None]) -> Cell:
@@ -148,8 +128,8 @@ def _method(run: TrainingRun) -> str:
 
 def _loss_chart(method: str, lines: Sequence[Line]) -> Chart:
     """Logarithmic where the first losses are much larger than the others."""
-    losses = [loss for line in lines for loss in line.y]
-    steep = bool(losses) and min(losses) > 0 and max(losses) > 20 * median(losses)
+    losses = [loss for line in lines for loss in line.y] or [0.0]
+    steep = min(losses) > 0 and max(losses) > 20 * median(losses)
     title = f"Loss of {method}{', logarithmic' if steep else ''}"
     return Chart(title, "step", lines, logarithmic="y" if steep else "neither")
 
@@ -225,18 +205,20 @@ def settings(inputs: ReportInputs) -> list[Block]:
 
 def _differences(caption: str, title: str, configs: Mapping[str, list[Mapping[str, Any]]]) -> list[Block]:
     """A row for each group, with the values of all its runs, and a column for each key that differs."""
-    keys = dict.fromkeys(key for members in configs.values() for config in members for key in config)
-    values = {
-        name: {key: list(dict.fromkeys(_value(config.get(key)) for config in members)) for key in keys}
-        for name, members in configs.items()
-    }
-    differ = [key for key in keys if len({one for row in values.values() for one in row[key]}) > 1]
-    differ = [key for key in differ if key not in _IGNORED_KEYS]
-    if sum(map(len, configs.values())) < 2:
+    from pandas import DataFrame  # imported here: the import is slow
+
+    groups = [name for name, members in configs.items() for _ in members]
+    if len(groups) < 2:
         return []
+    every = [config for members in configs.values() for config in members]
+    keys = dict.fromkeys(key for config in every for key in config if key not in _IGNORED_KEYS)
+    rows_of_values = [[_value(config.get(key)) for key in keys] for config in every]
+    values = DataFrame(rows_of_values, columns=[*keys], index=groups, dtype=object)
+    differ = [key for key in keys if values[key].nunique() > 1]
     if not differ:
         return [[f"{caption}: none, except for the output folder."]]
-    rows = [[name, *(", ".join(row[key]) for key in differ)] for name, row in values.items()]
+    parts = values.groupby(level=0, sort=False)
+    rows = [[str(name), *(", ".join(part[key].unique()) for key in differ)] for name, part in parts]
     notes = [f"{DASH}: off, empty, or not a setting of this method."]
     columns = [title, *differ]
     return [Table(title=caption, columns=columns, rows=rows, notes=notes, left=len(columns))]
@@ -264,11 +246,8 @@ def _provenance_by_source(inputs: ReportInputs) -> dict[str, Provenance]:
     origins |= {run.source: run.result.provenance for side in inputs.sides for run in side.runs}
     origins |= {source: result.provenance for source, result in inputs.comparisons}
     origins |= {source: result.provenance for source, result in inputs.geometries}
-    return {
-        source: origin
-        for source, origin in origins.items()
-        if any((origin.command, origin.date, origin.commit, origin.versions, origin.hardware))
-    }
+    keys = ("command", "date", "commit", "versions", "hardware")
+    return {source: origin for source, origin in origins.items() if any(getattr(origin, key) for key in keys)}
 
 
 def _commands(origins: Mapping[str, Provenance]) -> list[str]:
@@ -280,11 +259,13 @@ def _commands(origins: Mapping[str, Provenance]) -> list[str]:
 
 def _environments(origins: Mapping[str, Provenance]) -> list[Block]:
     """A row for each combination of commit, versions and machine, with the files computed there."""
-    made: dict[tuple[str, str, str], list[str]] = {}
+    made: dict[tuple[str, ...], list[str]] = {}
     for source, origin in origins.items():
-        versions = ", ".join(f"{name} {value}" for name, value in (origin.versions or {}).items() if value)
-        hardware = ", ".join(f"{name} {value}" for name, value in (origin.hardware or {}).items() if value)
-        made.setdefault((origin.commit or DASH, versions or DASH, hardware or DASH), []).append(source)
-    rows = [[commit, versions, hardware, ", ".join(sources)] for (commit, versions, hardware), sources in made.items()]
+        known = (
+            ", ".join(f"{name} {value}" for name, value in (values or {}).items() if value)
+            for values in (origin.versions, origin.hardware)
+        )
+        made.setdefault((origin.commit or DASH, *(words or DASH for words in known)), []).append(source)
+    rows = [[*where, ", ".join(sources)] for where, sources in made.items()]
     columns = ["commit", "versions", "hardware", "files"]
     return [Table(title="Commits, versions and hardware", columns=columns, rows=rows, left=4)]

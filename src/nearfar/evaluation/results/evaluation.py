@@ -72,6 +72,13 @@ class _Task(_Measured):
         compared: Estimate = self.metric(self.COMPARED)
         return compared
 
+    def _check_predictions(self, key: str, gold: list[Number], predicted: list[Number]) -> None:
+        if len(gold) != len(predicted):
+            raise InvalidValueError(f"has {len(predicted)} predictions for {len(gold)} gold values", key)
+        if self.compared.score is None and self.compared.reason is None:
+            raise InvalidValueError("is null without a reason", self.COMPARED, "score")
+        self._check_units()
+
     def _check_units(self) -> None:
         units: list[int] | None = getattr(self, "units", None)
         if units is None:
@@ -280,9 +287,7 @@ class ClassificationScores(_Task):
 
     def __post_init__(self) -> None:
         """Not one prediction for each gold label."""
-        _check_predictions(self.gold, predicted=self.predicted)
-        _check_score(accuracy=self.accuracy)
-        self._check_units()
+        self._check_predictions("predicted", self.gold, self.predicted)
 
 
 class RelatednessScores(_Task):
@@ -315,9 +320,7 @@ class RelatednessScores(_Task):
 
     def __post_init__(self) -> None:
         """Not one prediction for each gold score."""
-        _check_predictions(self.gold, predicted_e6=self.predicted_e6)
-        _check_score(spearman=self.spearman)
-        self._check_units()
+        self._check_predictions("predicted_e6", self.gold, self.predicted_e6)
 
 
 if TYPE_CHECKING:
@@ -477,15 +480,3 @@ class EvaluationResult(Result):
             value = self.config.get(key)
             if value is not None and type(value) is not int:
                 raise InvalidValueError("must be a whole number or null", "config", key, value=value)
-
-
-def _check_predictions(gold: list[Number], **predictions: list[Number]) -> None:
-    for key, predicted in predictions.items():
-        if len(gold) != len(predicted):
-            raise InvalidValueError(f"has {len(predicted)} predictions for {len(gold)} gold values", key)
-
-
-def _check_score(**estimates: Estimate) -> None:
-    for key, estimate in estimates.items():
-        if estimate.score is None and estimate.reason is None:
-            raise InvalidValueError("is null without a reason", key, "score")

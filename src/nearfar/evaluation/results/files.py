@@ -5,14 +5,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from nearfar.disk import (
-    check_output_path,
-    create_folder,
-    path_errors,
-    read_json,
-    refuse_existing,
-    refuse_overwriting_inputs,
-)
+from nearfar import disk
 from nearfar.evaluation.results.comparison import ComparisonResult, PairwiseResult
 from nearfar.evaluation.results.evaluation import EvaluationResult
 from nearfar.evaluation.results.models import ExportResult, GeometryResult
@@ -36,7 +29,7 @@ def load_result(file: str | Path) -> Result:
     Raises:
         NearfarError: no such file, invalid JSON, no known kind, or what the model of its kind refuses.
     """
-    return parse_result(read_json(Path(file), otherwise="Compute the result again to replace it."), source=file)
+    return parse_result(disk.read_json(Path(file), otherwise="Compute the result again to replace it."), source=file)
 
 
 def parse_result(content: object, *, source: object) -> Result:
@@ -66,7 +59,7 @@ def digest(pairs: Iterable[ScoredPair]) -> str:
     return fingerprint([first, second, float(score)] for first, second, score in pairs)
 
 
-@path_errors()
+@disk.path_errors()
 def check_output(output: str | Path, *, inputs: Iterable[object] = (), overwrite: bool = False) -> Path:
     """Refuse an output path that could not or should not be written, before hours are spent on its content.
 
@@ -95,8 +88,8 @@ def check_both(file: Path, *, inputs: Iterable[object] = ()) -> None:
     """
     make_folder(file)
     for written in (file, file.with_suffix(".md")):
-        check_output_path(written)
-        refuse_overwriting_inputs(written, inputs)
+        disk.check_output_path(written)
+        disk.refuse_overwriting_inputs(written, inputs)
 
 
 def refuse_both(file: Path, kind: str, *, overwrite: bool) -> None:
@@ -105,8 +98,8 @@ def refuse_both(file: Path, kind: str, *, overwrite: bool) -> None:
     Raises:
         NearfarError: one of the files exists.
     """
-    refuse_existing([file], overwrite=overwrite, what=f"exists and is not {kind} of nearfar")
-    refuse_existing([file.with_suffix(".md")], overwrite=overwrite, what=f"exists without {kind} beside it")
+    disk.refuse_existing([file], overwrite=overwrite, what=f"exists and is not {kind} of nearfar")
+    disk.refuse_existing([file.with_suffix(".md")], overwrite=overwrite, what=f"exists without {kind} beside it")
 
 
 def _refuse_part_of(file: Path, inputs: Iterable[object]) -> None:
@@ -125,7 +118,7 @@ def make_folder(file: Path) -> None:
         NearfarError: it cannot be made.
     """
     try:
-        create_folder(file.parent)
+        disk.create_folder(file.parent)
     except OSError as error:
         raise NearfarError(f"--output {file}: its folder {file.parent}: cannot be made ({error.strerror}).") from error
 
@@ -133,7 +126,7 @@ def make_folder(file: Path) -> None:
 def is_result(file: Path) -> bool:
     """Whether the file is a result file that may be replaced by a new result."""
     try:
-        result = read_json(file) if file.is_file() else None
+        result = disk.read_json(file) if file.is_file() else None
     except NearfarError:
         return False
     return isinstance(result, dict) and type(result.get("schema")) is int and result.get("kind") in REPLACEABLE_KINDS

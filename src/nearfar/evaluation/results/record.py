@@ -213,10 +213,8 @@ def check_version(content: object, *, source: object) -> None:
         raise NearfarError(f"{source}: is not a result file of nearfar: it has no 'schema'.")
     schema = content["schema"]
     if type(schema) is int and schema > SCHEMA:
-        raise NearfarError(
-            f"{source}: was written by a newer version of nearfar (schema {schema}; this version reads up to "
-            f"{SCHEMA}). Update nearfar to read it."
-        )
+        readable = f"(schema {schema}; this version reads up to {SCHEMA}). Update nearfar to read it."
+        raise NearfarError(f"{source}: was written by a newer version of nearfar {readable}")
     if type(schema) is not int or schema != SCHEMA:
         raise NearfarError(f"{source}: has schema {short_repr(schema)}; this version of nearfar reads {SCHEMA}.")
 
@@ -287,16 +285,14 @@ def _program() -> str:
 def _commit() -> str | None:
     """The commit of the checkout that tracks this file, with -dirty where its code was changed; else None."""
     here = Path(__file__)
-    git = ["git", "--no-optional-locks", "-C", str(here.parent)]
-    answers = []
-    for arguments in (
-        ["ls-files", "--error-unmatch", here.name],
-        ["rev-parse", "HEAD"],
-        ["status", "--porcelain", "--untracked-files=no", "--", ":(top)", *GENERATED_PATHS],
-    ):
-        try:
-            answer = subprocess.run([*git, *arguments], capture_output=True, text=True, check=True, timeout=10)
-        except (OSError, subprocess.SubprocessError):
-            return None
-        answers.append(answer.stdout.strip())
-    return answers[1] + ("-dirty" if answers[2] else "")
+
+    def git(*arguments: str) -> str:
+        command = ["git", "--no-optional-locks", "-C", str(here.parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", here.name)
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", *GENERATED_PATHS)
+        return git("rev-parse", "HEAD") + "-dirty" * bool(changed)
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -3,22 +3,15 @@
 from pathlib import Path
 
 from nearfar.disk import write_text
+from nearfar.evaluation import results
 from nearfar.evaluation.render import Table, code_block, code_span, markdown_text, to_html, to_markdown, to_text
-from nearfar.evaluation.results import (
-    ComparisonResult,
-    EvaluationResult,
-    ExplorerPage,
-    GeometryResult,
-    PairwiseResult,
-    Provenance,
-    Result,
-    load_result,  # noqa: F401  (nearfar.load_result: a loaded result shows its tables)
-)
+from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, load_result  # noqa: F401
 from nearfar.evaluation.tables.comparison import comparison_tables, queries_in_words
 from nearfar.evaluation.tables.evaluation import evaluation_tables
 from nearfar.evaluation.tables.ranking import ranking_tables
 
-Tabulated = EvaluationResult | ComparisonResult | PairwiseResult | GeometryResult
+# nearfar.EvaluationResult and others are those of this module, so that they show their tables
+Tabulated = EvaluationResult | ComparisonResult | PairwiseResult | results.GeometryResult
 
 _DIGITS = {"alignment": 3, "uniformity": 3, "isotropy": 3, "mean_cosine": 3, "effective_rank": 1}
 _PLOTS = {
@@ -28,7 +21,7 @@ _PLOTS = {
 }
 
 
-def geometry_notes(result: GeometryResult) -> list[str]:
+def geometry_notes(result: results.GeometryResult) -> list[str]:
     """What was measured, which direction is better, which default sets could not be loaded and how to name others."""
     pairs = result.pairs
     notes = [
@@ -51,7 +44,7 @@ def geometry_notes(result: GeometryResult) -> list[str]:
     return notes + [f"Left out: {name}. {why}" for name, why in result.unavailable.items()]
 
 
-def explorer_notes(page: ExplorerPage) -> list[str]:
+def explorer_notes(page: results.ExplorerPage) -> list[str]:
     """What the explorer page shows, and where it is."""
     notes = list(page.notes)
     if page.mean_change is not None:
@@ -66,7 +59,7 @@ def explorer_notes(page: ExplorerPage) -> list[str]:
     ]
 
 
-def geometry_table(result: GeometryResult) -> Table:
+def geometry_table(result: results.GeometryResult) -> Table:
     """A row for each measure, a column for each model."""
     models = result.models.values()
     rows = [["pooling", *(model.pooling or "its own" for model in models)]]
@@ -80,19 +73,12 @@ def geometry_table(result: GeometryResult) -> Table:
 
 
 def _best(layers: dict[str, list[float | None]] | None) -> str:
-    cells: list[tuple[float, int, str]] = [
-        (score, layer, pooling)
-        for pooling, scores in (layers or {}).items()
-        for layer, score in enumerate(scores)
-        if score is not None
-    ]
-    if not cells:
-        return ""
-    score, layer, pooling = max(cells)
-    return f"{score:.2f} ({layer}, {pooling})"
+    known = [(pooling, layer, score) for pooling, of in (layers or {}).items() for layer, score in enumerate(of)]
+    cells = [(score, layer, pooling) for pooling, layer, score in known if score is not None]
+    return "{:.2f} ({}, {})".format(*max(cells)) if cells else ""
 
 
-def screen_tables(result: Result) -> list[Table]:
+def screen_tables(result: results.Result) -> list[Table]:
     """What of a result fits on a screen: the tables that its command prints."""
     match result:
         case EvaluationResult():
@@ -101,24 +87,24 @@ def screen_tables(result: Result) -> list[Table]:
             return ranking_tables(result)[:2]
         case ComparisonResult() | PairwiseResult():
             return comparison_tables(result)[:1]
-        case GeometryResult():
+        case results.GeometryResult():
             return [geometry_table(result)]
     facts = {key: value for key, value in vars(result).items() if isinstance(value, str | int | float | None)}
     rows = [[key, str(value)] for key, value in facts.items() if key not in ("schema", "kind") and value is not None]
     return [Table(columns=["", "value"], rows=rows, title=result.WHAT, left=2)]
 
 
-def shown_as_text(result: Result) -> str:
+def shown_as_text(result: results.Result) -> str:
     """The tables of :func:`screen_tables` in plain letters."""
     return "\n".join(map(to_text, screen_tables(result)))
 
 
-def shown_as_html(result: Result) -> str:
+def shown_as_html(result: results.Result) -> str:
     """The tables of :func:`screen_tables` for a notebook."""
     return "\n".join(to_html(table, name=f"table-{id(table)}") for table in screen_tables(result))
 
 
-Result.SHOWN_AS["text"], Result.SHOWN_AS["html"] = shown_as_text, shown_as_html
+results.Result.SHOWN_AS["text"], results.Result.SHOWN_AS["html"] = shown_as_text, shown_as_html
 
 
 def result_markdown(result: Tabulated) -> str:
@@ -127,7 +113,7 @@ def result_markdown(result: Tabulated) -> str:
         case EvaluationResult():
             title = f"Evaluation of {result.model}"
             tables = evaluation_tables(result, metrics=("spearman", "pearson"), subsets=True)
-        case GeometryResult():
+        case results.GeometryResult():
             title, tables = "Geometry of embedding spaces", [geometry_table(result)]
         case PairwiseResult() if result.ranked:
             title, tables = f"{len(result.sides)} systems compared", ranking_tables(result)
@@ -135,7 +121,7 @@ def result_markdown(result: Tabulated) -> str:
             names = [side.name for side in result.sides]
             title = (" against " if isinstance(result, ComparisonResult) else ", ").join(names)
             tables = comparison_tables(result)
-    plots = result.plots if isinstance(result, GeometryResult) else []
+    plots = result.plots if isinstance(result, results.GeometryResult) else []
     images = [f"![{_PLOTS.get(file, 'Spearman x 100 by layer and pooling')}]({file})" for file in plots]
     parts = [f"# {markdown_text(title)}", *(to_markdown(table, level=2) for table in tables)]
     if isinstance(result, ComparisonResult) and (shown := queries_in_words(result)) is not None:
@@ -143,7 +129,7 @@ def result_markdown(result: Tabulated) -> str:
     return "\n\n".join([*parts, _origin(result.provenance), *images]) + "\n"
 
 
-def _origin(provenance: Provenance) -> str:
+def _origin(provenance: results.Provenance) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in (provenance.versions or {}).items() if version)
     hardware = ", ".join(str(value) for value in (provenance.hardware or {}).values() if value)
     facts = f"{provenance.date}, commit {provenance.commit}; {versions}; {hardware}."

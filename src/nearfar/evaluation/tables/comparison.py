@@ -29,16 +29,12 @@ def metric_of(row: results.TaskTest) -> str:
 
 def verdict_in_words(row: results.PairedTest, *, first: str = "", second: str = "", units: str = "rows") -> str:
     """What a test says of its first side, or where that is worse, of the second; ``units`` are those of an average."""
-    if row.verdict is None:
-        return "undefined"
-    if row.verdict == "cannot tell":
+    if row.verdict == "cannot tell" and row.more_units:
         units = _UNITS[row.kind] if isinstance(row, results.TaskTest) else units
-        return f"cannot tell{f': about {row.more_units:,} more {units} would' if row.more_units else ''}"
-    if row.verdict == "level":
-        return "level"
-    if row.verdict == "worse" and second:
-        return f"{second} better"
-    return f"{first} {row.verdict}".strip()
+        return f"cannot tell: about {row.more_units:,} more {units} would"
+    if row.verdict in (None, "cannot tell", "level"):
+        return row.verdict or "undefined"
+    return f"{second} better" if row.verdict == "worse" and second else f"{first} {row.verdict}".strip()
 
 
 def tells_apart(row: results.PairedTest) -> bool:
@@ -61,12 +57,9 @@ def before_after_sentence(row: results.PairedTest) -> str:
 
 def held_out_notes(result: results.ComparisonResult, task: str) -> list[str]:
     """Which rows a trained model, the first side, was compared with its start on, and of what the interval is."""
-    row = result.tasks[task]
+    row, folds = result.tasks[task], result.sides[0].folds
     seen = [(side.seen or {}).get(task) for side in result.sides]
-    which = "Rows that were neither trained on nor used to choose the step"
-    folds = result.sides[0].folds
-    if folds:
-        which = fold_note(folds)
+    which = fold_note(folds) if folds else "Rows that were neither trained on nor used to choose the step"
     if any(shares and (shares.main or shares.texts) for shares in seen):
         after, before = (format_seen(shares) or "not recorded" for shares in seen)
         share = "Share of the pairs (in brackets: of the texts) that was seen: before {before}, after {after}"
@@ -178,15 +171,10 @@ def _pairwise_row(name: str, tests: Mapping[tuple[int, int], results.PairedTest]
     values = [tests[0, side].second if side else tests[0, 1].first for side in sides]
     known = {side: value for side, value in enumerate(values) if value is not None}
     best = max(known, key=known.__getitem__, default=None)
-    cells = []
-    for side in sides:
-        mark = ""
-        if side == best:
-            mark = " *"
-        elif best is not None and (test := tests[min(side, best), max(side, best)]).verdict and not tells_apart(test):
-            mark = " ="
-        cells.append(format_score(values[side]) + mark)
-    return [name, *cells]
+    level = [pair for pair, test in tests.items() if best in pair and test.verdict and not tells_apart(test)]
+    near = {side for pair in level for side in pair}
+    marks = [" *" if side == best else " =" if side in near else "" for side in sides]
+    return [name, *(format_score(values[side]) + marks[side] for side in sides)]
 
 
 def _averages(tests: results.PairTests) -> dict[str, results.AverageTest]:

@@ -75,28 +75,25 @@ def _similarity(result: results.EvaluationResult, metric: str, *, subsets: bool)
 
 
 def _similarity_notes(result: results.EvaluationResult, metric: str) -> list[str]:
-    resamples, pooling = result.resamples, result.config.get("pooling")
+    pooling = result.config.get("pooling")
     notes = [
         "all: over all pairs of a task; mean: mean over its subsets; wmean: mean weighted by number of pairs.",
-        *([f"Intervals: 95%, from {resamples} bootstrap resamples of pairs."] * bool(resamples)),
+        *_intervals(result, "pairs"),
         *([f"Pooling: {pooling}."] * bool(pooling)),
     ]
-    for name, scored in result.tasks.items():
-        notes += _reasons(name, scored.metric(metric))
-        if scored.zero_vectors:
-            notes.append(f"{name}: {scored.zero_vectors} pairs with a zero vector; their cosine is set to 0.")
-    return notes + [
-        note for name, average in result.averages.items() for note in _reasons(name, average.metric(metric))
-    ]
+    for name, scored in (*result.tasks.items(), *result.averages.items()):
+        estimates = scored.metric(metric).items()
+        for reason in dict.fromkeys(one.reason for _, one in estimates if one.reason is not None):
+            undefined = " and ".join(aggregate for aggregate, one in estimates if one.reason == reason)
+            notes.append(f"{name}, {undefined}: {reason}.")
+        if zeros := getattr(scored, "zero_vectors", 0):
+            notes.append(f"{name}: {zeros} pairs with a zero vector; their cosine is set to 0.")
+    return notes
 
 
-def _reasons(name: str, estimates: results.AggregateEstimates) -> list[str]:
-    """Why aggregates are undefined, one note for each reason."""
-    reasons: dict[str, list[str]] = {}
-    for aggregate, estimate in estimates.items():
-        if estimate.reason is not None:
-            reasons.setdefault(estimate.reason, []).append(aggregate)
-    return [f"{name}, {' and '.join(aggregates)}: {reason}." for reason, aggregates in reasons.items()]
+def _intervals(result: results.EvaluationResult, units: str) -> list[str]:
+    resamples = result.resamples
+    return [f"Intervals: 95%, from {resamples} bootstrap resamples of {units}."] if resamples else []
 
 
 def _transfer(result: results.EvaluationResult, transfer: results.TransferResults) -> Table:
@@ -118,10 +115,8 @@ def _transfer(result: results.EvaluationResult, transfer: results.TransferResult
     ]
     finetuned = transfer.protocol == "finetune"
     head = [] if finetuned else [f"Probes with protocol {transfer.describe_probe()}."]
-    if result.resamples:
-        head.append(f"Intervals: 95%, from {result.resamples} bootstrap resamples of the tested rows.")
     title = f"{result.model}: {'fine-tuned' if finetuned else 'transfer tasks'}, x 100 [95% interval]"
-    notes = [*head, *notes, *_training_notes(result)]
+    notes = [*head, *_intervals(result, "the tested rows"), *notes, *_training_notes(result)]
     columns = ["task", "rows", "metric", "score", "also"]
     return Table.of_groups([tasks, averages], columns=columns, title=title, notes=notes)
 
@@ -201,14 +196,13 @@ def _retrieval_averages(result: results.EvaluationResult, measures: Sequence[str
     tasks = result.retrieval.values()
     if len(tasks) < 2:
         return []
-    estimates = [[task.metric(measure) for task in tasks] for measure in measures]
-    scores = (mean_score([None if one is None else one.score for one in of_measure]) for of_measure in estimates)
+    each = [[task.metric(name) for task in tasks] for name in measures]
+    scores = (mean_score([None if one is None else one.score for one in of_measure]) for of_measure in each)
     return ["" if score is None else format_score(score) for score in scores]
 
 
 def _retrieval_notes(result: results.EvaluationResult) -> Iterator[str]:
-    if result.resamples:
-        yield f"Intervals: 95%, from {result.resamples} bootstrap resamples of queries."
+    yield from _intervals(result, "queries")
     mains: dict[str, list[str]] = {}
     for name, scored in result.retrieval.items():
         mains.setdefault(scored.main, []).append(name)
@@ -276,16 +270,12 @@ def format_seen(seen: results.SeenShares | None) -> str:
 def mean_seen(runs: Sequence[results.SeenShares | None]) -> results.SeenShares | None:
     """The mean over runs, rounded to 6 decimals; None where a run has no record."""
     known = [one for one in runs if one is not None]
-    if not known or len(known) < len(runs):
-        return None
-    if all(one == known[0] for one in known):
-        return known[0]
-
-    def average(key: str) -> float | None:
+    if not known or len(known) < len(runs) or all(one == known[0] for one in known):
+        return known[0] if known and len(known) == len(runs) else None
+    means: dict[str, Any] = {}
+    for key in ("pairs", "texts", "chosen_pairs", "chosen_texts"):
         values = [getattr(one, key) for one in known]
-        return None if None in values else round(mean(values), 6)
-
-    means: dict[str, Any] = {key: average(key) for key in ("pairs", "texts", "chosen_pairs", "chosen_texts")}
+        means[key] = None if None in values else round(mean(values), 6)
     return results.SeenShares(**means, dev=True if all(one.dev for one in known) else None)
 
 
@@ -298,18 +288,16 @@ def seen_of(evaluations: Sequence[results.EvaluationResult]) -> dict[str, result
 
 def seen_notes(seen: Mapping[str, results.SeenShares]) -> list[str]:
     """Notes on one model: what chose its step, and the dev sets among the tasks."""
-    dev = [task for task, one in seen.items() if one.dev]
-    chosen = [
+    chosen = ", ".join(
         f"{task} {format_share(share)}"
         for task, one in seen.items()
         if not one.dev and (share := one.chosen_texts if one.chosen_pairs is None else one.chosen_pairs)
-    ]
-    notes = [f"Not trained on, but part of the dev set that chose the training step: {', '.join(chosen)}."] * bool(
-        chosen
     )
+    notes = [f"Not trained on, but part of the dev set that chose the training step: {chosen}."] * bool(chosen)
     return notes + [
         f"{task} is in the dev set that chose the training step: its score is a dev score, not a test score."
-        for task in dev
+        for task, one in seen.items()
+        if one.dev
     ]
 
 
@@ -346,21 +334,21 @@ def comparison_notes(names: Sequence[str], sides: Sequence[results.ComparedSide]
     """Notes on a comparison: the shares of tasks that the sides have seen, and tasks that are a side's dev set."""
     seen = [side.seen or {} for side in sides]
     tasks = dict.fromkeys(task for one in seen for task in one)
-    unequal = [
-        f"{task} " + ", ".join(_side(name, one.get(task)) for name, one in zip(names, seen, strict=True))
-        for task in tasks
-        if _differ([one.get(task) for one in seen])
-    ]
+    equal, unequal = [], []
+    for task in tasks:
+        known = [one.get(task) for one in seen]
+        # a side without a record may have seen nothing
+        if len({(0.0, 0.0) if one is None else (one.pairs or 0.0, one.texts) for one in known}) > 1:
+            words = ("not recorded" if one is None else format_seen(one) for one in known)
+            each = (f"{name} {share}" for name, share in zip(names, words, strict=True))
+            unequal.append(f"{task} {', '.join(each)}")
+        elif known[0] and known[0].texts:
+            equal.append(f"{task} {format_seen(known[0])}")
     dev = [
         f"{task} is in the dev set that chose the training step of {name}: its score is a dev score, not a test score."
         for name, one in zip(names, seen, strict=True)
         for task, shares in one.items()
         if shares.dev
-    ]
-    equal = [
-        f"{task} {format_seen(shares)}"
-        for task, shares in seen[0].items()
-        if shares.texts and not _differ([one.get(task) for one in seen])
     ]
     shares = "shares of the tested pairs (in brackets: of the texts) in training"
     notes = [f"The sides have seen equal {shares}: {'; '.join(equal)}."] if equal else []
@@ -368,13 +356,3 @@ def comparison_notes(names: Sequence[str], sides: Sequence[results.ComparedSide]
         more = f"which favours the side that has seen more: {'; '.join(unequal)}"
         notes.append(f"The sides have seen unequal {shares}, {more}.")
     return [*notes, *dev]
-
-
-def _side(name: str, seen: results.SeenShares | None) -> str:
-    return f"{name} {'not recorded' if seen is None else format_seen(seen)}"
-
-
-def _differ(shares: Sequence[results.SeenShares | None]) -> bool:
-    """Whether the shares are unequal; a side without a record may have seen nothing."""
-    numbers = {(0.0, 0.0) if one is None else (one.pairs or 0.0, one.texts) for one in shares}
-    return len(numbers) > 1

@@ -4,13 +4,7 @@ from itertools import pairwise
 
 from nearfar.evaluation import results
 from nearfar.evaluation.render import Table
-from nearfar.evaluation.tables.comparison import (
-    format_difference,
-    scores_title,
-    side_title,
-    units_in_words,
-    verdict_in_words,
-)
+from nearfar.evaluation.tables import comparison
 from nearfar.evaluation.tables.evaluation import format_score
 
 MOST_SYSTEMS = 10
@@ -24,10 +18,10 @@ def ranking_tables(result: results.PairwiseResult) -> list[Table]:
     groups, several = [], len(families) > 1
     for task in families:
         ordered = [(result.sides[number], one) for number, one in _best_first(result, task)]
-        rows = [[side_title(side), _score(one), _rank(one)] for side, one in ordered]
+        rows = [[comparison.side_title(side), *_score_and_rank(one)] for side, one in ordered]
         groups.append([[_name(task) if row is rows[0] else "", *row] for row in rows] if several else rows)
     columns = [*(["task"] if several else []), "system", "score [95%]", "rank"]
-    title = f"{scores_title(first.tasks, result.config)}: ranks of {len(result.sides)} systems"
+    title = f"{comparison.scores_title(first.tasks, result.config)}: ranks of {len(result.sides)} systems"
     ranks = Table.of_groups(groups, columns=columns, title=title, notes=_notes(result), left=1 + several)
     return [ranks, *(_pairs(result, task) for task in families)]
 
@@ -42,8 +36,10 @@ def _pairs(result: results.PairwiseResult, task: str | None) -> Table:
         row = tests.overall if task is None else tests.tasks[task]
         if row is not None and row.difference is not None and (few or frozenset(tests.pair) in neighbours):
             a, b = (result.sides[number].name for number in tests.pair)
-            says = verdict_in_words(row, first=a, second=b, units=units_in_words(result.comparisons[0].tasks))
-            rows.append([a, b, format_difference(row), says])
+            says = comparison.verdict_in_words(
+                row, first=a, second=b, units=comparison.units_in_words(result.comparisons[0].tasks)
+            )
+            rows.append([a, b, comparison.format_difference(row), says])
     note = f"Neighbours in the order of scores; a result file (--output) has all {len(result.comparisons)} pairs."
     columns = ["first", "second", "first - second [95%]", "verdict"]
     return Table(title=f"Pairs, {_name(task)}", columns=columns, rows=rows, notes=[] if few else [note], left=2)
@@ -60,20 +56,16 @@ def _name(task: str | None) -> str:
     return "mean over tasks" if task is None else task
 
 
-def _score(one: results.RankedScore) -> str:
+def _score_and_rank(one: results.RankedScore) -> tuple[str, str]:
     interval = "" if one.low is None else f" [{one.low:.2f}, {one.high:.2f}]"
-    return format_score(one.score) + interval
-
-
-def _rank(one: results.RankedScore) -> str:
-    if one.best_rank is None or one.best_rank == one.worst_rank:
-        return str(one.best_rank or "")
-    return f"{one.best_rank} to {one.worst_rank}"
+    alone = one.best_rank is None or one.best_rank == one.worst_rank
+    rank = str(one.best_rank or "") if alone else f"{one.best_rank} to {one.worst_rank}"
+    return format_score(one.score) + interval, rank
 
 
 def _notes(result: results.PairwiseResult) -> list[str]:
     rows, config = result.comparisons[0].tasks, result.config
-    units = units_in_words(rows)
+    units = comparison.units_in_words(rows)
     reasons = [one.reason for side in result.sides for one in (side.ranks or {}).values() if one.reason]
     return [
         "Rank: systems that are not told apart share ranks. With a confidence of 95%, all true ranks are in these "
