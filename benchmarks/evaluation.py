@@ -61,7 +61,7 @@ def _rounds(ours: tuple[str, Round], theirs: tuple[str, Round], rounds: int) -> 
 
 def _sbert_wk() -> tuple[tuple[str, Round], tuple[str, Round]]:
     encoder = Encoder.from_pretrained(MODEL)
-    sbert_wk, texts = SbertWk(encoder), [row[0] for row in load_sentences("wiki").rows]
+    sbert_wk, texts = SbertWk(encoder, layer_start=4), [row[0] for row in load_sentences("wiki").rows]
 
     def of_round(number: int) -> list[str]:
         return texts[number * TEXTS : (number + 1) * TEXTS]
@@ -123,7 +123,7 @@ def body(record: dict[str, Any]) -> list[str]:
     lines = common.table(header, suites, words=3)
     for what, measured in (
         (f"{record['classifiers']} probes of {record['probed'].upper()}", record["probes"]),
-        (f"{record['texts']:,} sentences", record["sbert_wk"]),
+        (f"{record['texts']:,} sentences (SBERT-WK from layer 4)", record["sbert_wk"]),
     ):
         (ours, our_seconds), (other, other_seconds) = measured.items()
         times = common.spread(common.ratios(other_seconds, our_seconds))

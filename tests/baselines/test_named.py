@@ -1,8 +1,6 @@
 """Baselines by name: which specs are baselines, what they load, and errors of invalid ones."""
 
 import random
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,14 +56,6 @@ def test_which_specs_are_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [is_baseline(spec) for spec in ("flow", "mine:1", "use", "wk:m")] == [False, False, True, True]
 
 
-def test_is_baseline_imports_no_torch() -> None:
-    code = (
-        "import sys; from nearfar.baselines import is_baseline; "
-        "assert is_baseline('wk:m') and not is_baseline('m'); assert not {'torch', 'numpy'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 @pytest.mark.parametrize(
     ("spec", "parts"),
     [
@@ -81,12 +71,6 @@ def test_the_parts_of_a_spec(spec: str, parts: Spec) -> None:
     assert parse_spec(spec) == parts
 
 
-def test_an_existing_path_may_contain_separators(tmp_path: Path) -> None:
-    folder = tmp_path / "me@home,pooling=max"
-    folder.mkdir()
-    assert parse_spec(f"whitening:{folder}") == Spec("whitening", str(folder), None, {})
-
-
 @pytest.mark.parametrize(
     ("spec", "settings", "message"),
     [
@@ -98,6 +82,7 @@ def test_an_existing_path_may_contain_separators(tmp_path: Path) -> None:
         ("glove:f,pooling=max", {}, "glove has no setting 'pooling'. It has no settings"),
         ("wk:m,window=1,window=2", {}, "window is set twice"),
         ("wk:m,window=two", {}, "window is 'two', but must be an integer"),
+        ("wk:m,layer_start=1/0", {}, "layer_start is '1/0', but must be a layer, such as 4, or a share"),
         ("whitening:m", {}, "fitted on the texts of a task, but there is no task here. .*whitening:MODEL@TEXTS"),
         ("glove:f", {"device": "cpu"}, "device is a setting of an encoder; glove:f has none"),
         ("use", {"bf16": True}, "precision is a setting"),
@@ -121,8 +106,20 @@ def test_sbert_wk_of_a_folder_or_a_run(model: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     (tmp_path / "model").symlink_to(model)
     np.testing.assert_array_equal(open_baseline(f"wk:{tmp_path},layer_start=0,window=1")(TEXTS[:9]), expected)
-    with pytest.raises(NearfarError, match="layer_start 4"):
+    with pytest.raises(NearfarError, match=r"layer_start 1 \(0\.33 of the depth\)"):
         open_baseline(f"wk:{model}")
+
+
+@pytest.mark.long
+def test_sbert_wk_starts_at_a_third_of_the_depth(tmp_path: Path) -> None:
+    deeper = save_tiny(tmp_path, "modernbert")  # four layers
+    default, share, layer, next_one = (
+        open_baseline(f"wk:{deeper}{start}")(TEXTS[:5])
+        for start in ("", ",layer_start=1/3", ",layer_start=1", ",layer_start=2")
+    )
+    np.testing.assert_array_equal(default, share)
+    np.testing.assert_array_equal(default, layer)
+    assert np.abs(default - next_one).max() > 1e-3
 
 
 @pytest.mark.long

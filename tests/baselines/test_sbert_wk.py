@@ -1,7 +1,6 @@
 """SBERT-WK matches its authors' loops and numbers for each text, in any batch."""
 
 import json
-import math
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 
 from nearfar import Encoder, NearfarError
 from nearfar.baselines import sbert_wk
-from nearfar.baselines.sbert_wk import SbertWk, distance_of_last, layer_cosines, sentence_vectors, unify_layers
+from nearfar.baselines.sbert_wk import SbertWk, layer_cosines, sentence_vectors, unify_layers
 from nearfar.encoder import token_batches
 from nearfar.encoder.padded_attention import LengthGroup
 from nearfar.encoder.ragged import RaggedBatch, hidden_states
@@ -59,24 +58,6 @@ def test_matches_the_reference(layers: int, window: int, step: float, tolerance:
     np.testing.assert_allclose(vector(states, window), sentence, rtol=0, atol=tolerance)
 
 
-def test_with_three_layers_and_window_two_the_middle_one_has_only_a_right_neighbour() -> None:
-    states = walk(3, tokens=4, dim=8, step=0.5)
-    assert [reference_sbert_wk.neighbours_by_hand(layer, 3, 2) for layer in range(3)] == [[1, 2], [2], [0, 1]]
-    np.testing.assert_allclose(
-        vector(states, 2), reference_sbert_wk.sentence_vector(states, layer_start=0, window=2), rtol=0, atol=1e-12
-    )
-
-
-def test_distance_of_the_last() -> None:
-    vectors = torch.tensor([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 0.6, 0.8]], dtype=torch.float64)
-    assert distance_of_last(vectors @ vectors.mT).item() == pytest.approx(0.8)
-    twice = vectors[[0, 0, 2]]  # the second is in the span of the first
-    assert distance_of_last(twice @ twice.mT).item() == pytest.approx(1.0)
-    assert distance_of_last(vectors[[0, 1, 0]] @ vectors[[0, 1, 0]].mT).item() == 0
-    nearly = torch.tensor([[1.0, 0.0], [math.cos(1e-5), math.sin(1e-5)]], dtype=torch.float64)
-    assert distance_of_last(nearly @ nearly.mT).item() == pytest.approx(1e-5, rel=1e-5)
-
-
 def test_equal_layers_and_texts_whose_layers_do_not_change_are_averaged() -> None:
     same = np.repeat(np.random.default_rng(0).normal(size=(1, 3, 8)), 4, axis=0)
     np.testing.assert_allclose(vector(same, 2), same[0, :-1].mean(0), rtol=0, atol=1e-7)
@@ -116,7 +97,7 @@ def test_bf16_is_close_and_no_texts_give_no_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "layer_start 4: SBERT-WK with window 2 needs 3 layers .* to 2. Choose 0 to 0."),
+        ({}, r"layer_start 1 \(0.33 of the depth\): SBERT-WK with window 2 needs 3 layers .* to 2. Choose 0 to 0."),
         ({"layer_start": 1}, "layer_start 1: .* needs 3 layers"),
         ({"layer_start": 1, "window": 1}, "needs 3 layers"),
         ({"layer_start": 0, "window": 3}, "needs 4 layers .* too few layers"),
@@ -124,7 +105,7 @@ def test_bf16_is_close_and_no_texts_give_no_rows(tmp_path: Path) -> None:
         ({"layer_start": 0, "window": 0}, "window 0: must be at least 1"),
     ],
 )
-def test_too_few_layers(settings: dict[str, int], message: str, tmp_path: Path) -> None:
+def test_too_few_layers(settings: dict[str, float], message: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path))
     with pytest.raises(NearfarError, match=message):
         SbertWk(encoder, **settings)

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from nearfar.evaluation import plots
-from nearfar.evaluation.plots import confusions, connected_pairs, labelled_texts, layer_map, project, spectra
+from nearfar.evaluation.explorer import unit_vectors
+from nearfar.evaluation.explorer.layout import plane_layout
+from nearfar.evaluation.plots import confusions, connected_pairs, labelled_texts, layer_map, spectra
 from nearfar.evaluation.results import Projection
 
 LONG = "/home/somebody/experiments/2021/simcse-unsupervised-of-a-very-long-name/model"
@@ -34,7 +36,7 @@ def clusters(count, *, distance=20.0, seed=0):
 
 def by_label(vectors, labels, seed=0):
     """The t-SNE of labelled texts."""
-    points = project(vectors, seed=seed).tolist()
+    points = plane_layout(unit_vectors(vectors, ""), seed=seed).tolist()
     names = sorted(set(labels))
     return Projection(
         labelled={name: [xy for xy, label in zip(points, labels, strict=True) if label == name] for name in names}
@@ -125,8 +127,8 @@ def test_texts_of_a_pair_are_connected(figures, tmp_path):
     near, far = ones[:6] + 0.01 * rng.normal(size=(6, 8)), rng.normal(size=(6, 8))
     vectors = np.concatenate([ones, near, far])
     models = {}
-    for name, scaled in (("a", vectors), ("b", 3 * vectors)):
-        points = project(scaled)
+    for name, scaled in (("a", vectors), ("b", 4 * vectors)):
+        points = plane_layout(unit_vectors(scaled, name))
         pairs = np.concatenate([points[:12], points[12:]], axis=1).tolist()
         models[name] = Projection(similar=pairs[:6], dissimilar=pairs[6:])
     plots.save(connected_pairs(models), tmp_path / "p.png")
@@ -153,12 +155,11 @@ def test_texts_of_a_pair_are_connected(figures, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("vectors", [np.zeros((9, 4)), np.arange(1.0, 10)[:, None]])
-def test_a_collapsed_space_is_plotted_too(vectors, figures, tmp_path):
-    plots.save(labelled_texts({"m": by_label(vectors, list("aabbccabc"))}), tmp_path / "t.png")
-    points = np.concatenate([collection.get_offsets() for collection in figures[0].axes[0].collections])
-    assert points.shape == (9, 2)
-    assert np.isfinite(points).all()
+@pytest.mark.parametrize(("models", "rows", "columns"), [(1, 1, 1), (4, 1, 4), (5, 2, 3), (6, 2, 3)])
+def test_rows_of_panels_are_full(models, rows, columns):
+    figure = labelled_texts({str(number): Projection(labelled={"a": [[0, 0]]}) for number in range(models)})
+    assert len(figure.axes) == models
+    assert figure.axes[0].get_subplotspec().get_gridspec().get_geometry() == (rows, columns)
 
 
 @pytest.mark.long

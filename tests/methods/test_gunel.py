@@ -1,4 +1,4 @@
-"""scl-finetune: the loss by loops, exact cross-entropy, no positive, one row, scores, invalid inputs, descriptions."""
+"""scl-finetune: the loss by loops, in blocks too, exact cross-entropy, no positive, one row, scores, descriptions."""
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from torch.nn import functional
 from nearfar import FinetuneConfig
 from nearfar.data.batching import TextBatches
 from nearfar.methods.gunel import scl_finetune
+from nearfar.objectives import _contrast
 from tests import reference_objectives as references
 from tests.methods.table_encoder import Table, batch_of
 
@@ -26,22 +27,26 @@ def build(rows=TEXTS, labels=LABELS, *, outputs=3, **settings):
     return table, head, scl_finetune(config, table, head, batches, label_names=names)
 
 
-def by_hand(table, head, rows, weight, temperature):
-    """Gunel et al. 2021, eq. 1, as plain loops; SCL is the mean over the anchors."""
+def by_hand(table, head, rows, weight, temperature, reduction="sum"):
+    """Gunel et al. 2021, eq. 1, as plain loops; SCL is the sum over the anchors, as in eq. 3, or their mean."""
     states = table([item for item, _ in rows])
     labels = torch.tensor([label for _, label in rows])
     ce = references.nli_softmax(head(states), labels).mean()
     scl = references.supcon(states, labels, temperature)
-    return (1 - weight) * ce + weight * (torch.stack(scl).mean() if scl else 0)
+    return (1 - weight) * ce + weight * sum(scl) / (len(scl) if reduction == "mean" else 1)
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("block", [_contrast.BLOCK, 20], ids=["whole", "in blocks"])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
 @pytest.mark.parametrize("temperature", [0.3, 1.0])
 @pytest.mark.parametrize("weight", [0.0, 0.1, 0.9, 1.0])
-def test_the_loss_by_hand_in_value_and_gradient(weight, temperature):
-    table, head, method = build(scl_weight=weight, temperature=temperature)
+def test_the_loss_by_hand_in_value_and_gradient(weight, temperature, reduction, block, monkeypatch):
+    monkeypatch.setattr(_contrast, "BLOCK", block)
+    table, head, method = build(scl_weight=weight, temperature=temperature, scl_reduction=reduction)
     rows = [*zip(TEXTS, LABELS, strict=True), (TEXTS[0], 0), (TEXTS[2], 1)]  # a repeated text counts as two examples
-    loss, expected = method.loss(batch_of(*rows)).total, by_hand(table, head, rows, weight, temperature)
+    assert len(_contrast.row_blocks(8, len(rows))) == (1 if block > 20 else 4)
+    loss, expected = method.loss(batch_of(*rows)).total, by_hand(table, head, rows, weight, temperature, reduction)
     torch.testing.assert_close(loss.double(), expected, atol=1e-6, rtol=0)
     weights = [table.vectors.weight, head.weight, head.bias]
     ours, theirs = (torch.autograd.grad(total, weights) for total in (loss, expected))
@@ -106,22 +111,3 @@ def test_scores_are_learned_by_squared_error():
 
 
 PAIRS = [("a dog", "an animal"), ("a cat", "an animal"), ("a dog", "an animal"), ("an animal", "a dog")]
-
-
-def test_describe_names_labels_positives_and_texts():
-    table, _, method = build(PAIRS, [0, 1, 0, 2])
-    batch = batch_of(*zip(PAIRS, [0, 1, 0, 2], strict=True))
-    assert method.describe(batch)[:4] == [
-        "no              a dog",
-        "                an animal; 1 positive",
-        "maybe           a cat",
-        "                an animal; 0 positives",
-    ]
-    assert len(method.describe(batch)) == 8
-    assert build(PAIRS, [0, 1, 0, 2], scl_weight=0.0)[2].describe(batch)[1] == "                an animal"
-    scores = build(label_names=(), outputs=1, labels=[0.5] * 7)[2]
-    assert scores.describe(batch_of((("goal",), 2.5), (("tax",), 2.5))) == [
-        "2.5             goal",
-        "2.5             tax",
-    ]
-    assert table.calls == []

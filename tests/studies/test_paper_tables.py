@@ -12,6 +12,7 @@ import pytest
 
 from nearfar import EvaluateConfig
 from nearfar.commands.evaluate import configured_probe
+from nearfar.evaluation.probe_settings import PRESETS
 from nearfar.studies.cells import Cell, load_study, plan_cells
 from nearfar.studies.papers import table_file, table_names
 from nearfar.studies.spec import Study
@@ -32,15 +33,16 @@ LIAO = (
     "allpalln-lambda0.1-SCL; allpalln-lambda0.3-SCL"
 )
 LAMBDAS, TEMPERATURES = "lambda = 0.1, 0.3, 0.5, 0.7, 0.9", "temperature = 0.1, 0.3, 0.5, 0.7, 0.9, 1.0"
+PROBES = "probes = 5 folds, 10 folds"
 LOSSES = "CE; CE + SCL"
 UNTRAINED, TRAINED = "CLS, Mean, WK", "BT, SG, SG-OPT"
 WITH_FLOW = f"{UNTRAINED}, Flow, {TRAINED}"
 MBERT = f"MBERT: CLS, mean pooling, WK pooling, {TRAINED}"
 TEXT = f"""
 liao-table-2 | 12 | {LIAO}
-liao-table-3 | 12 | {LIAO}
-liao-table-4 | 5 | allpalln-SCL | {LAMBDAS}
-liao-table-5 | 6 | allpalln-SCL | {TEMPERATURES}
+liao-table-3 | 24 | {LIAO} | {PROBES}
+liao-table-4 | 10 | allpalln-SCL | {PROBES}; {LAMBDAS}
+liao-table-5 | 12 | allpalln-SCL | {PROBES}; {TEMPERATURES}
 liao-table-6 | 5 | allpalln-SCL | {LAMBDAS}
 liao-table-7 | 6 | allpalln-SCL | {TEMPERATURES}
 simcse-review-stsb | 6 | RoBERTa-large: , unsup-simcse, sup-simcse; BERT-large: , unsup-simcse, sup-simcse
@@ -51,8 +53,9 @@ gunel-table-3 | 300 | {LOSSES} | task = SST-2, QNLI, MNLI; noise = original, T=0
 gunel-table-5 | 120 | {LOSSES} | task = SST-2, CoLA, MRPC, RTE, QNLI, MNLI
 gunel-table-6 | 240 | {LOSSES} | batch = 16, 64, 256; task = SST-2, CoLA, QNLI, MNLI
 gunel-table-7 | 40 | {LOSSES} | task = Amazon-2, Yelp-2
-gunel-grid | 240 | CE + SCL | lambda = 0.1, 0.3, 0.5, 0.7, 0.9, 1.0; temperature = 0.1, 0.3, 0.5, 0.7
+gunel-grid | 480 | CE + SCL | reduction = sum, mean; lambda = 0.1, 0.3, 0.5, 0.7, 0.9, 1.0; temperature = 0.1, 0.3, 0.5, 0.7
 gunel-figure-2 | 2 | {LOSSES}
+gunel-figure-3 | 6 | {LOSSES} | rows = 20, 100, all
 kim-table-1 | 142 | GloVe; USE; {"; ".join(f"{size}: {WITH_FLOW}" for size in "BERT-base BERT-large SBERT-base SBERT-large".split())}
 kim-table-2 | 27 | UMCC-DLSI-run2 (rank 1); {MBERT}
 kim-table-3 | 28 | Cosine baseline; ECNU (rank 1); {MBERT}
@@ -143,6 +146,20 @@ def test_the_settings_of_kim_are_the_papers() -> None:
         probes = [cells_of(name, scale)[0].steps[-1].config for name in ("kim-table-9", "kim-table-4")]
         settings = [configured_probe(probe) for probe in probes if isinstance(probe, EvaluateConfig)]
         assert settings[0] == settings[1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["liao-table-3", "liao-table-4", "liao-table-5"])
+def test_liaos_probes_are_those_of_the_code_and_of_the_text(name: str) -> None:
+    probes = {
+        (scale, cell.coordinates.get("probes")): configured_probe(probe)
+        for scale in ("paper", "here")
+        for cell in cells_of(name, scale)
+        if isinstance(probe := cell.steps[-1].config, EvaluateConfig)
+    }
+    code, text = PRESETS["liao"], PRESETS["senteval"]
+    assert (code.folds, text.folds) == (5, 10)
+    assert probes == {("paper", "5 folds"): code, ("paper", "10 folds"): text, ("here", None): code}
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:

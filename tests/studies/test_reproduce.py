@@ -8,7 +8,7 @@ import pytest
 import nearfar
 from nearfar import ReproduceConfig
 from nearfar.cli import main
-from nearfar.studies import command_line
+from nearfar.studies import DryRun, command_line
 from nearfar.studies.papers import FLAGS, PAPERS, list_tables, plan, table_names, write_inputs
 
 BY_DAY = ("kim-table-6", "kim-table-9")
@@ -56,6 +56,29 @@ def test_the_verb_runs_a_table(output: Path, capsys: pytest.CaptureFixture[str])
     arguments = ["reproduce", name, "--scale", "tiny", "--output", str(output), "--engine", "inline"]
     assert main([*arguments, "--resamples", "20"]) == 0
     assert f"The table is in {output / name / 'page.md'}." in capsys.readouterr().out
+
+
+@pytest.mark.long
+def test_a_plan_names_each_split_that_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a task whose other split is here, and of two sets of which one is here: nothing is read from the hub."""
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path / "data"))
+    for name in ("glue/QNLI/dev", "nli/MNLI/dev_matched", "nli/SNLI/train", "sts/SICK/train"):
+        file = tmp_path / "data" / f"{name}.tsv"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("some rows\n", encoding="utf-8")
+
+    def planned(name: str) -> DryRun:
+        return plan([name], scale="paper", output=tmp_path / "reproduced")[name]
+
+    few_shot, transfer, similarity = map(planned, ("gunel-table-2", "kim-table-4", "kim-table-1"))
+    absent = ["sst2-glue:train", "sst2-glue:dev", "FacebookAI/roberta-large", "mnli:train"]
+    assert [line.partition(": ")[0] for line in few_shot.downloads] == [*absent[:3], "qnli:train", absent[3]]
+    assert "  qnli:train: nearfar get-data qnli downloads it." in few_shot.lines()
+    assert "mnli:train: nearfar get-data mnli downloads it." in transfer.downloads
+    assert not any(line.startswith("snli") for line in transfer.downloads)
+    assert "sickr:test: nearfar get-data sickr downloads it." in similarity.rows[0].missing
+    (tmp_path / "data" / "glue" / "QNLI" / "train.tsv").write_text("some rows\n", encoding="utf-8")
+    assert [line.partition(": ")[0] for line in planned("gunel-table-2").downloads] == absent
 
 
 @pytest.mark.nightly

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,7 +20,7 @@ from nearfar.jobs import JobsFailedError
 from nearfar.jobs.job import ATTEMPT_FILE
 from nearfar.studies import TABLE, dry_run, steps, study
 from nearfar.studies.cells import Cell, load_study, plan_jobs
-from nearfar.studies.sources import HUB
+from nearfar.studies.sources import find_model
 from nearfar.types import NearfarError
 from tests.studies.helpers import STUDY, write_study
 from tests.tiny import save_tiny
@@ -385,7 +386,9 @@ def test_named_sets_are_known_by_the_content_of_their_files(inside: Path, monkey
     monkeypatch.delenv("NEARFAR_DATA")
     (after,) = cells_of(tomli_w.dumps(content), inside)
     assert after.jobs[0].settings["sources"] == {"stsb": "hub"}
-    assert [one.spec for one in after.sources if one.fingerprint == HUB] == ["stsb"]
+    assert [one.on_hub for one in after.sources if one.spec == "stsb"] == [
+        ("stsb:test: nearfar get-data stsb downloads it.",)
+    ]
 
 
 @pytest.mark.long
@@ -458,7 +461,19 @@ def test_the_teacher_is_known_by_its_content(folder: Path) -> None:
     assert cell("moved").key != first.key
     assert not first.missing
     (missing,) = cell("nowhere/at/all").missing
-    assert missing.problem == "nowhere/at/all: no such model folder"
+    assert missing.missing == ("nowhere/at/all: no such model folder",)
+
+
+@pytest.mark.parametrize("model", ["use", "use:unpacked"])
+def test_the_universal_sentence_encoder_is_missing_without_tensorflow(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow_hub", None)
+    found = find_model(model)
+    assert found.fingerprint is None
+    (missing,) = found.missing
+    assert missing.startswith(f"{model}: The Universal Sentence Encoder runs on TensorFlow")
+    assert "pip install tensorflow" in missing
 
 
 def test_the_teacher_of_a_second_objective_is_known_too(folder: Path) -> None:

@@ -23,9 +23,10 @@ A baseline has precedence over a folder of the same name; write ``./use`` for th
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nearfar.types import Encode, NearfarError
 
@@ -170,7 +171,9 @@ def open_baseline(
         raise NearfarError(f"pooling {pooling!r}: {spec} has its own pooling; remove the setting.")
     if pooling is not None and options.get("pooling", pooling) != pooling:
         raise NearfarError(f"{spec} and pooling {pooling!r} contradict each other; name one.")
-    numbers = {key: _parse_int(spec, key, value) for key, value in options.items() if key != "pooling"}
+    numbers: dict[str, Any] = {
+        key: _parse_number(spec, key, value) for key, value in options.items() if key != "pooling"
+    }
     if BASELINES[name].fitted and texts is None and not per_call:
         raise NearfarError(
             f"{spec}: is fitted on the texts of a task, but there is no task here. Name sentences to fit on: "
@@ -222,8 +225,16 @@ def _open_without_encoder(name: str, source: str, *, per_call: bool) -> Encode:
     return Use(source) if source else Use()
 
 
-def _parse_int(spec: str, key: str, value: str) -> int:
+def _parse_number(spec: str, key: str, value: str) -> float:
+    """An integer; for ``layer_start`` also a share of the depth, ``1/3`` or ``0.33``."""
     try:
         return int(value)
     except ValueError:
-        raise NearfarError(f"{spec}: {key} is {value!r}, but must be an integer.") from None
+        if key != "layer_start":
+            raise NearfarError(f"{spec}: {key} is {value!r}, but must be an integer.") from None
+    try:
+        return float(Fraction(value))
+    except (ValueError, ZeroDivisionError):
+        raise NearfarError(
+            f"{spec}: {key} is {value!r}, but must be a layer, such as 4, or a share of the depth, such as 1/3."
+        ) from None

@@ -47,8 +47,9 @@ class SbertWk:
 
     Args:
         encoder: the encoder whose backbone is used.
-        layer_start: the first hidden state used; 0 is the embedding layer (4 of 0..12 in the authors' code, for BERT
-            base).
+        layer_start: the first hidden state used, of 0 (embeddings) to N, the number of layers. An integer is this
+            state, a float s is the share of the depth before it: state round(s * N). The default, 1/3, gives the
+            authors' 4 for BERT base (N = 12), and 2 for six layers; their code's default is 4 for every model.
         window: number of neighbouring layers on each side (2 in the authors' code).
         bf16: run the backbone in bfloat16.
         progress: show a progress bar.
@@ -59,18 +60,26 @@ class SbertWk:
     """
 
     def __init__(
-        self, encoder: Encoder, *, layer_start: int = 4, window: int = 2, bf16: bool = False, progress: bool = False
+        self,
+        encoder: Encoder,
+        *,
+        layer_start: float = 1 / 3,
+        window: int = 2,
+        bf16: bool = False,
+        progress: bool = False,
     ) -> None:
         if window < 1:
             raise NearfarError(f"window {window}: must be at least 1.")
         last, needed = encoder.backbone.config.num_hidden_layers, max(window + 1, 3)
-        if not 0 <= layer_start <= last + 1 - needed:
+        start = first_state(layer_start, last)
+        if not 0 <= start <= last + 1 - needed:
+            share = "" if isinstance(layer_start, int) else f" ({layer_start:.2g} of the depth)"
             advice = f"Choose 0 to {last + 1 - needed}." if last + 1 >= needed else "It has too few layers."
             raise NearfarError(
-                f"layer_start {layer_start}: SBERT-WK with window {window} needs {needed} layers from there on, but "
+                f"layer_start {start}{share}: SBERT-WK with window {window} needs {needed} layers from there on, but "
                 f"the layers of this encoder are 0 (embeddings) to {last}. {advice}"
             )
-        self._encoder, self._layer_start, self._window = encoder, layer_start, window
+        self._encoder, self._layer_start, self._window = encoder, start, window
         self._bf16, self._progress = bf16 and bf16_runs(encoder.backbone, encoder.route), progress
 
     @torch.inference_mode()
@@ -78,8 +87,8 @@ class SbertWk:
         """Return one vector per text, in order; each distinct text is computed once, truncated as in ``encode``."""
         encoder = self._encoder
 
-        def embed(tokenized: Tokenized, numbers: list[int]) -> Float[Tensor, "batch dim"]:
-            batch = RaggedBatch.pack([tokenized.ids[number] for number in numbers], device=encoder.device)
+        def embed(tokens: Tokenized) -> Float[Tensor, "batch dim"]:
+            batch = RaggedBatch.pack(tokens.ids, device=encoder.device)
             with torch.autocast(encoder.device.type, dtype=torch.bfloat16, enabled=self._bf16):
                 hidden = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
             states = torch.stack([layer.float() for layer in hidden[self._layer_start :]], dim=1)
@@ -87,6 +96,15 @@ class SbertWk:
 
         shape, progress = (encoder.backbone.config.hidden_size,), self._progress
         return compute_distinct(encoder, texts, encoder.tokenize, embed, shape, progress=progress, check_finite=False)
+
+
+def first_state(layer_start: float, layers: int) -> int:
+    """The number of the first hidden state that is used, of 0 to ``layers``: an integer itself, a share of the depth.
+
+    >>> [first_state(1 / 3, layers) for layers in (6, 12, 24)], first_state(4, 24)
+    ([2, 4, 8], 4)
+    """
+    return layer_start if isinstance(layer_start, int) else round(layer_start * layers)
 
 
 def sentence_vectors(

@@ -1,4 +1,4 @@
-"""Plots of embedding spaces, and the positions of texts by t-SNE. Without pyplot, so no global state changes."""
+"""Plots of embedding spaces. Without pyplot, so no global state changes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from nearfar.disk import write_bytes
 from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
@@ -98,7 +98,7 @@ def confusions(gold: ArrayLike, predicted: ArrayLike, classes: Sequence[str], fi
 
 
 def labelled_texts(models: Mapping[str, Projection]) -> Any:
-    """t-SNE of the same labelled texts by several encoders, a panel for each, as in Gunel et al. 2021, Figure 2."""
+    """t-SNE of the same labelled texts by several encoders, a panel for each (Gunel et al. 2021, Figures 2 and 3)."""
     names = sorted({name for projection in models.values() for name in projection.labelled})
 
     def draw(axes: Any, projection: Projection) -> None:
@@ -126,24 +126,10 @@ def connected_pairs(models: Mapping[str, Projection]) -> Any:
     return _panels(models, draw)
 
 
-def project(vectors: ArrayLike, *, seed: int = 0) -> NDArray[np.float64]:
-    """t-SNE of the vectors' directions, by cosine distance: [texts, 2]."""
-    from sklearn.manifold import TSNE
-
-    x = np.asarray(vectors, dtype=np.float64)
-    lengths = np.linalg.norm(x, axis=1, keepdims=True)
-    x = np.divide(x, lengths, out=np.zeros_like(x), where=lengths > 0)
-    # Principal components are a deterministic start, but a collapsed space has none.
-    spread = min(x.shape) > 1 and x.std(axis=0).max() > FLOAT32_RESOLUTION
-    return TSNE(
-        random_state=seed, init="pca" if spread else "random", metric="cosine", perplexity=min(30, (len(x) - 1) / 3)
-    ).fit_transform(x)
-
-
 def _panels(models: Mapping[str, Projection], draw: Callable[[Any, Projection], None], **legend: Any) -> Any:
-    """A figure with a square panel for each model, at most four in a row, and one legend."""
-    columns = min(len(models), 4)
-    rows = -(-len(models) // columns)
+    """A figure with a square panel for each model, at most four in a row and rows as full as can be, and one legend."""
+    rows = -(-len(models) // 4)
+    columns = -(-len(models) // rows)
     figure = new_figure(5 * columns + 1.5, 5 * rows)
     panels = list(np.atleast_1d(figure.subplots(rows, columns)).flat)
     for axes, (title, projection) in zip(panels, models.items(), strict=False):

@@ -15,7 +15,7 @@ is the mean squared error of the head's one output, as in GLUE's baselines and i
 backbone              RoBERTa-large, fairseq         any of transformers, with the head of its family
 lambda, temperature   0.9, 0.3 almost everywhere,    0.9, 0.3
                       of 0.1 to 1 and 0.1 to 0.7
-SCL over anchors      sum over the batch             mean over the anchors with a positive; 0 if there are none
+SCL over anchors      sum over the batch             the same, or their mean (``scl_reduction``); 0 without a positive
 a text twice          two examples                   two examples
 optimiser             Adam, 1e-5, batch 16           AdamW without decay, 1e-5, batch 16
 dropout               0.1                            the model's own, 0.1 in BERT and RoBERTa
@@ -122,7 +122,8 @@ def scl_finetune(
         if not scl_weight:
             return Loss(ce, terms)
         per_anchor = supcon(rows, on_cpu, temperature=config.temperature)
-        scl = per_anchor.sum() / max(len(per_anchor), 1)  # 0, not 0 / 0, without an anchor
+        anchors = max(len(per_anchor), 1) if config.scl_reduction == "mean" else 1  # 0, not 0 / 0, without an anchor
+        scl = per_anchor.sum() / anchors
         return Loss((1 - scl_weight) * ce + scl_weight * scl, terms | {"scl": scl.detach()})
 
     def describe(batch: "TextBatch") -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import StudyConfig
@@ -25,7 +25,6 @@ from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, run_jobs, shard_of, with_inputs
 from nearfar.registry import is_of_this_process, name_of
 from nearfar.studies.cells import MODEL, Cell, all_jobs, check_rows, load_study, plan_jobs
-from nearfar.studies.sources import HUB
 from nearfar.studies.spec import Study
 from nearfar.types import NearfarError
 from nearfar.validation import unknown_name_message
@@ -84,7 +83,7 @@ def study(
     console = console or Console(quiet=True)
     loaded, cells, chosen = _plan(file, config)
     runnable = [cell for cell in chosen if not cell.missing]
-    advice = dict.fromkeys(one.problem for cell in chosen for one in cell.missing)
+    advice = _lines("missing", chosen)
     if chosen and not runnable:
         raise NearfarError("\n  ".join([f"{loaded.file}: data or models of every row are missing:", *advice]))
     methods = dict.fromkeys(name_of(type(config)) for cell in cells for _, config in cell.trainings)
@@ -315,7 +314,7 @@ class DryRun:
     finished: int
     """Number of jobs that are finished, or needed by finished ones alone."""
     downloads: tuple[str, ...]
-    """What is read from the Hugging Face Hub."""
+    """Models, and data sets by split, that are not here and are read from the hub, each with how to get it."""
     scripts: tuple[str, ...] = ()
     """Python scripts of the study's author that the jobs run, relative to the study file."""
 
@@ -324,10 +323,10 @@ class DryRun:
         shown = [self.title + (f", scale {self.scale}" if self.scale else "")]
         for row in self.rows:
             shown += ["", *row.lines]
-        counted = f"{len(self.cells)} cells, {self.jobs} jobs of cells whose data are here, {self.finished} finished"
-        shown += ["", counted]
+        counted = f"{len(self.cells)} cells, {self.jobs} jobs of cells whose data are here or on the hub"
+        shown += ["", f"{counted}, {self.finished} finished"]
         if self.downloads:
-            shown += ["read from the hub unless cached:", *(f"  {one}" for one in self.downloads)]
+            shown += ["not here, so read from the hub unless cached:", *(f"  {one}" for one in self.downloads)]
         if self.scripts:
             shown += ["runs code of the study's author:", *(f"  {one}" for one in self.scripts)]
         return shown
@@ -356,15 +355,20 @@ def dry_run(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> DryR
         cells=tuple(cells),
         jobs=len(jobs),
         finished=len(done),
-        downloads=tuple(dict.fromkeys(one.advice for cell in cells for one in cell.sources if one.fingerprint == HUB)),
+        downloads=_lines("on_hub", cells),
         scripts=tuple(dict.fromkeys(one for cell in cells for one in cell.scripts)),
     )
+
+
+def _lines(kind: Literal["missing", "on_hub"], cells: Iterable[Cell]) -> tuple[str, ...]:
+    """What of the sources of ``cells`` is not here, each once, with how to get it."""
+    return tuple(dict.fromkeys(line for cell in cells for one in cell.sources for line in getattr(one, kind)))
 
 
 def _row(loaded: Study, name: str, cells: Sequence[Cell], store: JobStore) -> RowPlan:
     row = loaded.row(name)
     finished = sum(all(store.is_finished(job) for job in cell.jobs) for cell in cells)
-    missing = tuple(dict.fromkeys(one.problem for cell in cells for one in cell.missing))
+    missing = _lines("missing", cells)
     parts = [f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}, {finished} finished"]
     parts.append(" then ".join(step.name for step in loaded.steps_of(row)) or "no steps: numbers of the paper only")
     parts += [f"{axis.name}: {', '.join(axis.labels)}" for axis in loaded.axes_of(row) if loaded.steps_of(row)]

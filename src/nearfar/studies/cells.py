@@ -26,7 +26,6 @@ from nearfar.jobs import Job, JobStore
 from nearfar.registry import METHODS, name_of
 from nearfar.settings import build, check_values, load_method, read_toml
 from nearfar.studies.sources import (
-    HUB,
     Source,
     digest_of_file,
     find_finetuning_task,
@@ -55,8 +54,9 @@ MAX_CELLS = 100_000
 """Maximum number of cells of a study."""
 
 
-FORMAT = 1
-"""Version of the jobs: a change makes all keys new. Raise it when the same settings give other results."""
+FORMATS: Mapping[Verb, int] = {"finetune": 2}
+"""Verb -> version of its jobs, by default 1: a change makes their keys new. Raise it when the same settings give other
+results, as do settings that are left out when their default changes."""
 STEPS = "nearfar.studies.steps"
 """The module of the functions of jobs."""
 MODEL, HELD_OUT = "model", "held_out"
@@ -430,7 +430,7 @@ def check_rows(study: Study, cells: Iterable[Cell], store: JobStore) -> None:
         for job, config in cell.trainings:
             read = replace(config, sentences=tuple(spec for spec in config.sentences if spec != VOCABULARY))
             sources = [one for some in _training_data(read).values() for one in some]
-            is_here = all(one.fingerprint != HUB and one.spec != VOCABULARY for one in sources)
+            is_here = not any(one.on_hub or one.spec == VOCABULARY for one in sources)
             # What decides how rows are read: the method, and all settings but numbers, of which only the limit does.
             values = [(field.name, getattr(read, field.name)) for field in fields(read)]
             kept = [(name, repr(value)) for name, value in values if type(value) not in (int, float) or name == "limit"]
@@ -491,7 +491,7 @@ def _job(
 ) -> tuple[Job, list[Source]]:
     """The job of a step, and the data and models that must be there; ``folder`` is that of the study file."""
     config = step.config
-    settings: dict[str, Any] = {"format": FORMAT}
+    settings: dict[str, Any] = {"format": FORMATS.get(step.verb, 1)}
     local: dict[str, Any] = {}
     inputs = {} if held_out is None else {HELD_OUT: held_out}
     if isinstance(config, ScriptConfig):

@@ -1,14 +1,14 @@
 """Data sets and models that a study reads, identified by their content, so that every machine gives a job one key."""
 
 import hashlib
-import os
 from collections.abc import Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from nearfar.baselines import is_baseline, parse_spec
-from nearfar.data.catalog import parse
+from nearfar.data.catalog import data_folder, parse
 from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, MIXTURES, PROBE_TASKS, VOCABULARY, how_to_get
 from nearfar.data.paths import as_path, is_file, status
 from nearfar.disk import read_errors, sha256_of
@@ -32,13 +32,10 @@ class Source(NamedTuple):
     """The value in the settings of a job, the same on every machine: paths are replaced by fingerprints."""
     fingerprint: str | None
     """SHA-256 of its content (16 hex digits), :data:`HUB`, or None if it is missing."""
-    advice: str = ""
-    """How to get it if it is missing or on the hub."""
-
-    @property
-    def problem(self) -> str:
-        """What is missing and how to get it."""
-        return self.advice if self.advice.startswith(f"{self.spec}:") else f"{self.spec}: {self.advice}"
+    missing: tuple[str, ...] = ()
+    """What of it is neither here nor on the hub, by split, each with how to get it; none if it has a fingerprint."""
+    on_hub: tuple[str, ...] = ()
+    """What of it is not here and is read from the hub, by split, each with how to get it."""
 
     def named(self) -> "Source":
         """The source, written as it is named: the name is part of the result."""
@@ -62,8 +59,8 @@ def find_source(spec: str) -> Source:
         if path and status(as_path(path)) is not None:
             return _of_path(spec, as_path(path), rest)
     if spec.startswith("hub:") or _is_hub_name(name):
-        return Source(spec, spec, HUB, f"{spec.removeprefix('hub:')} is read from the Hugging Face Hub")
-    return Source(spec, spec, None, f"{spec}: no such file")
+        return Source(spec, spec, HUB, on_hub=(f"{spec.removeprefix('hub:')}: is downloaded on first use.",))
+    return Source(spec, spec, None, (f"{spec}: no such file",))
 
 
 def find_task(task: str) -> Source:
@@ -92,10 +89,10 @@ def find_model(model: str) -> Source:
         files = model_of_run(folder)
         if any((files / name).is_file() for name in ("config.json", "modules.json")):
             return _of_model(model, files)
-        return Source(model, model, None, f"{model}: is no model folder (it has no config.json)")
+        return Source(model, model, None, (f"{model}: is no model folder (it has no config.json)",))
     if folder.is_absolute() or model.startswith(".") or model.count("/") > 1:
-        return Source(model, model, None, f"{model}: no such model folder")
-    return Source(model, model, HUB, f"{model} is read from the Hugging Face Hub unless it is in the local cache")
+        return Source(model, model, None, (f"{model}: no such model folder",))
+    return Source(model, model, HUB, on_hub=(f"{model}: is downloaded on first use.",))
 
 
 def _of_model(spec: str, folder: Path) -> Source:
@@ -108,7 +105,11 @@ def _of_model(spec: str, folder: Path) -> Source:
 
 
 def _find_baseline(spec: str) -> Source:
+    from nearfar.baselines.words import INSTALL
+
     parts = parse_spec(spec)
+    if parts.name == "use" and find_spec("tensorflow_hub") is None:
+        return Source(spec, spec, None, (f"{spec}: {INSTALL}",))
     read = []
     if parts.source:
         read.append(find_source(parts.source) if parts.name in _FILE_BASELINES else find_model(parts.source))
@@ -125,13 +126,21 @@ def _find_named(spec: str) -> Source:
     name, requested = parse(spec)
     entry = CATALOG[name]
     splits = requested or entry.splits
-    root = os.environ.get("NEARFAR_DATA")
-    files = [as_path(root) / entry.folder / entry.files.get(split, f"{split}.tsv") for split in splits] if root else []
-    missing = [split for split, file in zip(splits, files, strict=True) if not is_file(file)] if root else splits
-    if not missing:
-        return Source(spec, spec, _hash(*map(digest_of_file, files)))
-    on_hub = entry.hub is not None and ("all" in entry.hub_splits or all(one in entry.hub_splits for one in missing))
-    return Source(spec, spec, HUB if on_hub else None, how_to_get(spec))
+    folder = data_folder(entry)
+    files = {split: folder / entry.files.get(split, f"{split}.tsv") for split in splits} if folder else {}
+    absent = [split for split in splits if split not in files or not is_file(files[split])]
+    if not absent:
+        return Source(spec, spec, _hash(*map(digest_of_file, files.values())))
+    if "all" in entry.hub_splits and not requested:
+        return Source(spec, spec, HUB, on_hub=(f"{name}: {how_to_get(name)}",))
+    lines: dict[tuple[bool, str], list[str]] = {}
+    for split in absent:
+        lines.setdefault((split in entry.hub_splits, how_to_get(f"{name}:{split}")), []).append(split)
+    named = {key: name if some == ["all"] else f"{name}:{'+'.join(some)}" for key, some in lines.items()}
+    missing, on_hub = (
+        tuple(f"{some}: {how}" for (of_hub, how), some in named.items() if of_hub == wanted) for wanted in (False, True)
+    )
+    return Source(spec, spec, None if missing else HUB, missing, on_hub)
 
 
 def _of_path(spec: str, path: Path, rest: str) -> Source:
@@ -148,11 +157,10 @@ def _is_hub_name(name: str) -> bool:
 
 def _joined(spec: str, parts: Sequence[Source]) -> Source:
     """One source of several; its fingerprint is missing if that of a part is."""
-    missing = [one for one in parts if one.fingerprint is None]
-    on_hub = [one for one in parts if one.fingerprint == HUB]
-    advice = "; ".join(dict.fromkeys(one.advice for one in missing or on_hub))
-    digest = None if missing else HUB if len(on_hub) == len(parts) else _hash(*(str(one.fingerprint) for one in parts))
-    return Source(spec, spec, digest, advice)
+    missing = tuple(dict.fromkeys(line for one in parts for line in one.missing))
+    on_hub = tuple(dict.fromkeys(line for one in parts for line in one.on_hub))
+    prints = [str(one.fingerprint) for one in parts]
+    return Source(spec, spec, None if missing else HUB if {*prints} == {HUB} else _hash(*prints), missing, on_hub)
 
 
 def _hash(*parts: str) -> str:

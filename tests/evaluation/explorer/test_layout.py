@@ -71,9 +71,9 @@ def test_few_texts(count: int) -> None:
     assert plane_layout(vectors[::-1], start=points).shape == (count, 2)
 
 
-@pytest.mark.parametrize("count", [3, 12])
-def test_equal_vectors_have_a_layout_too(count: int) -> None:
-    points = plane_layout(np.ones((count, 4), dtype=np.float32))
+@pytest.mark.parametrize(("count", "dim"), [(3, 4), (12, 4), (12, 1)])
+def test_equal_vectors_have_a_layout_too(count: int, dim: int) -> None:
+    points = plane_layout(np.ones((count, dim), dtype=np.float32))
     assert np.isfinite(points).all()
     assert np.isfinite(plane_layout(np.eye(count, 30, dtype=np.float32), start=points)).all()
 

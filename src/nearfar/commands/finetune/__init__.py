@@ -45,7 +45,7 @@ class FinetuneResult:
 
 
 def recommended_settings(config: FinetuneConfig) -> dict[str, Any]:
-    """Epochs, learning rate and lambda for the number of rows and the kind of encoder of ``config``.
+    """Epochs, learning rate and the weight of SCL for the number of rows and the kind of encoder of ``config``.
 
     An encoder as narrow as all-MiniLM-L6-v2 gets a higher rate than the paper's, which is for RoBERTa-large; few rows
     get as many epochs as :data:`STEPS` steps take, at most :data:`MOST_EPOCHS`. They were tried on SUBJ.
@@ -62,6 +62,7 @@ def recommended_settings(config: FinetuneConfig) -> dict[str, Any]:
         "epochs": max(FinetuneConfig.epochs, min(MOST_EPOCHS, -(-STEPS * config.batch_size // rows))),
         "learning_rate": 1e-4 if narrow else 2e-5,
         "scl_weight": 0.5,
+        "scl_reduction": "mean",
     }
 
 
@@ -73,8 +74,8 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
 
     Settings can be given by name: ``finetune(task="sst2", output="runs/sst2")``; see :class:`nearfar.FinetuneConfig`.
     ``task``, ``validation`` and ``test`` take rows in memory too, as :func:`nearfar.train` does.
-    Epochs, learning rate and lambda are then those of :func:`recommended_settings` unless they are given.
-    The best step is chosen on the validation rows only.
+    Epochs, learning rate, lambda and the reduction of SCL are then those of :func:`recommended_settings` unless they
+    are given. The best step is chosen on the validation rows only.
 
     Args:
         config: the settings.

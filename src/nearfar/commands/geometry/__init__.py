@@ -21,7 +21,8 @@ from nearfar.config.geometry import GeometryConfig
 from nearfar.disk import check_output_file, path_errors, refuse_existing, refuse_overwriting_inputs
 from nearfar.evaluation import geometry_measures as measures
 from nearfar.evaluation import plots, results
-from nearfar.evaluation.explorer import write_page
+from nearfar.evaluation.explorer import unit_vectors, write_page
+from nearfar.evaluation.explorer.layout import plane_layout
 from nearfar.evaluation.render import short_names
 from nearfar.evaluation.results import ExplorerPage, GeometryResult, GeometrySettings, ModelGeometry, Projection
 from nearfar.evaluation.sts import Subsets, evaluate_sts
@@ -212,23 +213,27 @@ def _measure(name: str, encode: Encode, data: GeometryData, seed: int) -> dict[s
         **{key: round(value, 6) for key, value in numbers.items()},
         "warning": measures.collapse_warning(numbers),
         "spectrum": measures.spectrum(space).round(6).tolist(),
-        "projection": _project(data, of, seed),
+        "projection": _project(data, lambda chosen: plane_layout(unit_vectors(of(chosen), name), seed=seed)),
     }
 
 
-def _project(data: GeometryData, of: Callable[[Iterable[str]], NDArray[Any]], seed: int) -> Projection | None:
-    """The positions of the plotted texts, ``of`` their vectors; None if there is nothing to plot."""
+def _project(data: GeometryData, layout: Callable[[Iterable[str]], NDArray[np.float32]]) -> Projection | None:
+    """The positions of the plotted texts, by their ``layout``; None if there is nothing to plot."""
     if data.extremes is None and data.labelled is None:
         return None
+
+    def positions(texts: Iterable[str]) -> NDArray[np.float64]:
+        return layout(texts).astype(np.float64).round(3)
+
     similar, dissimilar, labelled = [], [], {}
     if data.extremes is not None:
         texts = chain.from_iterable(pair[:2] for pair in chain(*data.extremes))
-        pairs = plots.project(of(texts), seed=seed).reshape(-1, 4).round(3).tolist()
+        pairs = positions(texts).reshape(-1, 4).tolist()
         most = len(data.extremes[0])
         similar, dissimilar = pairs[:most], pairs[most:]
     if data.labelled is not None:
         chosen, labels = data.labelled
-        points = plots.project(of(chosen), seed=seed).round(3).tolist()
+        points = positions(chosen).tolist()
         labelled = {
             name: [point for point, label in zip(points, labels, strict=True) if label == name]
             for name in sorted(set(labels))

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from nearfar.config.geometry import GeometryConfig
-from nearfar.data.catalog import NamedTable, find
+from nearfar.data.catalog import find
 from nearfar.data.cells import normalize_whitespace, text_field
 from nearfar.data.files import extension
 from nearfar.data.rows import TextData, known_scale, load_labelled, load_pairs, load_task
@@ -207,14 +207,14 @@ def load_page_texts(spec: str, *, column: str | None = None, limit: int, seed: i
 
 def _entries(spec: str, column: str | None) -> tuple[list[str], Iterator[tuple[str, tuple[str, ...]]]]:
     """The names of the other columns, and the texts with their values of these."""
-    tables = [(found.table, *_columns(found, spec, column)) for found in find(spec)]
+    tables = [(found, *_columns(found, spec, column)) for found in find(spec)]
     shared = [name for name in tables[0][2] if all(name in others for _, _, others in tables)]
     return shared, (entry for table, own, _ in tables for entry in _read(table, own, shared))
 
 
-def _columns(found: NamedTable, spec: str, column: str | None) -> tuple[tuple[str, ...], list[str]]:
+def _columns(found: Table, spec: str, column: str | None) -> tuple[tuple[str, ...], list[str]]:
     """The columns of a table that hold texts, and those beside them that have one value per row, each by one name."""
-    table = found.table
+    table = found
     if table.is_plain_text:
         if column is not None:
             raise NearfarError(

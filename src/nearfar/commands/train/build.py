@@ -9,7 +9,7 @@ from typing import TypeAlias
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag
 from nearfar.data.cells import MissingColumnError, fold_name
-from nearfar.data.rows import NliData, TextData
+from nearfar.data.rows import TextData
 from nearfar.data.sources import skipping_empty
 from nearfar.methods.base import BuildContext, BuiltMethod
 from nearfar.methods.mixture import describe_widths, train_at_widths
@@ -17,7 +17,7 @@ from nearfar.registry import find_entry
 from nearfar.settings import method_of
 from nearfar.types import MethodEntry, NearfarError
 
-Rows: TypeAlias = NliData | TextData
+Rows: TypeAlias = TextData
 
 
 def read_rows(config: TrainConfig) -> Rows:
