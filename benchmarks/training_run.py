@@ -8,7 +8,6 @@ from typing import Any
 
 from nearfar import TrainConfig
 from nearfar.commands.train.run import prepare
-from nearfar.data.batching import NliBatch
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.runs.run import group_of
 from nearfar.training import Evaluation, LoopSettings, StepReport, Trainer
@@ -81,7 +80,7 @@ def tokens_of(run: Run, batches: Sequence[Any]) -> tuple[int, int]:
     everything = distinct = 0
     for batch in batches:
         lengths = run.prepared.texts.ids(batch.sentences).lengths.tolist()
-        columns = (batch.premises, batch.hypotheses) if isinstance(batch, NliBatch) else batch.columns
+        columns = batch.columns
         everything += sum(lengths[place] for column in columns for place in column)
         distinct += sum(lengths)
     return everything, distinct

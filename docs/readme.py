@@ -64,7 +64,7 @@ def fill(text: str) -> str:
 
 def terminal() -> list[str]:
     """What the demo's training reads and prints: two of the pairs, the command, and the table of a committed run."""
-    rows = find("microworld-paraphrases")[0].table.rows(("anchor", "positive"))
+    rows = find("microworld-paraphrases")[0].rows(("anchor", "positive"))
     pairs = ["\t".join(map(str, values)) for _, values in islice(rows, 2)]
     train = command_line("train", data="demo/pairs.tsv", hold_out=HOLD_OUT, output=f"demo/{RUN}")
     table = before_after(ComparisonResult.from_dict(_load(DEMO)["comparison"]))

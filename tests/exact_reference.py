@@ -26,13 +26,6 @@ def cosine(one: Row, other: Row) -> Any:
     return dot(one, other) / lengths if lengths else mpmath.mpf(0)
 
 
-def negative_log_share(part: Row, whole: Row) -> Any:
-    """-log(sum exp(part) / sum exp(whole)), exact at any distance."""
-    greatest = max([*part, *whole])
-    shares = [mpmath.fsum(mpmath.exp(x - greatest) for x in each) for each in (part, whole)]
-    return mpmath.log(shares[1] / shares[0]) if shares[0] else greatest - max(part)
-
-
 def nll(positive: Any, candidates: Row) -> Any:
     """-log(exp(positive) / sum exp(candidates)), the positive among them."""
     return mpmath.log(mpmath.fsum(mpmath.exp(x - positive) for x in candidates))

@@ -1,13 +1,9 @@
 """NearfarTransformer: the vectors of the encoder, in scikit-learn's pipelines, searches, clones and pickles."""
 
-import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 import pandas
 import pytest
@@ -68,13 +64,6 @@ def test_settings_of_the_model(folder: Path, settings: dict[str, Any]) -> None:
     expected = Encoder.from_pretrained(folder, **settings).encode(["a dog runs by", "a cat"])
     np.testing.assert_array_equal(found, expected)
     assert not np.allclose(found, NearfarTransformer(folder).transform(["a dog runs by", "a cat"]))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("make", [list, tuple, np.array, pandas.Series, iter, lambda x: np.array(x, dtype=object)])
-def test_kinds_of_sequences(folder: Path, make: Any) -> None:
-    found = NearfarTransformer(folder).fit_transform(make(TEXTS))
-    np.testing.assert_array_equal(found, NearfarTransformer(folder).transform(TEXTS))
 
 
 @pytest.mark.parametrize(
@@ -146,16 +135,6 @@ def test_processes_open_the_model_by_its_path(folder: Path) -> None:
     np.testing.assert_array_equal(cross_val_score(pipeline, COLOURS, LABELS, cv=2, n_jobs=2), alone)
 
 
-def test_a_pickle_holds_the_path_and_not_the_weights(folder: Path, tmp_path: Path) -> None:
-    transformer = NearfarTransformer(folder, normalize=True)
-    vectors = transformer.fit_transform(TEXTS)
-    pickled = pickle.dumps(transformer)
-    assert len(pickled) < 2000
-    np.testing.assert_array_equal(pickle.loads(pickled).transform(TEXTS), vectors)
-    joblib.dump(transformer, tmp_path / "transformer.joblib")
-    np.testing.assert_array_equal(joblib.load(tmp_path / "transformer.joblib").transform(TEXTS), vectors)
-
-
 def words_of(numbers: np.ndarray) -> list[str]:
     """A text for each row of a table of numbers: equal rows have equal texts."""
     return [" ".join(WORDS[int(7 * number) % len(WORDS)] for number in row) for row in numbers]
@@ -202,10 +181,3 @@ def test_scikit_learns_checks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert set(by_status["xfail"]) == set(NOT_PASSED)
     assert set(by_status) <= {"passed", "xfail", "skipped"}
     assert set(by_status.get("skipped", ())) <= {"check_array_api_input"}
-
-
-@pytest.mark.long
-def test_importing_it_loads_no_torch() -> None:
-    code = "import sys, nearfar.sklearn as s; print(s.NearfarTransformer(), 'torch' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert found.split() == ["NearfarTransformer()", "False"]

@@ -5,13 +5,16 @@
 Every name is imported on first use, so ``import nearfar`` does not import torch or NumPy.
 """
 
+import ast
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.runtime.versions import __version__ as __version__
 from nearfar.types import NearfarError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # type checkers read these imports, and :func:`_modules` does
     from nearfar.commands.back_translate import back_translate
     from nearfar.commands.compare import compare
     from nearfar.commands.dedup import dedup
@@ -66,50 +69,6 @@ if TYPE_CHECKING:
     from nearfar.studies import study
     from nearfar.studies.papers import reproduce
 
-_NAMES = {
-    "commands.back_translate": "back_translate",
-    "commands.compare": "compare",
-    "commands.dedup": "dedup",
-    "commands.demo": "demo",
-    "commands.encode": "encode",
-    "commands.env": "env",
-    "commands.evaluate": "evaluate",
-    "commands.export": "export",
-    "commands.finetune": "finetune",
-    "commands.geometry": "geometry",
-    "commands.get_data": "get_data",
-    "commands.mine": "mine",
-    "commands.predict": "predict",
-    "commands.push": "push",
-    "commands.report": "report",
-    "commands.search": "search",
-    "commands.soup": "soup",
-    "commands.static": "static",
-    "commands.train": "train",
-    "config.encode": "EncodeConfig",
-    "config.geometry": "GeometryConfig",
-    "config.mining": "DedupConfig MineConfig",
-    "config.search": "SearchConfig",
-    "config.training": "FinetuneConfig TrainConfig",
-    "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig EvaluateConfig ExportConfig GetDataConfig "
-    "PredictConfig PushConfig ReportConfig ReproduceConfig SoupConfig StaticConfig StudyConfig",
-    "encoder.classifier": "Classifier",
-    "encoder.encoder": "Encoder",
-    "evaluation.tables": "ComparisonResult EvaluationResult PairwiseResult load_result",
-    "methods.distill": "DistillConfig",
-    "methods.gunel": "SupconTextConfig",
-    "methods.kim": "BtConfig BtSgOptConfig SgConfig SgOpt1Config SgOpt2Config SgOptConfig",
-    "methods.liao": "AugmentConfig SbertConfig SclConfig",
-    "methods.nli_order": "NliOrderConfig",
-    "methods.regression": "RegressionConfig",
-    "methods.simcse": "InfoNceConfig SimcseSupConfig SimcseUnsupConfig",
-    "registry": "register_method",
-    "studies.papers": "reproduce",
-    "studies": "study",
-}
-"""Module -> the public names that it defines."""
-_MODULES = {name: f"nearfar.{module}" for module, names in _NAMES.items() for name in names.split()}
-
 __all__ = ["Classifier", "ComparisonResult", "Encoder", "EvaluationResult", "NearfarError", "PairwiseResult"]
 __all__ += ["back_translate", "compare", "dedup", "demo", "encode", "env", "evaluate", "export", "finetune", "geometry"]
 __all__ += ["get_data", "load_result", "mine", "predict", "push", "register_method", "report", "reproduce", "search"]
@@ -123,10 +82,21 @@ __all__ += ["RegressionConfig", "SbertConfig", "SclConfig", "SgConfig", "SgOpt1C
 __all__ += ["SimcseSupConfig", "SimcseUnsupConfig", "SupconTextConfig"]
 
 
+@cache
+def _modules() -> dict[str, str]:
+    """Public name -> the module that defines it, as the imports at the top of this file say it."""
+    imports = (
+        node for node in ast.walk(ast.parse(Path(__file__).read_text("utf-8"))) if isinstance(node, ast.ImportFrom)
+    )
+    modules = {alias.name: node.module or "" for node in imports for alias in node.names}
+    results = "nearfar.evaluation.tables"  # makes results show their tables in notebooks
+    return {name: results if modules[name] == "nearfar.evaluation.results" else modules[name] for name in __all__}
+
+
 def __getattr__(name: str) -> object:
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module 'nearfar' has no attribute {name!r}")
-    found = getattr(import_module(_MODULES[name]), name)
+    found = getattr(import_module(_modules()[name]), name)
     globals()[name] = found
     return found
 

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _FULL_PRECISION = (None, "float32")
+_DEFAULTS = {"normalize": False, "precision": "fp32"}
+"""Settings whose default is not None."""
+_UNKNOWN: dict[str, Any] = dict.fromkeys(("loader", "release_date", "languages", "license", "open_weights"))
+_UNKNOWN |= dict.fromkeys(("public_training_code", "public_training_data", "training_datasets"))
+"""What mteb asks of a model and nearfar does not know."""
 
 
 class MtebModel:
@@ -65,40 +70,20 @@ class MtebModel:
         precision: Precision = "fp32",
         device: str | None = None,
     ) -> None:
+        given = {key: value for key, value in locals().items() if key not in ("self", "model", "name", "device")}
         from nearfar.encoder.encoder import Encoder
         from nearfar.encoder.precision import check_precision
         from nearfar.encoder.prompts import truncated_width
         from nearfar.runs.fingerprints import fingerprint_model
 
         check_precision(precision)
-        self.encoder = Encoder.from_pretrained(
-            model,
-            pooling=pooling,
-            max_length=max_length,
-            prompt=prompt,
-            query_prompt=query_prompt,
-            document_prompt=document_prompt,
-            device=device,
-        )
+        opening = ("pooling", "max_length", "prompt", "query_prompt", "document_prompt")
+        self.encoder = Encoder.from_pretrained(model, device=device, **{key: given[key] for key in opening})
         self.dim = truncated_width(dimensions, self.encoder.dim, self.encoder.matryoshka)
         self.name = _name(model) if name is None else name
         self.revision = fingerprint_model(model)
-        self._encode_settings: dict[str, Any] = {
-            "dimensions": dimensions,
-            "normalize": normalize,
-            "precision": precision,
-        }
-        given = {
-            "prompt": prompt,
-            "query_prompt": query_prompt,
-            "document_prompt": document_prompt,
-            "dimensions": dimensions,
-            "normalize": normalize or None,
-            "pooling": pooling,
-            "max_length": max_length,
-            "precision": None if precision == "fp32" else precision,
-        }
-        self._experiment = {setting: value for setting, value in given.items() if value is not None}
+        self._encode_settings = {key: given[key] for key in ("dimensions", "normalize", "precision")}
+        self._experiment = {key: value for key, value in given.items() if value != _DEFAULTS.get(key)}
 
     def encode(
         self,
@@ -134,17 +119,16 @@ class MtebModel:
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> "Tensor":
         """The similarities of all embeddings of the one with all of the other, by the model's similarity function."""
-        from sentence_transformers import SimilarityFunction
+        from sentence_transformers import SimilarityFunction as Function
 
-        compare = SimilarityFunction.to_similarity_fn(self.encoder.inference_settings.similarity_fn_name)
-        return compare(embeddings1, embeddings2)
+        return Function.to_similarity_fn(self.encoder.inference_settings.similarity_fn_name)(embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> "Tensor":
         """The similarity of each embedding of the one with the same row of the other."""
-        from sentence_transformers import SimilarityFunction
+        from sentence_transformers import SimilarityFunction as Function
 
-        compare = SimilarityFunction.to_similarity_pairwise_fn(self.encoder.inference_settings.similarity_fn_name)
-        return compare(embeddings1, embeddings2)
+        name = self.encoder.inference_settings.similarity_fn_name
+        return Function.to_similarity_pairwise_fn(name)(embeddings1, embeddings2)
 
     @property
     def mteb_model_meta(self) -> "ModelMeta":
@@ -161,24 +145,17 @@ class MtebModel:
         parameters = sum(parameter.numel() for parameter in encoder.parameters())
         prompts = (encoder.query_prompt, encoder.document_prompt, encoder.resolve_prompt())
         return ModelMeta(
-            loader=None,
             name=self.name,
             revision=self.revision,
-            release_date=None,
-            languages=None,
             n_parameters=parameters,
             memory_usage_mb=round(4 * parameters / 2**20),
             max_tokens=encoder.max_length,
             embed_dim=self.dim,
-            license=None,
-            open_weights=None,
-            public_training_code=None,
-            public_training_data=None,
             framework=["Sentence Transformers", "PyTorch"],
             similarity_fn_name=ScoringFunction(encoder.inference_settings.similarity_fn_name),
             use_instructions=any(prompts),
-            training_datasets=None,
             experiment_kwargs=self._experiment or None,
+            **_UNKNOWN,
         )
 
 

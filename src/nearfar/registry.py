@@ -24,59 +24,34 @@ FINETUNE = "scl-finetune"
 Entries: TypeAlias = Mapping[str, MethodEntry]
 
 
-def _liao() -> Entries:
-    from nearfar.methods.liao import METHODS
-
+def _entries_of(paper: str) -> Entries:
+    """The entries of a paper's module, which is imported when one of its methods is needed."""
+    match paper:
+        case "distill":
+            from nearfar.methods.distill import METHODS
+        case "gunel":
+            from nearfar.methods.gunel import METHODS
+        case "kim":
+            from nearfar.methods.kim import METHODS
+        case "liao":
+            from nearfar.methods.liao import METHODS
+        case "nli_order":
+            from nearfar.methods.nli_order import METHODS
+        case "regression":
+            from nearfar.methods.regression import METHODS
+        case _:
+            from nearfar.methods.simcse import METHODS
     return METHODS
 
 
-def _simcse() -> Entries:
-    from nearfar.methods.simcse import METHODS
-
-    return METHODS
-
-
-def _kim() -> Entries:
-    from nearfar.methods.kim import METHODS
-
-    return METHODS
-
-
-def _gunel() -> Entries:
-    from nearfar.methods.gunel import METHODS
-
-    return METHODS
-
-
-def _regression() -> Entries:
-    from nearfar.methods.regression import METHODS
-
-    return METHODS
-
-
-def _distill() -> Entries:
-    from nearfar.methods.distill import METHODS
-
-    return METHODS
-
-
-def _nli_order() -> Entries:
-    from nearfar.methods.nli_order import METHODS
-
-    return METHODS
-
-
-_BUILT_IN: dict[str, Callable[[], Entries]] = {
-    **dict.fromkeys(("sbert", "scl", "augment"), _liao),
-    **dict.fromkeys(("simcse-unsup", "simcse-sup"), _simcse),
-    **dict.fromkeys(("sg", "sg-opt1", "sg-opt2", "sg-opt", "bt", "bt+sg-opt"), _kim),
-    "supcon-text": _gunel,
-    "regression": _regression,
-    "distill": _distill,
-    "nli-order": _nli_order,
-    "info-nce": _simcse,
-    FINETUNE: _gunel,
+_BUILT_IN: dict[str, str] = {
+    **dict.fromkeys(("sbert", "scl", "augment"), "liao"),
+    **dict.fromkeys(("simcse-unsup", "simcse-sup"), "simcse"),
+    **dict.fromkeys(("sg", "sg-opt1", "sg-opt2", "sg-opt", "bt", "bt+sg-opt"), "kim"),
+    **{"supcon-text": "gunel", "regression": "regression", "distill": "distill", "nli-order": "nli_order"},
+    **{"info-nce": "simcse", FINETUNE: "gunel"},
 }
+"""Method -> the module of its paper, in the order of help."""
 _registered: dict[str, MethodEntry] = {}
 """Methods of :func:`register_method`, then those of installed packages once they have been searched."""
 _searched: list[str] = []
@@ -145,7 +120,7 @@ def _register(name: str, entry: MethodEntry) -> None:
 def find_entry(name: str) -> MethodEntry | None:
     """The entry of a method, of either command, or None."""
     if name in _BUILT_IN:
-        return _BUILT_IN[name]()[name]
+        return _entries_of(_BUILT_IN[name])[name]
     if name not in _registered:
         _search_entry_points()
     return _registered.get(name)

@@ -31,7 +31,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.sampler import DefaultBatchSampler
 from torch import Tensor, distributed, nn
 
-from nearfar.data.batching import NliBatches
+from nearfar.data.batching import TextBatches
 from nearfar.encoder.backbone import freeze_embeddings as freeze_embedding_layer
 from nearfar.encoder.frozen import Guide
 from nearfar.encoder.heads import ProjectionHead, SoftmaxHead
@@ -57,7 +57,7 @@ from nearfar.objectives import (
     squared_distance,
     supcon,
 )
-from nearfar.types import ENTAILMENT, NearfarError, NliRow
+from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -99,10 +99,6 @@ class TextLoss(nn.Module):
     def citation(self) -> str:
         """BibTeX of the paper, for the model card."""
         return self.paper
-
-    def text_ids(self, columns: Sequence[Features]) -> list[Int[Tensor, " batch"]]:
-        """:func:`text_ids` with the model's own special tokens around a text."""
-        return text_ids(columns, self._edges)
 
     def embed(self, columns: Iterable[Features]) -> list[Tensor]:
         """The embeddings of each column, [batch, dim]."""
@@ -271,10 +267,7 @@ class InfoNceLoss(TextLoss):
     Source: Gao et al. 2021 (SimCSE). The masks are nearfar's addition; the method ``info-nce`` has the same loss.
     """
 
-    temperature: float
     directions: Directions
-    hard_negative_weight: float
-    similarity: Similarity
     paper = SIMCSE
 
     def __init__(
@@ -292,7 +285,7 @@ class InfoNceLoss(TextLoss):
         """The loss of a batch, a scalar."""
         self.refuse_labels(labels)
         columns = self.columns_of(sentence_features, range(2, sys.maxsize), "anchor, positive[, negatives]")
-        anchor_ids, positive_ids, *negative_ids = self.text_ids(columns)
+        anchor_ids, positive_ids, *negative_ids = text_ids(columns, self._edges)
         anchors, positives, *negatives = self.embed(columns)
         hard = torch.cat(negatives) if negatives else None
         hard_ids = torch.cat(negative_ids) if negatives else None
@@ -359,7 +352,7 @@ class PremiseSclLoss(TextLoss):
         if self.head is not None:
             self.refuse_processes(without="scl_weight=1")
         columns = self.columns_of(sentence_features, [2], "premise, hypothesis")
-        premise_ids, hypothesis_ids = self.text_ids(columns)
+        premise_ids, hypothesis_ids = text_ids(columns, self._edges)
         labels = self.integer_labels(labels, premise_ids, "0 entailment, 1 neutral, 2 contradiction")
         premises, hypotheses = self.embed(columns)
         losses = premise_scl(
@@ -382,7 +375,7 @@ class PremiseBatches(DefaultBatchSampler):
     """A ``batch_sampler``: all rows with the same premise are in one batch; premises are shuffled in each epoch.
 
     Give the class itself to ``SentenceTransformerTrainingArguments(batch_sampler=PremiseBatches)``. The batches are
-    those of ``nearfar train scl`` with the same rows, batch size and seed (:class:`nearfar.data.batching.NliBatches`):
+    those of ``nearfar train scl`` with the same rows, batch size and seed (:class:`nearfar.data.batching.TextBatches`):
     a premise that does not fit starts the next batch, and one with more rows than a batch is a batch by itself. No row
     is dropped, whatever ``drop_last`` says.
 
@@ -413,8 +406,8 @@ class PremiseBatches(DefaultBatchSampler):
         columns = [name for name in dataset.column_names if name not in (valid_label_columns or ())]
         if not columns:
             raise NearfarError(f"PremiseBatches: the data set has no column of premises, only {dataset.column_names}")
-        rows = [NliRow(premise, "", ENTAILMENT) for premise in dataset[columns[0]]]
-        self._batches = NliBatches(rows, min(batch_size, max(len(rows), 1)), seed=seed)
+        rows, size = [(premise,) for premise in dataset[columns[0]]], min(batch_size, max(len(dataset), 1))
+        self._batches = TextBatches(rows, size, seed, min_batch_size=1, order="premise")
 
     def __iter__(self) -> Iterator[list[int]]:
         """The row indices of each batch of the epoch that ``set_epoch`` chose."""
@@ -456,7 +449,7 @@ class SupconLoss(TextLoss):
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """The loss of a batch, a scalar."""
         columns = self.columns_of(sentence_features, [1], "text")
-        (ids,) = self.text_ids(columns)
+        (ids,) = text_ids(columns, self._edges)
         labels = self.integer_labels(labels, ids, "the class of the text")
         (embeddings,) = self.embed(columns)
         first: dict[int, int] = {}
@@ -521,7 +514,12 @@ class SelfGuidedLoss(TextLoss):
     ) -> None:
         settings = locals()
         backbone = _backbone(model)
-        dim = _common_width(model, backbone)
+        dim = embedding_width(model)
+        if dim != backbone.config.hidden_size:
+            raise NearfarError(
+                f"SelfGuidedLoss: the model's embeddings are {dim} wide, its layers {backbone.config.hidden_size}; the "
+                "loss compares the two, so they must be equally wide"
+            )
         if drift_weight and hasattr(backbone, "peft_config"):
             raise NearfarError(
                 "SelfGuidedLoss: adapters do not change the model's weights, so there is no drift to regularise; set "
@@ -547,7 +545,7 @@ class SelfGuidedLoss(TextLoss):
         if self.head is not None or self.drift_weight:
             self.refuse_processes(without="projection=None and drift_weight=0")
         columns = self.columns_of(sentence_features, [1, 2], "sentence[, back-translation]")
-        ids = self.text_ids(columns)
+        ids = text_ids(columns, self._edges)
         views = self.guide.views(token_rows(columns[-1]))
         (embeddings,) = self.embed(columns[:1])
         self.check_width(embeddings, self.dim, without="there is none here, as layers cannot be shortened alike")
@@ -582,14 +580,3 @@ def _backbone(model: nn.Module) -> PreTrainedModel:
     if backbone is None:
         raise NearfarError("SelfGuidedLoss needs a model with a transformer: the views are its layers")
     return backbone
-
-
-def _common_width(model: SentenceTransformer, backbone: PreTrainedModel) -> int:
-    """The width of embeddings and layers."""
-    width = embedding_width(model)
-    if width != backbone.config.hidden_size:
-        raise NearfarError(
-            f"SelfGuidedLoss: the model's embeddings are {width} wide, its layers {backbone.config.hidden_size}; the "
-            "loss compares the two, so they must be equally wide"
-        )
-    return width

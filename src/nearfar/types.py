@@ -90,7 +90,7 @@ class MethodEntry:
     config: type[Any]
     """The class of its settings, a subclass of :class:`nearfar.config.training.TrainConfig`."""
     read_rows: Callable[[Any], Any] | None = None
-    """``read_rows(config)`` -> :class:`nearfar.data.rows.TextData` or :class:`nearfar.data.rows.NliData`."""
+    """``read_rows(config)`` -> :class:`nearfar.data.rows.TextData`."""
     build: Callable[[Any, Any, Any], Any] | None = None
     """``build(config, context, rows)`` -> :class:`nearfar.methods.BuiltMethod`; ``context`` is a
     :class:`nearfar.methods.BuildContext`."""

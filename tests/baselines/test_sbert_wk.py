@@ -1,7 +1,6 @@
 """SBERT-WK matches its authors' loops and numbers for each text, in any batch."""
 
 import json
-import math
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 
 from nearfar import Encoder, NearfarError
 from nearfar.baselines import sbert_wk
-from nearfar.baselines.sbert_wk import SbertWk, distance_of_last, layer_cosines, sentence_vectors, unify_layers
+from nearfar.baselines.sbert_wk import SbertWk, layer_cosines, sentence_vectors, unify_layers
 from nearfar.encoder import token_batches
 from nearfar.encoder.padded_attention import LengthGroup
 from nearfar.encoder.ragged import RaggedBatch, hidden_states
@@ -57,24 +56,6 @@ def test_matches_the_reference(layers: int, window: int, step: float, tolerance:
     sentence = reference_sbert_wk.sentence_vector(states, layer_start=0, window=window)
     assert np.abs(sentence - states[:, :-1].mean((0, 1))).max() > 1e-3 * step
     np.testing.assert_allclose(vector(states, window), sentence, rtol=0, atol=tolerance)
-
-
-def test_with_three_layers_and_window_two_the_middle_one_has_only_a_right_neighbour() -> None:
-    states = walk(3, tokens=4, dim=8, step=0.5)
-    assert [reference_sbert_wk.neighbours_by_hand(layer, 3, 2) for layer in range(3)] == [[1, 2], [2], [0, 1]]
-    np.testing.assert_allclose(
-        vector(states, 2), reference_sbert_wk.sentence_vector(states, layer_start=0, window=2), rtol=0, atol=1e-12
-    )
-
-
-def test_distance_of_the_last() -> None:
-    vectors = torch.tensor([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 0.6, 0.8]], dtype=torch.float64)
-    assert distance_of_last(vectors @ vectors.mT).item() == pytest.approx(0.8)
-    twice = vectors[[0, 0, 2]]  # the second is in the span of the first
-    assert distance_of_last(twice @ twice.mT).item() == pytest.approx(1.0)
-    assert distance_of_last(vectors[[0, 1, 0]] @ vectors[[0, 1, 0]].mT).item() == 0
-    nearly = torch.tensor([[1.0, 0.0], [math.cos(1e-5), math.sin(1e-5)]], dtype=torch.float64)
-    assert distance_of_last(nearly @ nearly.mT).item() == pytest.approx(1e-5, rel=1e-5)
 
 
 def test_equal_layers_and_texts_whose_layers_do_not_change_are_averaged() -> None:

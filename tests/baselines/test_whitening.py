@@ -53,16 +53,6 @@ def test_fewer_dimensions_are_the_first_of_all_dimensions():
     np.testing.assert_array_equal(Whitening.fit(encoder(rows), TEXTS, dimensions=2)(TEXTS), full[:, :2])
 
 
-def test_texts_that_were_not_fitted_on():
-    rows = embeddings()
-    fitted = Whitening.fit(encoder(rows), TEXTS[:40])
-    new = fitted(TEXTS[40:])
-    expected = np.linalg.inv(np.cov(rows[:40].astype(np.float32).T.astype(np.float64)))
-    centred = rows[40:] - rows[:40].mean(axis=0)
-    np.testing.assert_allclose(new @ new.T, centred @ expected @ centred.T, rtol=1e-2, atol=1e-2)
-    assert fitted([]).shape == (0, 6)
-
-
 def test_directions_that_do_not_vary_are_dropped():
     flat = embeddings(rank=3, seed=2)
     found = Whitening.fit(encoder(flat), TEXTS)(TEXTS)

@@ -4,12 +4,10 @@ import gzip
 import sys
 from pathlib import Path
 from types import ModuleType
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from nearfar.baselines import is_per_task, is_transductive, open_baseline
 from nearfar.baselines import words as module
 from nearfar.baselines.words import PUBLISHED, Glove, Use, bag_of_words, words_of
 from nearfar.commands.evaluate import evaluate
@@ -27,11 +25,6 @@ def test_cosines_are_shares_of_common_words() -> None:
             assert a @ b == common
             norms = np.linalg.norm(a) * np.linalg.norm(b)
             assert norms == pytest.approx((len(words_of(first)) * len(words_of(second))) ** 0.5)
-
-
-def test_words() -> None:
-    assert words_of("A dog's 3 toys, a dog!") == {"a", "dog", "'", "s", "3", "toys", ",", "!"}
-    assert words_of(" \n") == set()
 
 
 @pytest.mark.long
@@ -53,20 +46,6 @@ def test_each_task_has_its_own_dimensions_and_the_same_scores_alone(tmp_path: Pa
         "anchor\tpositive\n" + "".join(f"what is a {w}\tthe {w} is here\n" for w in ("dog", "cat", "sun"))
     )
     assert evaluate("bow", retrieval=[str(ranked)], resamples=0, progress=False).retrieval[str(ranked)].main == "mrr@10"
-
-
-def test_it_is_not_fitted_and_takes_no_settings() -> None:
-    assert is_per_task("bow")
-    assert not is_transductive("bow")
-    assert is_per_task("whitening:m")
-    assert not is_per_task("whitening:m@snli")
-    for spec in ("bow:words.txt", "bow:"):
-        with pytest.raises(NearfarError, match=f"^{spec}: write bow alone; it has no file and no model.$"):
-            open_baseline(spec, per_call=True)
-    with pytest.raises(NearfarError, match="pooling is a setting of an encoder; bow has none"):
-        open_baseline("bow", per_call=True, pooling="cls")
-    with pytest.raises(NearfarError, match="bow: its dimensions are the words of a task, but there is no task here"):
-        open_baseline("bow")
 
 
 def test_too_many_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,14 +102,6 @@ def test_words_with_spaces_and_repeated_words(tmp_path: Path) -> None:
 def test_case_matters_if_the_file_has_upper_case_words(tmp_path: Path) -> None:
     glove = Glove.from_file(saved(tmp_path, "Bill 1 0\nbill 0 1\nsings 4 4\n"))
     np.testing.assert_array_equal(glove(["Bill", "bill", "BILL", "Sings"]), [[1, 0], [0, 1], [0, 1], [4, 4]])
-
-
-def test_keeping_only_some_words(tmp_path: Path) -> None:
-    glove = Glove.from_file(saved(tmp_path, LINES), words={"dog", "do", "cat"})
-    assert glove.words == {"dog": 0, "do": 1}
-    np.testing.assert_array_equal(glove.vectors, [[0, 1, 0], [4, 0, 0]])
-    with pytest.raises(NearfarError, match="none of the 1 requested words among its 7"):
-        Glove.from_file(saved(tmp_path, LINES), words=["cat"])
 
 
 def test_texts_without_a_known_word_are_counted(tmp_path: Path) -> None:
@@ -200,10 +171,3 @@ def test_without_tensorflow_hub_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_hub", None)
     with pytest.raises(NearfarError, match=r"pip install tensorflow tensorflow-hub 'setuptools<81'.*tensorflow_hub"):
         Use()
-
-
-def test_a_model_that_cannot_be_loaded(hub):
-    for error in (OSError, ValueError, RuntimeError):
-        hub.load = Mock(side_effect=error("no such module"))
-        with pytest.raises(NearfarError, match=r"some/where: TensorFlow Hub cannot load it: no such module.*FOLDER"):
-            Use("some/where")

@@ -164,17 +164,6 @@ def test_values_are_taken_as_they_are_typed() -> None:
     assert (config.data, config.matryoshka) == (("a", "-5"), (8, 4, 2))
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    for word in ("--version", "-V"):
-        assert main([word]) == 0
-        assert capsys.readouterr().out == f"nearfar {nearfar.__version__}\n"
-
-
-def test_arguments_are_shown_verbatim(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", "whitning:x:"]) == 2  # no emoji of :x:
-    assert "whitning:x:: unknown baseline 'whitning'. Did you mean 'whitening'?" in capsys.readouterr().err
-
-
 @pytest.mark.long
 def test_train_evaluate_compare_encode(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "scl", *TRAIN, "--output", "run", "--learning-rate", "1e-3"]) == 0

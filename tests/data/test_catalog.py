@@ -39,7 +39,7 @@ def no_hub(fake_hub):
 
 
 def texts(spec):
-    return [row[0] for found in find(spec) for _, row in found.table.rows(["text"])]
+    return [row[0] for found in find(spec) for _, row in found.rows(["text"])]
 
 
 def names(spec):
@@ -67,7 +67,7 @@ def test_splits_are_renamed_for_the_hub(folder, hub, monkeypatch):
     assert names("mnli:dev_matched+dev_mismatched") == ["dev_matched", "dev_mismatched"]
     assert [call[2] for call in hub] == ["validation_matched", "validation_mismatched"]
     monkeypatch.delenv("NEARFAR_DATA")
-    assert find("stsb:dev")[0].table.title == "hub:mteb/stsbenchmark-sts:validation"
+    assert find("stsb:dev")[0].title == "hub:mteb/stsbenchmark-sts:validation"
 
 
 def test_an_incomplete_task_comes_completely_from_the_hub(folder, hub):
@@ -147,7 +147,7 @@ def test_sets_of_one_file_have_no_splits(folder, hub):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(f"text\n{name}\n")
     assert texts("mr") == ["senteval/MR.tsv"]
-    assert [found.table.data for found in find("wiki") + find("sentences")] == [
+    assert [found.data for found in find("wiki") + find("sentences")] == [
         folder / "text" / "wiki.txt",
         folder / "text" / "sentences.txt.gz",
     ]

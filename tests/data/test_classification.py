@@ -173,10 +173,6 @@ def test_missing_splits_and_wrong_labels_are_named(folder):
     assert error("cola") == (
         f"{path}, line 3: the label '2' is not one of those of cola: unacceptable, acceptable, 0, 1."
     )
-    write_lines(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "\tb")
-    assert error("cola").startswith(f"{path}, line 3: column 'label' is empty.")
-    write_lines(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "0\t \x0b")
-    assert error("cola").startswith(f"{path}, line 3: column 'text' is empty.")
     write_lines(folder / "glue/CoLA/dev.tsv", "label\ttext", "0\ta")
     write_lines(folder / "glue/CoLA/train.tsv", "label\ttext", *["1\ta"] * 20)
     assert error("cola") == f"{path}: no training row has the label 'unacceptable'."
@@ -568,12 +564,7 @@ def test_sst2_trains_on_sentences_or_phrases(folder):
     assert texts[1] == texts[0] | {"train": "of train_phrases"}
 
 
-def test_pairs_and_scored_pairs(folder):
-    for split in ("train", "test"):
-        write(folder / f"senteval/MRPC/{split}.tsv", "label\tsentence1\tsentence2\n1\tone\ttwo\n0\tthree\tfour\n")
-    task = load_transfer("mrpc")
-    assert task.splits["test"] == ([("one", "two"), ("three", "four")], [1, 0])
-    assert task.pairs
+def test_scored_pairs(folder):
     for split in ("train", "dev", "test"):
         write(folder / f"sts/STSB/{split}.tsv", "score\tsentence1\tsentence2\n0.25\tone\ttwo\n")
     task = load_transfer("stsb-learned")

@@ -6,7 +6,7 @@ import pytest
 
 from nearfar.data.fingerprints import normalize_for_hash
 from nearfar.data.hold_out import DEV, TEST, HeldOut, hold_out, kind_of
-from nearfar.data.rows import NliData, TextData
+from nearfar.data.rows import TextData
 from nearfar.runs.fingerprints import seen_hashes
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
 
@@ -168,7 +168,7 @@ def test_nli_rows_search_entailments_among_contradictions() -> None:
     for n in range(60):
         rows += [NliRow(f"p{n}", f"{label} {n}", label) for label in (ENTAILMENT, NEUTRAL, CONTRADICTION)]
     rows.append(NliRow("alone", "no anchor", NEUTRAL))
-    data = NliData(rows, 0, {}, (), 0)
+    data = TextData(rows, None, (), 0, 0)
     split = hold_out(data)
     assert kind_of(data) == split.held_out.kind == "nli"
     task = split.held_out.retrieval(TEST)

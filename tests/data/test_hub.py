@@ -25,11 +25,6 @@ def hub(fake_hub):
     return fake_hub(lambda name, config, split: SPLITS if split is None else SPLITS[split])
 
 
-def test_several_splits_require_a_name(hub):
-    with pytest.raises(NearfarError, match=r"has several splits. Name one: hub:owner/name:train, hub:owner/name:test"):
-        load_hub("owner/name")
-
-
 def test_a_name_without_owner(hub):
     with pytest.raises(NearfarError, match="hub:squad: a hub data set is named owner/name"):
         load_hub("squad")

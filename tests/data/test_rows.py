@@ -251,13 +251,6 @@ def test_a_limit_takes_the_first_rows_and_stops_reading(tmp_path):
     assert "is 1, but must be at least 2" in error_of(load_sentences, first, limit=1)
 
 
-def test_a_missing_source_of_sentences_raises(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "mine.txt", "a\nb\n")
-    assert "No source of sentences was named" in error_of(load_sentences, [])
-    assert "mine.text.txt: no such file. Did you mean 'mine.txt'?" in error_of(load_sentences, "mine.text.txt")
-
-
 def test_a_named_set_defines_its_columns_and_marks_evaluation_text(tmp_path, monkeypatch):
     monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
     for split in ("train", "dev", "test"):

@@ -9,7 +9,7 @@ import pytest
 
 import nearfar
 from nearfar.disk import create_folder, new_file, publish, write_bytes
-from nearfar.disk.folders import check_new_folder, folder_lock, new_folder, restore_folder
+from nearfar.disk.folders import check_new_folder, new_folder, restore_folder
 from nearfar.types import NearfarError
 from tests.flushes import assert_flushed_before, record_flushes
 
@@ -134,11 +134,3 @@ def test_the_entries_of_new_folders_are_flushed(tmp_path: Path, monkeypatch: pyt
     events.clear()
     create_folder(Path("x/deep/deeper"))
     assert events == []
-
-
-def test_a_lock_folder_that_goes_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with folder_lock(Path("x/lock"), remove_if_empty=True):
-        events = record_flushes(monkeypatch)
-    assert {("flush", "x"), ("flush", ".")} <= set(events)
-    assert os.listdir() == []

@@ -8,24 +8,13 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from nearfar import NearfarError
-from nearfar.data.sources import read_columns
-from nearfar.disk import TABLES, disk_errors, read_errors, read_json, remove, write_table
-from nearfar.disk.folders import new_folder
+from nearfar.disk import disk_errors, read_errors, read_json, remove
 from nearfar.disk.places import LocalFolder
 from nearfar.quantization import read_ranges
 
 
 def fail(*_: object, **__: object) -> None:
     raise OSError(errno.EIO, "Input/output error")
-
-
-def test_a_complete_folder_is_no_error_if_the_temporary_one_cannot_be_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch, new_folder(tmp_path / "out") as folder:
-        (folder / "x").write_text("x")
-        patch.setattr(os, "rmdir", fail)
-    assert (tmp_path / "out" / "x").read_text() == "x"
 
 
 def test_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,13 +39,6 @@ def test_a_tokenizer_that_cannot_be_written_is_an_error_of_the_disk(tmp_path: Pa
         tokenizer.save(str(tmp_path / "missing" / "tokenizer.json"))
     with pytest.raises(Exception, match="other"), disk_errors(Path("out")):
         raise Exception("other")
-
-
-@pytest.mark.parametrize("suffix", TABLES)
-def test_a_table_is_read_as_it_was_written(suffix: str, tmp_path: Path) -> None:
-    rows = [('a "b", c', "d"), ("e", "f, 'g'")]
-    write_table(tmp_path / f"x{suffix}", ("one", "two"), rows)
-    assert [values for _, values in read_columns(tmp_path / f"x{suffix}", ("one", "two"))] == rows
 
 
 def test_a_failed_read_names_the_file() -> None:
@@ -85,11 +67,6 @@ def test_half_a_surrogate_pair_is_an_error(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(NearfarError, match=r"a\.json: .*half a surrogate pair"):
         read_json(tmp_path / "a.json")
-
-
-def test_a_whole_surrogate_pair_is_a_character(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('["\\ud83d\\ude00", "\\\\ud800"]')
-    assert read_json(tmp_path / "a.json") == ["\U0001f600", "\\ud800"]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")

@@ -67,11 +67,6 @@ def test_the_temporary_folder_has_no_predictable_name(shared: Path, monkeypatch:
     assert private_temporary_folder("nearfar-x-", create=False) is None
 
 
-def test_a_temporary_folder_that_cannot_be_created(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    assert private_temporary_folder("nearfar-x-") is None
-
-
 @pytest.mark.parametrize("write", [lambda file: write_text(file, "new"), lambda file: write_bytes(file, b"new")])
 def test_a_planted_link_is_not_followed(write: object, shared: Path, tmp_path: Path) -> None:
     """Another user foresees the name of the temporary file, and links it to a file of this user."""
@@ -119,22 +114,6 @@ def test_processes_that_write_the_same_file_publish_only_whole_ones(tmp_path: Pa
             assert len(set(text)) == 1
     assert list(ends.values()) == [0, 0, 0, 0]
     assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
-
-
-@pytest.mark.skipif(os.name == "nt", reason="needs file locks")
-def test_a_file_that_another_process_writes(tmp_path: Path) -> None:
-    """A lock of another open file is as one of another process."""
-    new, output = tmp_path / "hits.tsv.new", tmp_path / "hits.tsv"
-    with exclusive_file(new, output=output):
-        new.write_text("first")
-        with (
-            pytest.raises(NearfarError, match=r"hits\.tsv: another process is writing it now"),
-            exclusive_file(new, output=output),
-        ):
-            pass
-        assert new.read_text() == "first"
-    with exclusive_file(new, output=output):  # what a killed process left
-        assert new.read_text() == ""
 
 
 def test_an_exclusive_file_replaces_links(tmp_path: Path) -> None:

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from nearfar import Encoder, NearfarError
-from nearfar.encoder import encoder as encoder_module
-from nearfar.encoder import token_batches
 from nearfar.encoder.encoder import layer_embeddings
-from nearfar.encoder.ragged import hidden_states
 from tests.tiny import save_tiny, sentences
 
 TEXTS = [*sentences(9, longest=5), "a dog", "", "a dog", *sentences(3, seed=1, longest=40)]
@@ -33,37 +30,9 @@ def test_each_entry_equals_an_encoder_with_that_pooling(architecture: str, tmp_p
     assert all(np.abs(a - b).max() > 0.05 for i, a in enumerate(different) for b in different[:i])
 
 
-def test_one_pass_over_distinct_texts_within_the_token_budget(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = Encoder.from_pretrained(folder)
-    expected = layer_embeddings(encoder, TEXTS)
-    assert {pooling for _, pooling in expected} == {"cls", "mean", "max"}
-    batches: list[tuple[int, ...]] = []
-
-    def counting(backbone, batch, route, *, all_layers):
-        batches.append(batch.lengths)
-        return hidden_states(backbone, batch, route, all_layers=all_layers)
-
-    monkeypatch.setattr(encoder_module, "hidden_states", counting)
-    monkeypatch.setattr(token_batches, "TOKENS_PER_BATCH", 45)
-    encoder.train()
-    again = layer_embeddings(encoder, TEXTS)
-    assert encoder.training
-    assert encoder.backbone.training
-    assert sum(map(len, batches)) == len(set(TEXTS)) < len(TEXTS)
-    assert len(batches) > 2
-    assert max(map(sum, batches)) <= 45
-    for key, vectors in expected.items():
-        np.testing.assert_allclose(again[key], vectors, atol=1e-5, rtol=0)
-        np.testing.assert_array_equal(vectors[TEXTS.index("a dog")], vectors[11])
-
-
 def test_invalid_arguments(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     with pytest.raises(NearfarError, match="'median' of a layer: must be one of cls, mean"):
         layer_embeddings(encoder, ["a dog"], poolings=("mean", "median"))
-    with pytest.raises(NearfarError, match="'first_last' of a layer: must be"):
-        layer_embeddings(encoder, ["a dog"], poolings=("first_last",))
     with pytest.raises(NearfarError, match="mean, mean: each may be given only once"):
         layer_embeddings(encoder, ["a dog"], poolings=("mean", "mean"))
-    with pytest.raises(NearfarError, match="not one string"):
-        layer_embeddings(encoder, "a dog")

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, run_jobs
-from nearfar.jobs.process import describe_exit
 from tests.jobs.functions import HERE, diamonds
 from tests.jobs.programs import is_alive, wait_until
 
@@ -75,9 +74,3 @@ def test_a_system_exit_fails_the_job(tmp_path: Path) -> None:
     with pytest.raises(JobsFailedError, match=f"{bad.key}: SystemExit: enough"):
         run_jobs([bad, good], store)
     assert store.is_finished(good)
-
-
-def test_how_a_process_ended_is_said_in_words() -> None:
-    assert describe_exit(3) == "ended with exit status 3"
-    assert describe_exit(-signal.SIGSEGV) == "was killed by SIGSEGV"
-    assert describe_exit(-999) == "was killed by signal 999"

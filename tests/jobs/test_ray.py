@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.jobs import Job, JobStore, Task, ray_cluster, run_jobs
+from nearfar.jobs import Job, JobStore, run_jobs
 from nearfar.types import NearfarError
 from tests.child_programs import output_of, report_of
 from tests.jobs.functions import HERE, contents, diamonds, job
@@ -121,16 +121,3 @@ def test_an_address_where_nothing_answers_is_named(address: str, tmp_path: Path)
     """
     printed = output_of(script, address, folder=tmp_path)
     assert printed.startswith(f"--ray-address {address}: no Ray cluster can be reached (")
-
-
-def test_a_machine_that_does_not_see_the_store_runs_nothing(tmp_path: Path) -> None:
-    task = Task.of(job("first"), JobStore(tmp_path / "cells"), str(tmp_path))
-    outcome = ray_cluster.perform_remotely(task.to_json(), str(tmp_path / "cells" / ".shared-1"), {}, [])
-    assert outcome["kind"] == "failed"
-    assert "does not see the folder" in outcome["message"]
-    assert not (tmp_path / "cells").exists()
-    token = tmp_path / ".shared-2"
-    token.write_text("another", encoding="utf-8")
-    assert not ray_cluster.sees_token(str(token))
-    token.write_text(token.name, encoding="utf-8")
-    assert ray_cluster.sees_token(str(token))

@@ -126,24 +126,6 @@ def test_a_function_that_is_not_there_is_named(function: str, message: str, tmp_
         run_jobs([Job(function)], JobStore(tmp_path), engine="inline")
 
 
-@pytest.mark.parametrize("deaths", [2, 3])
-def test_a_job_whose_worker_died_is_retried(deaths: int, tmp_path: Path) -> None:
-    first = job("first")
-    second = job("second", {"first": first})
-    died = [Outcome(first.key, "died", message="its worker was lost") for _ in range(deaths)]
-    events: list[JobEvent] = []
-    engine = ScriptedEngine(script={first.key: died})
-    if deaths == 2:
-        run_jobs([second], JobStore(tmp_path), engine=engine, retries=2, on_event=events.append)
-        assert kinds(events, first) == ["started", "retried", "retried", "finished"]
-        assert [event.attempt for event in events if event.job == first] == [1, 2, 3, 3]
-        return
-    with pytest.raises(JobsFailedError, match="its worker was lost, 3 times") as caught:
-        run_jobs([second], JobStore(tmp_path), engine=engine, retries=2, on_event=events.append)
-    assert kinds(events, first) == ["started", "retried", "retried", "failed"]
-    assert caught.value.skipped == (second,)
-
-
 @pytest.mark.parametrize("other_finishes", [True, False])
 def test_a_job_that_another_process_runs_is_waited_for(
     other_finishes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -196,20 +178,6 @@ def test_settings_and_local_settings_come_together_as_a_copy(tmp_path: Path, mon
     assert JobStore(tmp_path).is_finished(made)
 
 
-def test_the_engine_is_closed_when_the_caller_stops(tmp_path: Path) -> None:
-    engine = ScriptedEngine()
-
-    def stop(event: JobEvent) -> None:
-        if event.kind == "finished":
-            raise KeyboardInterrupt
-
-    (last,) = diamonds(1)
-    with pytest.raises(KeyboardInterrupt):
-        run_jobs([last], JobStore(tmp_path), engine=engine, on_event=stop)
-    assert engine.closed == 1
-    assert JobStore(tmp_path).is_finished(last.inputs["left"].inputs["first"])
-
-
 def test_a_system_exit_ends_the_run(tmp_path: Path) -> None:
     store, first = JobStore(tmp_path), Job(f"{HERE}:exits")
     with pytest.raises(SystemExit, match="enough"):  # raised by a job, or by the caller's handler of a signal
@@ -231,9 +199,3 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: st
     with pytest.raises(NearfarError, match=message):
         run_jobs([job("first")], JobStore(tmp_path), **settings)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_store_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(NearfarError, match="file/cells"):
-        run_jobs([job("first")], JobStore(tmp_path / "file" / "cells"), engine="inline")

@@ -4,7 +4,6 @@ import errno
 import hashlib
 import json
 import os
-import pickle
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -72,19 +71,6 @@ def test_local_settings_and_resources_are_not_in_the_key() -> None:
     job = Job("m:f", {"a": 1}, local={"path": "/here"}, uses="gpu")
     assert job == plain
     assert job.describe() == plain.describe()
-
-
-def test_a_job_is_a_copy_that_can_be_sent() -> None:
-    settings = {"a": [1, {"b": 2}]}
-    job = Job("m:f", settings, {"x": Job("m:g")})
-    settings["a"].append(3)
-    assert job.settings == {"a": [1, {"b": 2}]}
-    again = pickle.loads(pickle.dumps(job))
-    assert again == job
-    assert again.describe() == job.describe()
-    assert json.loads(json.dumps(job.describe())) == job.describe()
-    with pytest.raises(AttributeError):
-        job.function = "m:g"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -216,12 +202,6 @@ def test_a_damaged_attempt_is_named(tmp_path: Path) -> None:
         store.seconds(first)
 
 
-def test_a_store_is_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(NearfarError, match="file: is a file, but finished jobs are kept in a folder"):
-        JobStore(tmp_path / "file")
-
-
 def test_a_full_disk_fails_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -249,14 +229,6 @@ def test_a_locked_job_is_busy_and_a_finished_one_is_found(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == [made.key]
 
 
-def test_a_working_folder_that_is_gone_is_named(tmp_path: Path) -> None:
-    task = Task.of(Job(f"{HERE}:nothing"), JobStore(tmp_path / "cells"), str(tmp_path / "gone"))
-    before = os.getcwd()
-    outcome = perform(task)
-    assert (outcome.kind, str(tmp_path / "gone") in outcome.message) == ("failed", True)
-    assert os.getcwd() == before
-
-
 def published(folder: Path, count: int = 3) -> list[Job]:
     return [Job(f"{HERE}:publishes", {"number": number}, local={"to": str(folder)}) for number in range(count)]
 
@@ -277,27 +249,3 @@ def test_every_job_runs_in_a_temporary_folder_of_its_own(engine: str, tmp_path: 
     events.clear()
     run_jobs(published(tmp_path), ScratchStore(), engine=engine, on_event=events.append)
     assert [event.kind for event in events].count("finished") == 3  # only the function knows what is there
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["inline", "process"])
-def test_a_failure_has_no_folder_to_look_at(engine: str, tmp_path: Path) -> None:
-    jobs = [Job(f"{HERE}:raises", {"name": "bad"}), *published(tmp_path)]
-    with pytest.raises(JobsFailedError) as error:
-        run_jobs(jobs, ScratchStore(), engine=engine)
-    (failure,) = error.value.failures
-    assert failure.folder is None
-    assert "ValueError: bad is no good" in str(error.value)
-    assert "(see " not in str(error.value)
-    assert sorted(os.listdir(tmp_path)) == ["0", "1", "2"]
-
-
-def test_a_temporary_folder_that_cannot_be_made_fails_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
-    with pytest.raises(JobsFailedError, match="No such file or directory"):
-        run_jobs(published(tmp_path, 1), ScratchStore(), engine="inline")
-
-
-def test_the_shared_folder_is_made(tmp_path: Path) -> None:
-    run_jobs(published(tmp_path, 1), ScratchStore(tmp_path / "new" / "folder"), engine="inline")
-    assert (tmp_path / "new" / "folder").is_dir()

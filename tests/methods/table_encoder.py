@@ -1,18 +1,16 @@
 """Mocks of an encoder and of the training loop for the tests of methods."""
 
-from collections import Counter
 from types import SimpleNamespace
 
 import torch
 from torch import nn
 
 from nearfar.data.batching import TextBatch
-from nearfar.data.rows import NliData, TextData
+from nearfar.data.rows import TextData
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.methods import BuildContext
 from nearfar.registry import find_entry, name_of
 from nearfar.training.processes import Processes
-from nearfar.types import LABEL_NAMES
 
 
 class Table(nn.Module):
@@ -51,18 +49,10 @@ def built_on(config, encoder, rows, **data):
 
 def _build(config, context, rows, *, targets=None, label_names=()):
     if hasattr(rows[0], "label"):
-        data = NliData(rows, 0, Counter(LABEL_NAMES[row.label] for row in rows), ("rows",), 0)
+        data = TextData(rows, None, ("rows",), 0, 0)
     else:
         data = TextData(rows, targets, ("rows",), 0, 0, label_names)
     return find_entry(name_of(type(config))).build(config, context, data).method
-
-
-def descend(loss, optimiser, *, steps):
-    """Minimise ``loss()`` for a number of steps."""
-    for _ in range(steps):
-        optimiser.zero_grad()
-        loss().backward()
-        optimiser.step()
 
 
 def assert_same_gradients(total, expected, weights, **tolerance):

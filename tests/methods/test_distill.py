@@ -7,7 +7,7 @@ from nearfar.data.batching import TextBatches
 from nearfar.encoder.heads import LinearHead, main_directions, start_at_rotation
 from nearfar.methods import Method
 from nearfar.methods.base import sentences_of
-from nearfar.methods.distill import DistillConfig, Projection, _describe, distillation
+from nearfar.methods.distill import DistillConfig, Projection, distillation
 from nearfar.types import NearfarError
 from tests import reference_objectives as references
 from tests.methods.table_encoder import Table, assert_same_gradients
@@ -124,25 +124,6 @@ def test_the_start_of_the_projection_is_the_rotation_between_the_vectors():
     assert other.linear.bias.abs().max() == 0
 
 
-def test_the_start_of_the_projection_has_the_main_directions_of_the_targets():
-    main = torch.linalg.qr(vectors(7, 3)).Q
-    targets = vectors(40, 3) @ main.T + 1e-6 * vectors(40, 7)
-    head = LinearHead(3, 7).double()
-    start_at_rotation(head.linear, vectors(40, 3), targets)  # unrelated inputs
-    weight = head.linear.weight.detach()
-    torch.testing.assert_close(weight.T @ weight, torch.eye(3, dtype=torch.float64))
-    torch.testing.assert_close(weight @ weight.T, main @ main.T, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize(("count", "dim", "width"), [(2, 3, 7), (2, 7, 3), (40, 7, 3)])
-def test_the_start_of_the_projection_is_orthonormal_with_few_vectors_too(count, dim, width):
-    head = LinearHead(dim, width).double()
-    start_at_rotation(head.linear, vectors(count, dim), vectors(count, width))
-    weight = head.linear.weight.detach()
-    product = weight.T @ weight if width > dim else weight @ weight.T
-    torch.testing.assert_close(product, torch.eye(min(dim, width), dtype=torch.float64))
-
-
 def test_invalid_settings_are_refused():
     with pytest.raises(NearfarError, match="--list-weight and --vector-weight are both 0"):
         DistillConfig(output="x", list_weight=0.0, vector_weight=0.0)
@@ -153,20 +134,3 @@ def test_invalid_settings_are_refused():
     for one in ({"temperature": 0.1}, {"teacher_temperature": 0.05}):
         with pytest.raises(NearfarError, match="divide the lists' cosines; set --list-weight too"):
             DistillConfig(output="x", **one)
-
-
-@pytest.mark.parametrize(
-    ("weights", "targets"),
-    [
-        ((1.0, 1.0), "the teacher's vector of it, and to its similarities with the 5 others"),
-        ((0.0, 1.0), "the teacher's vector of it"),
-        ((1.0, 0.0), "its similarities with the 5 others"),
-    ],
-)
-def test_describe_shows_the_texts_and_what_they_are_fitted_to(weights, targets):
-    batch = build()[-1]
-    config = DistillConfig(output="x", list_weight=weights[0], vector_weight=weights[1])
-    assert _describe(config, batch) == [
-        *(f"sentence    {text}" for text in batch.sentences),
-        f"each is fitted to {targets}",
-    ]

@@ -111,22 +111,3 @@ def test_scores_are_learned_by_squared_error():
 
 
 PAIRS = [("a dog", "an animal"), ("a cat", "an animal"), ("a dog", "an animal"), ("an animal", "a dog")]
-
-
-def test_describe_names_labels_positives_and_texts():
-    table, _, method = build(PAIRS, [0, 1, 0, 2])
-    batch = batch_of(*zip(PAIRS, [0, 1, 0, 2], strict=True))
-    assert method.describe(batch)[:4] == [
-        "no              a dog",
-        "                an animal; 1 positive",
-        "maybe           a cat",
-        "                an animal; 0 positives",
-    ]
-    assert len(method.describe(batch)) == 8
-    assert build(PAIRS, [0, 1, 0, 2], scl_weight=0.0)[2].describe(batch)[1] == "                an animal"
-    scores = build(label_names=(), outputs=1, labels=[0.5] * 7)[2]
-    assert scores.describe(batch_of((("goal",), 2.5), (("tax",), 2.5))) == [
-        "2.5             goal",
-        "2.5             tax",
-    ]
-    assert table.calls == []

@@ -207,22 +207,3 @@ def block(lines, anchor):
     start = next(n for n, line in enumerate(lines) if line.startswith(f"anchor      {anchor}"))
     rest = lines[start + 1 :]
     return [lines[start], *rest[: next((n for n, line in enumerate(rest) if not line.startswith("  ")), len(rest))]]
-
-
-def described(start, name, **settings):
-    built = Built(start, name, **settings)
-    return built.method.describe(built.batch)
-
-
-def test_sg_opt_describes_its_rows(start):
-    lines = described(start, "sg-opt", views="0-1", false_negative_margin=0.1)
-    assert sum(line.startswith("anchor") for line in lines) == len(SENTENCES)
-    assert block(lines, "A dog") == [
-        "anchor      A dog runs. (trained copy)",
-        "  positive  A dog runs. (frozen copy: max over tokens, layers 0 to 1; each a positive by itself)",
-        "  negative  views of 3 other rows",
-        "  left out  1 other row with a text of this one",
-    ]
-    assert lines[-1] == (
-        "at each step, rows that are more similar to the anchor than its positive by over 0.1 are left out"
-    )

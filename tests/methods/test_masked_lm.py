@@ -85,17 +85,6 @@ def test_a_batch_without_masked_tokens_has_loss_0():
 # --- masked tokens ---
 
 
-def test_items_hold_the_original_tokens_and_positions():
-    *_, method, batch = build(probability=0.5)
-    items = method.extract_items(batch)
-    assert any(item.tokens for item in items)
-    for item, ids in zip(items, tokenise(batch.sentences), strict=True):
-        assert item.tokens == [ids[position] for position in item.positions]
-        kept = set(range(len(ids))) - set(item.positions)
-        assert all(item.ids[position] == ids[position] for position in kept)
-        assert len(item.ids) == len(ids)
-
-
 def test_15_percent_are_masked_and_80_10_10_of_these():
     text = " ".join(str(4 + position % 20) for position in range(60))  # words 24 to 29 do not occur in the text
     *_, method, batch = build([(f"{text} {number % 20 + 4}",) for number in range(200)])
@@ -123,14 +112,3 @@ def test_15_percent_are_masked_and_80_10_10_of_these():
 def test_a_vocabulary_without_words_is_refused():
     with pytest.raises(NearfarError, match="all 30 tokens of the vocabulary are special"):
         build(special=range(VOCABULARY))
-
-
-def test_describe_names_sentences_and_shares():
-    *_, method, batch = build(TRIPLETS[:1])
-    assert method.describe(batch) == [
-        "sentence    4 5 6",
-        "sentence    7 8",
-        "sentence    9 10 11 12",
-        "at each step, 15% of the tokens of 3 sentences are to be predicted: "
-        "80% of these are read as the mask token, 10% as a random one, 10% as they are",
-    ]

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
-from torch import Tensor, nn
+from torch import Tensor
 
 from nearfar import Encoder, NearfarError
-from nearfar.cli import main
 from nearfar.commands.train import train
 from nearfar.commands.train.run import PreparedRun, prepare
 from nearfar.methods import Loss, Method
@@ -99,44 +97,6 @@ def test_the_loss_is_the_sum_of_the_losses_of_the_first_dimensions(method: str, 
         assert torch.allclose(one, other, rtol=1e-7, atol=1e-10)
 
 
-class Given(nn.Module):
-    """A module of sentence-transformers that returns the vectors of the features."""
-
-    def forward(self, features: dict[str, Tensor], **_: Any) -> dict[str, Tensor]:
-        return {"sentence_embedding": features["vectors"]}
-
-
-@pytest.mark.long
-def test_it_equals_the_matryoshka_loss_of_sentence_transformers(folder: Path) -> None:
-    run = prepare(config("info-nce", folder, temperature=0.05, matryoshka=WIDTHS, matryoshka_weights=WEIGHTS))
-    method, batch = step(run)
-    rows = in_float64(run, len(batch.sentences), ())
-    ours = method.loss_fn(batch, rows).total
-    model = SentenceTransformer(modules=[Given()], device="cpu")
-    inner = MultipleNegativesRankingLoss(model, scale=20.0)
-    theirs = MatryoshkaLoss(model, inner, matryoshka_dims=list(WIDTHS), matryoshka_weights=list(WEIGHTS))
-    vectors = rows.detach().clone().requires_grad_()
-    expected = theirs([{"vectors": vectors[column]} for column in batch.columns], torch.empty(0))
-    assert ours.item() == pytest.approx(expected.item(), rel=1e-9)
-    ours.backward()
-    expected.backward()
-    assert rows.grad is not None
-    assert vectors.grad is not None
-    assert float(rows.grad.abs().max()) > 1e-3
-    assert torch.allclose(rows.grad, vectors.grad, rtol=1e-7, atol=1e-12)
-
-
-@pytest.mark.long
-def test_angles_are_those_of_the_two_halves_of_the_first_dimensions(folder: Path) -> None:
-    """Without a head the vectors are cut, not set to zero: AnglE reads their halves as real and imaginary parts."""
-    single, several = (prepare(config("regression", folder, objective="angle", matryoshka=w)) for w in (None, (32, 9)))
-    method, batch = step(single)
-    rows = in_float64(single, len(batch.sentences), ())
-    expected = method.loss_fn(batch, rows).total + method.loss_fn(batch, rows[:, :9].clone()).total
-    found = step(several)[0].loss_fn(batch, rows).total
-    assert found.item() == pytest.approx(expected.item(), rel=1e-9)
-
-
 @pytest.mark.long
 def test_a_regulariser_counts_once_and_random_draws_are_the_same_at_every_width(folder: Path) -> None:
     run = prepare(config("sg", folder, projection="none", drift_weight=1.0, matryoshka=(32, 16)))
@@ -198,7 +158,7 @@ def toy() -> Method:
 
 
 @pytest.mark.long
-def test_what_is_refused(toy: Method, folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_what_is_refused(toy: Method) -> None:
     def settings(**values: Any) -> InfoNceConfig:
         return InfoNceConfig(output="x", **values)
 
@@ -211,14 +171,3 @@ def test_what_is_refused(toy: Method, folder: Path, capsys: pytest.CaptureFixtur
         train_at_widths(toy, settings(matryoshka=(8,)), 32).loss_fn(None, torch.ones(3, 2))
     with pytest.raises(NearfarError, match=r"--matryoshka : give one or more widths, each once\."):
         settings(matryoshka=())
-
-    flags = [
-        *("--model", str(folder / "tiny"), "--data", str(folder / "triplets.tsv"), "--output", str(tmp_path / "run")),
-        *("--evaluate-on", str(folder / "dev.tsv"), "--batch-size", "10", "--dry-run"),
-    ]
-    assert main(["train", "info-nce", *flags, "--matryoshka", "16,8", "--matryoshka-weights", "1,0.25"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "matryoshka: the loss on the first 16 (weight 1) and 8 (weight 0.25) of 32 dimensions" in out
-    assert "matryoshka: no loss trains the dimensions after the first 16" in out
-    assert main(["train", "info-nce", *flags, "--matryoshka", "16,64"]) == 2
-    assert "--matryoshka 16 64: the embeddings have 32 dimensions" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from nearfar.methods import Loss, Method
-from nearfar.methods.mixture import Mixture, describe_parts
+from nearfar.methods.mixture import Mixture
 
 
 class Numbered:
@@ -72,16 +72,3 @@ def test_an_epoch_can_start_at_any_step() -> None:
         full = collect_batches(mixture(), epoch)
         for start in range(len(full) + 1):
             assert collect_batches(mixture(), epoch, start) == full[start:]
-
-
-def test_the_description_of_a_step() -> None:
-    mixture = Mixture(((method("a", 1), 1.0), (method("b", 1), 0.25)))
-    (parts,) = mixture.epoch(0)
-    assert describe_parts(parts) == [
-        "a says ('a', 0, 0)",
-        "and more",
-        "and 0.25 times b:",
-        "  b says ('b', 0, 0)",
-        "  and more",
-    ]
-    assert describe_parts(parts[:1]) == ["a says ('a', 0, 0)", "and more"]

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from nearfar.data.batching import NliBatch
+from nearfar.data.batching import TextBatch
 from nearfar.methods.nli_order import NliOrderConfig
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
 from tests.methods.table_encoder import Table, assert_same_gradients, built, cosine
@@ -164,15 +164,6 @@ def test_without_neutral_hypotheses(weight):
     compare(method.loss(batch), expected, table)
 
 
-@pytest.mark.parametrize("settings", [{}, {"order_weight": 0.0}, {"neutral": False}])
-def test_each_text_that_a_loss_uses_is_encoded_once(settings):
-    table, method, batch = build(**settings)
-    method.loss(batch)
-    kept = ROWS if not settings else [row for row in ROWS if row.label != NEUTRAL]
-    assert [sorted(texts) for texts in table.calls] == [sorted({text for row in kept for text in row[:2]})]
-    assert ("order" in method.loss(batch).terms) is (settings != {"order_weight": 0.0})
-
-
 @pytest.mark.parametrize("margin", [0.0, 0.2])
 def test_the_margin_leaves_out_candidates_but_no_own_contradiction(margin):
     table, method, batch = build(order_weight=0.0, false_negative_margin=margin, temperature=0.5)
@@ -222,13 +213,9 @@ def test_batches_that_lack_labels_have_finite_losses(name, settings, direction):
     rows = [ROWS[row] for row in BATCHES[name]]
     table, method, _ = build(directions=direction, false_negative_margin=0.1, **settings)
     numbers = {text: number for number, text in enumerate(dict.fromkeys(text for row in rows for text in row[:2]))}
-    batch = NliBatch(
-        list(numbers),
-        [numbers[row.premise] for row in rows],
-        [numbers[row.hypothesis] for row in rows],
-        [row.label for row in rows],
-        BATCHES[name],
-    )
+    premises, hypotheses, labels = zip(*rows, strict=True)
+    columns = tuple([numbers[text] for text in texts] for texts in (premises, hypotheses))
+    batch = TextBatch(list(numbers), columns, list(labels), BATCHES[name])
     loss = method.loss(batch)
     assert loss.total.isfinite()
     assert all(term.isfinite() for term in loss.terms.values())
@@ -246,11 +233,6 @@ def test_batches_that_lack_labels_have_finite_losses(name, settings, direction):
 
 
 # --- invalid rows ---
-
-
-def test_settings_that_exclude_each_other_are_refused():
-    with pytest.raises(NearfarError, match="--order-unrelated and --order-pairs within-premise: hypotheses of other"):
-        build(order_unrelated=True)
 
 
 def test_rows_without_comparisons_are_refused():

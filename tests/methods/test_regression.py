@@ -120,10 +120,3 @@ def test_other_invalid_inputs_are_refused():
     build(scores=low, objective="angle", in_batch_threshold=0.5)
     with pytest.raises(NearfarError, match=r"all 5 pairs have the score 0\.5"):
         build(scores=[0.5] * 5)
-
-
-def test_describe_shows_scores_and_texts():
-    table, method, batch = build(PAIRS[1:3], SCORES[1:3])
-    blocks = {1: ["score 0.90  a dog", "            a hound"], 2: ["score 0.00  rain", "            sun"]}
-    assert method.describe(batch) == [line for row in batch.rows for line in blocks[row + 1]]
-    assert table.calls == []

@@ -220,16 +220,3 @@ def prepared_prompts(settings: Any) -> tuple[str, str]:
     (method, batch, _), *_ = next(run.mixture.epoch(0))
     items = method.extract_items(batch)
     return items[0].prompt, items[-1].prompt
-
-
-@pytest.mark.long
-def test_a_second_objective_has_the_same_prompts(data: Path) -> None:
-    settings = named(query=QUERY, document=DOCUMENT, default=DEFAULT)
-    (data / "second.toml").write_text(f'method = "supcon-text"\ndata = ["{data / "labelled.tsv"}"]\nbatch_size = 6\n')
-    run = prepare(config("info-nce", data, second=str(data / "second.toml"), **settings))
-    (_, _, _), (method, batch, _) = next(run.mixture.epoch(0))
-    items = method.extract_items(batch)
-    assert list(run.texts.ids(items)) == run.encoder.tokenize(items, prompt=DEFAULT).ids
-    (data / "second.toml").write_text('method = "supcon-text"\nquery_prompt = "x: "\n')
-    with pytest.raises(NearfarError, match=r"query_prompt belongs to the run; set it by --query-prompt"):
-        prepare(config("info-nce", data, second=str(data / "second.toml")))

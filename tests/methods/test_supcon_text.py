@@ -73,17 +73,3 @@ def test_accuracy_is_the_share_of_anchors_whose_nearest_text_has_their_label():
     loss = method.loss(of(("goal", 0), ("match", 0), ("tax", 1), ("vote", 1), ("sun", 2)))
     assert loss.terms["accuracy"] == 0.5
     assert not loss.terms["accuracy"].requires_grad
-
-
-def test_describe_names_labels_and_their_texts():
-    table, method = build()
-    assert method.describe(of(("goal", 0), ("tax", 1), ("sun", 2), ("team", 0), ("goal", 0))) == [
-        "label       sports: positives of each other; negatives: 2 other texts",
-        "  text      goal",
-        "  text      team",
-        "label       politics: no anchor, as it is alone; negatives: 3 other texts",
-        "  text      tax",
-        "label       weather: no anchor, as it is alone; negatives: 3 other texts",
-        "  text      sun",
-    ]
-    assert table.calls == []

@@ -48,12 +48,6 @@ def mteb_scores(model: MtebModel, task: str) -> list[dict[str, Any]]:
     return result.task_results[0].scores["test"]
 
 
-def test_the_model_follows_the_protocol(folder: Path) -> None:
-    from mteb.models import EncoderProtocol
-
-    assert isinstance(MtebModel(folder), EncoderProtocol)
-
-
 def test_sts_scores_are_those_of_nearfar(folder: Path, tmp_path: Path) -> None:
     (found,) = mteb_scores(MtebModel(folder), "LocalSTS")
     result = evaluate(str(folder), mteb=["LocalSTS"], output=tmp_path / "result.json", resamples=200, progress=False)
@@ -130,15 +124,6 @@ def test_results_are_cached_for_one_state_of_the_model(folder: Path, tmp_path: P
     assert score() == pytest.approx(first, abs=1e-6)  # from the cache, rounded
     save_tiny(folder, seed=1)  # trained again
     assert abs(score() - first) > 1e-3
-
-
-def test_the_name_of_a_run_is_that_of_its_folder(folder: Path, tmp_path: Path) -> None:
-    run = tmp_path / "runs" / "first"
-    run.mkdir(parents=True)
-    folder.rename(run / "model")
-    (run / "run.json").write_text("{}", encoding="utf-8")
-    assert MtebModel(run).name == "local/first"
-    assert MtebModel(run / "model").name == "local/first"
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])

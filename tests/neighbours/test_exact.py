@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from nearfar.neighbours import exact
 from nearfar.neighbours.exact import nearest
 from nearfar.types import NearfarError, VectorSimilarity
 
@@ -24,24 +25,31 @@ def reference(
 @pytest.mark.parametrize("blocks", [(512, 16_384), (3, 7), (1, 1)])
 @pytest.mark.parametrize("k", [1, 5, 40, 100])
 @pytest.mark.parametrize("similarity", ["dot", "euclidean", "manhattan"])
-def test_nearest_equals_a_stable_sort_with_ties(blocks: tuple[int, int], k: int, similarity: VectorSimilarity) -> None:
+def test_nearest_equals_a_stable_sort_with_ties(
+    blocks: tuple[int, int], k: int, similarity: VectorSimilarity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exact, "QUERY_BLOCK", blocks[0])
+    monkeypatch.setattr(exact, "DOCUMENT_BLOCK", blocks[1])
     rng = np.random.default_rng(k)
     queries = rng.integers(-2, 3, (9, 4)).astype(np.float32)  # small integers: exact products, and many of them equal
     documents = rng.integers(-2, 3, (53, 4)).astype(np.float32)
-    found = nearest(queries, documents, k, similarity=similarity, query_block=blocks[0], document_block=blocks[1])
+    found = nearest(queries, documents, k, similarity=similarity)
     ids, scores = reference(queries, documents, k, similarity)
     np.testing.assert_array_equal(found.ids, ids)
     np.testing.assert_array_equal(found.scores, scores)
 
 
-def test_nearest_reads_memory_mapped_float16_vectors_and_counts_its_work(tmp_path: object) -> None:
+def test_nearest_reads_memory_mapped_float16_vectors_and_counts_its_work(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exact, "DOCUMENT_BLOCK", 32)
     rng = np.random.default_rng(0)
     documents = rng.standard_normal((100, 8)).astype(np.float16)
     np.save(f"{tmp_path}/vectors.npy", documents)
     queries = rng.standard_normal((5, 8)).astype(np.float32)
     done: list[int] = []
     mapped = np.load(f"{tmp_path}/vectors.npy", mmap_mode="r")
-    found = nearest(queries, mapped, 3, document_block=32, on_block=done.append)
+    found = nearest(queries, mapped, 3, on_block=done.append)
     np.testing.assert_array_equal(found.ids, reference(queries, documents.astype(np.float32), 3)[0])
     assert sum(done) == 500
 
@@ -67,13 +75,14 @@ def test_nearest_refuses_bad_input(queries: np.ndarray, documents: np.ndarray, k
 
 
 @pytest.mark.parametrize("order", ["rising", "falling", "random", "equal"])
-def test_nearest_is_exact_in_any_order_of_scores(order: str) -> None:
+def test_nearest_is_exact_in_any_order_of_scores(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "DOCUMENT_BLOCK", 128)
     rng = np.random.default_rng(0)
     documents = rng.integers(-3, 4, (2000, 3)).astype(np.float32)
     queries = np.stack([[1, 2, 3], [3, 1, 0], [0, 0, 0]]).astype(np.float32)
     ranks = {"rising": documents @ queries[0], "falling": -documents @ queries[0], "equal": np.zeros(2000)}
     documents = documents[np.argsort(ranks.get(order, rng.random(2000)), kind="stable")]
-    found = nearest(queries, documents, 20, document_block=128)
+    found = nearest(queries, documents, 20)
     ids, scores = reference(queries, documents, 20)
     np.testing.assert_array_equal(found.ids, ids)
     np.testing.assert_array_equal(found.scores, scores)

@@ -22,7 +22,6 @@ from nearfar.neighbours.inexact import (
     check_installed,
     measure_recall,
     nearest_codes,
-    recall_on_texts,
 )
 from nearfar.quantization import int8_ranges, quantize
 from tests.search_helpers import index_of
@@ -84,23 +83,6 @@ def test_scores_and_order_are_exact_for_what_is_found(index: SearchIndex, opened
 
 
 @pytest.mark.parametrize("opened", KINDS)
-def test_equal_scores_come_in_the_order_of_the_documents(opened: Open, tmp_path: Path) -> None:
-    index = index_of(tmp_path / "index", np.repeat(unit_vectors(3), 5, axis=0))
-    assert opened(index).search(np.array(index.vectors[:1]), 5).ids.tolist() == [[0, 1, 2, 3, 4]]
-
-
-@pytest.mark.parametrize("opened", KINDS)
-@pytest.mark.parametrize("texts", [1, 2, 11])
-def test_a_few_texts(opened: Open, texts: int, tmp_path: Path) -> None:
-    index = index_of(tmp_path / "few", unit_vectors(texts))
-    search = opened(index)
-    found = search.search(np.array(index.vectors), 3)
-    assert found.ids.shape == (texts, min(3, texts))
-    np.testing.assert_array_equal(found.ids[:, 0], np.arange(texts))
-    assert search.recall[1:] == (min(texts - 1, 10), texts)
-
-
-@pytest.mark.parametrize("opened", KINDS)
 def test_a_vector_that_is_not_finite_is_reported(opened: Open, tmp_path: Path) -> None:
     vectors = unit_vectors(20)
     vectors[7, 3] = np.nan
@@ -135,17 +117,6 @@ def test_recall_is_the_share_of_exact_neighbours_that_is_found(index: SearchInde
 
     exact = nearest(queries, index.vectors, 10).ids
     assert measure_recall(half_blind, index.vectors, queries) == (pytest.approx((exact >= 350).mean()), 10, 50)
-
-
-def test_recall_over_texts_leaves_the_text_itself_out(index: SearchIndex) -> None:
-    def only_itself(vectors: np.ndarray, k: int) -> Neighbours:
-        itself = nearest(vectors, index.vectors, 1)
-        others = nearest(vectors, -np.asarray(index.vectors), k - 1)  # the farthest
-        return Neighbours(
-            np.hstack([itself.ids, others.ids]), np.hstack([itself.scores, -others.scores]).astype(np.float32)
-        )
-
-    assert recall_on_texts(only_itself, index.vectors) == (0.0, 10, 200)
 
 
 @NEEDS_USEARCH
@@ -234,20 +205,6 @@ def test_damaged_files_are_made_again(
     again = opened(index)
     assert sum(added) >= TEXTS
     assert again.recall.value > 0.9
-
-
-@pytest.mark.parametrize("opened", KINDS)
-def test_files_of_another_index_are_made_again(
-    index: SearchIndex, opened: Open, tmp_path: Path, added: list[int]
-) -> None:
-    opened(index)
-    other = index_of(tmp_path / "other", -unit_vectors(TEXTS), "two")
-    for name in {file.name for file in index.folder.iterdir()} - {file.name for file in other.folder.iterdir()}:
-        (other.folder / name).write_bytes((index.folder / name).read_bytes())
-    added.clear()
-    search = opened(other)
-    assert sum(added) >= TEXTS
-    assert search.recall.value > 0.9
 
 
 @NEEDS_USEARCH

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import connected_components
 
+from nearfar.neighbours import pairs
 from nearfar.neighbours.pairs import Groups, connect, find_nearest_others
 from nearfar.types import NearfarError
 
@@ -21,11 +22,19 @@ def scores_of(some: np.ndarray) -> np.ndarray:
     return scores
 
 
-@pytest.mark.parametrize(("rows", "columns"), BLOCKS)
-def test_nearest_others_equal_a_full_matrix(rows: int, columns: int) -> None:
+@pytest.fixture(params=BLOCKS)
+def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """The numbers of rows and columns of a block."""
+    monkeypatch.setattr(pairs, "ROWS", request.param[0])
+    monkeypatch.setattr(pairs, "COLUMNS", request.param[1])
+    return request.param
+
+
+def test_nearest_others_equal_a_full_matrix(blocks: tuple[int, int]) -> None:
+    rows = blocks[0]
     some = vectors(rows)
     done: list[int] = []
-    found = find_nearest_others(some, rows=rows, columns=columns, on_rows=done.append)
+    found = find_nearest_others(some, on_rows=done.append)
     scores = scores_of(some)
     np.testing.assert_array_equal(found.scores, scores.max(axis=1))
     np.testing.assert_array_equal(found.ids, scores.argmax(axis=1))
@@ -33,12 +42,11 @@ def test_nearest_others_equal_a_full_matrix(rows: int, columns: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("rows", "columns"), BLOCKS[1:])
 @pytest.mark.parametrize("threshold", [-50, 7.5, 50])
-def test_groups_equal_connected_components(rows: int, columns: int, threshold: float) -> None:
-    some = vectors(columns, 90)
+def test_groups_equal_connected_components(blocks: tuple[int, int], threshold: float) -> None:
+    some = vectors(blocks[1], 90)
     groups = Groups(len(some))
-    connect(some, threshold, groups, rows=rows, columns=columns)
+    connect(some, threshold, groups)
     count, labels = connected_components(scores_of(some) >= threshold)
     lowest = np.array([np.flatnonzero(labels == label)[0] for label in labels])
     np.testing.assert_array_equal(groups.roots(), lowest)
@@ -46,13 +54,13 @@ def test_groups_equal_connected_components(rows: int, columns: int, threshold: f
     assert (count == 90) == (threshold == 50)
 
 
-def test_a_part_of_the_vectors_can_be_connected() -> None:
+def test_a_part_of_the_vectors_can_be_connected(blocks: tuple[int, int]) -> None:
     some = vectors(0, 90)
     among = np.flatnonzero(scores_of(some).max(axis=1) >= 7.5)
     assert 0 < len(among) < 90
     whole, part = Groups(90), Groups(90)
     connect(some, 7.5, whole)
-    connect(some, 7.5, part, among=among, rows=8, columns=16)
+    connect(some, 7.5, part, among=among)
     np.testing.assert_array_equal(whole.roots(), part.roots())
 
 
@@ -65,8 +73,8 @@ def test_long_chains_are_one_group() -> None:
     assert (groups.roots() == 0).all()
 
 
-def test_a_vector_that_is_not_finite_is_named() -> None:
+def test_a_vector_that_is_not_finite_is_named(blocks: tuple[int, int]) -> None:
     some = vectors(0)
     some[33, 1] = np.nan
     with pytest.raises(NearfarError, match=r"vector of text 33 .counted from 0. is not finite"):
-        find_nearest_others(some, rows=8, columns=8)
+        find_nearest_others(some)

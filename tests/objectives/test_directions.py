@@ -4,33 +4,11 @@ import random
 
 import pytest
 import torch
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-from nearfar.objectives import DirectionMasks, direction_masks, info_nce_directions
-from tests.objectives.checks import assert_same, vectors
+from nearfar.objectives import DirectionMasks, direction_masks
 
 DIRECTIONS = ("query_to_doc", "doc_to_query", "both", "all")
 directions = pytest.mark.parametrize("direction", DIRECTIONS)
-THEIRS = {
-    "query_to_doc": {},
-    "both": {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"},
-    "all": {"directions": ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")},
-}
-"""Direction -> the arguments of MultipleNegativesRankingLoss."""
-
-
-@pytest.mark.parametrize("direction", THEIRS)
-@pytest.mark.parametrize("columns", [2, 3])
-def test_directions_equal_those_of_sentence_transformers(direction, columns):
-    count = 7
-    theirs = MultipleNegativesRankingLoss(None, scale=20.0, **THEIRS[direction])
-    texts = torch.arange(columns * count).view(columns, count)  # all different
-    masks = direction_masks(direction, *texts)
-    assert_same(
-        lambda *x: info_nce_directions(*x, directions=direction, temperature=0.05, masks=masks).mean(),
-        lambda *x: theirs.compute_loss_from_embeddings(list(x), torch.zeros(count)),
-        *vectors(columns, count, 5),
-    )
 
 
 def expected_masks(anchors, positives, negatives, owners, near, *, distinct):

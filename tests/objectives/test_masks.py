@@ -30,14 +30,6 @@ def test_rows_of_a_mask_are_those_of_the_matrix(rows, block, monkeypatch):
         assert torch.equal(combined.all_candidates(), expected.all(dim=1))
 
 
-def test_a_small_mask_is_computed_once():
-    calls = []
-    mask = _contrast.RowMask(lambda rows: calls.append(rows) or some_mask(7, 9)[rows], (7, 9))
-    assert torch.equal(mask[2:3], some_mask(7, 9)[2:3])
-    assert torch.equal(mask[:], some_mask(7, 9))
-    assert calls == [slice(0, 7)]
-
-
 def not_known_positive_by_loops(anchors, positives, candidates):
     """Reference: whether a candidate's text is not a known positive of the anchor."""
     rows = list(zip(anchors.tolist(), positives.tolist(), strict=True))
@@ -90,15 +82,6 @@ def test_rounding_does_not_mask_the_positive_itself(similarity, scale):
     # A thousandth of the way to the anchor is more than rounding.
     nearer = below_positive(anchors, positives, 0.999 * positives + 0.001 * anchors, margin=0.0, similarity=similarity)
     assert not nearer[:].diagonal().any()
-
-
-def test_half_precision_is_compared_in_float32():
-    anchors, positives, candidates = (100 * vectors(3, 6, 5)).half()  # dot products beyond float16
-    mask = below_positive(anchors, positives, candidates, margin=1.0, similarity="dot")[:]
-    exact = below_positive(anchors.double(), positives.double(), candidates.double(), margin=1.0, similarity="dot")[:]
-    assert torch.equal(mask, exact)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(below_positive(anchors, positives, candidates, margin=1.0, similarity="dot")[:], exact)
 
 
 def test_distinct_rows_matches_the_reference():

@@ -54,11 +54,6 @@ def test_the_fingerprint_of_a_model_depends_on_its_files(tmp_path: Path) -> None
     assert fingerprint_model(tmp_path / "copy") != found
 
 
-def test_a_model_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(NearfarError, match="there is no such model folder"):
-        fingerprint_model(tmp_path / "nowhere")
-
-
 def test_a_list_of_modules_that_cannot_be_read_gives_no_other_fingerprint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

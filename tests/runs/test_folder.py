@@ -1,7 +1,6 @@
 """The states of a run folder, and what it refuses."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from nearfar import SbertConfig, SclConfig
 from nearfar.runs.folder import LEFTOVERS, RunFolder, check_folder, is_empty, read_input_fingerprints
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
-from tests.flushes import record_flushes
 
 SECOND = "# second\n"
 """The text of second.toml."""
@@ -103,20 +101,6 @@ def test_a_finished_run_that_was_killed_before_its_last_deletion_is_cleaned(conf
         "model",
         "run.json",
     }
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows cannot flush a folder")
-def test_the_last_deletion_of_a_run_is_flushed(
-    config: SclConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = start(config)
-    monkeypatch.chdir(tmp_path)
-    with RunFolder(config, Processes(), second=SECOND) as folder:
-        folder.acquire(resume=True)
-        events = record_flushes(monkeypatch)
-        folder.finish()
-    assert not (path / "inputs.json").exists()
-    assert ("flush", os.path.relpath(path)) in events
 
 
 def test_one_process_at_a_time(config: SclConfig) -> None:

@@ -103,12 +103,6 @@ def test_dev_rows_count_where_they_choose_the_step(settings: dict, chosen: bool)
     assert seen.trained_texts.tolist() == hashes("a", "b").tolist()
 
 
-def test_a_triplet_has_two_pairs_and_a_single_text_none() -> None:
-    seen = seen_hashes([[("a", "b", "c")], [("d",)]], [], keep="best", patience=None, before=None)
-    assert set(seen.trained_pairs.tolist()) == set(pair_hashes([("a", "b"), ("c", "a")]).tolist())
-    assert seen.trained_texts.tolist() == hashes("a", "b", "c", "d").tolist()
-
-
 @pytest.mark.long
 def test_a_model_inherits_what_its_initial_model_has_seen(copied: SclConfig, tmp_path: Path) -> None:
     config = copied

@@ -60,33 +60,6 @@ def test_instruction_sets(
     assert provenance().hardware["instruction_sets"] == sets
 
 
-def test_the_name_of_the_first_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_cpuinfo(GENOA, tmp_path, monkeypatch)
-    assert machine.processor() == "AMD EPYC"
-    assert provenance().hardware["processor"] == "AMD EPYC"
-
-
-@pytest.mark.parametrize(
-    ("system", "capabilities", "limit", "bf16"),
-    [
-        ("win32", {"avx512_bf16": True}, "", True),
-        ("win32", {"avx2": True}, "", False),
-        ("win32", {"avx512_bf16": True}, "AVX2", False),
-        ("darwin", {"bf16": True}, "", False),
-    ],
-)
-def test_without_cpuinfo_torch_is_asked(
-    system: str, capabilities: dict[str, bool], limit: str, bf16: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(machine, "CPUINFO", tmp_path / "none")
-    monkeypatch.setattr(machine, "SYSTEM", system)
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
-    assert precision.native_bf16("cpu") is bf16
-    monkeypatch.delattr(torch.cpu, "get_capabilities")
-    assert precision.native_bf16("cpu") is False
-
-
 @pytest.mark.parametrize(("capability", "bf16"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
 def test_cuda_is_native_by_compute_capability(
     capability: tuple[int, int], bf16: bool, monkeypatch: pytest.MonkeyPatch
@@ -99,12 +72,6 @@ def test_cuda_is_native_by_compute_capability(
         is precision.native_bf16(torch.device("cuda"))
         is bf16
     )
-
-
-def test_other_devices_are_not_native(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert not precision.native_bf16("cuda")
-    assert not precision.native_bf16("mps")
 
 
 def test_the_slowdown_is_a_ratio_of_times(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,23 +55,6 @@ def test_the_collector_is_paused_inside_and_restored_afterwards() -> None:
     assert completed.returncode == 0, completed.stderr
 
 
-def test_the_state_of_the_collector_is_restored() -> None:
-    with pytest.raises(KeyError), memory.paused():
-        raise KeyError
-    assert gc.isenabled()
-    gc.disable()
-    with memory.paused():
-        pass
-    assert not gc.isenabled()
-    gc.enable()
-    kept: list[object] = [[]]
-    gc.freeze()  # objects that the program has frozen stay frozen
-    with memory.paused():
-        pass
-    assert gc.isenabled()
-    assert not any(one is kept for one in gc.get_objects())  # without frozen objects
-
-
 def exit_states(call: str) -> list[str]:
     """Return the state seen by exit handlers, which run last to first: the first one runs after that of nearfar."""
     code = f"""if True:
@@ -87,10 +70,6 @@ def exit_states(call: str) -> list[str]:
 
 def test_the_program_freezes_its_objects_after_others_have_cleaned_up() -> None:
     assert exit_states('sys.argv = ["nearfar", "--version"]; cli.main()') == ["first False", "last True"]
-
-
-def test_a_call_within_another_program_freezes_nothing() -> None:
-    assert exit_states('cli.main(["--version"])') == ["first False", "last False"]
 
 
 FRAGMENTED = """if True:

@@ -37,25 +37,12 @@ def test_the_command_line_sets_them_before_torch_is_imported() -> None:
     assert {name: found[name] for name in WAIT_VARIABLES} == WAIT_VARIABLES
 
 
-def test_importing_nearfar_sets_nothing() -> None:
-    code = "import os; before = dict(os.environ); import nearfar, nearfar.runtime.threads, nearfar.cli; "
-    code += "assert dict(os.environ) == before"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_nothing_is_set_after_torch_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in WAIT_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setitem(sys.modules, "torch", object())
     assert threads.set_up() == {}
     assert not set(WAIT_VARIABLES) & set(os.environ)
-
-
-@pytest.mark.parametrize("name", sorted(WAIT_VARIABLES))
-def test_the_users_wait_settings_are_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "cpu_quota", lambda: None)
-    assert settings({name: "7"}) == {}
-    assert settings({}) == WAIT_VARIABLES
 
 
 @pytest.mark.parametrize(

@@ -74,24 +74,6 @@ def test_info_nce(model: SentenceTransformer, encoder: Encoder, directions: Any,
 
 
 @pytest.mark.long
-def test_info_nce_by_the_dot_product(model: SentenceTransformer, encoder: Encoder) -> None:
-    config = InfoNceConfig(output="x", similarity="dot", temperature=20.0)
-    method = built_on(config, encoder, TRIPLETS)
-    loss = InfoNceLoss(model, similarity="dot", temperature=20.0)
-    compare(loss, model, method, encoder, in_batch_order(method, TRIPLETS))
-
-
-@pytest.mark.long
-def test_known_positives_are_no_negatives(model: SentenceTransformer) -> None:
-    """Two rows of one anchor: each row's only other candidate is a known positive, so nothing is left to push away."""
-    loss = InfoNceLoss(model)
-    same_anchor = features_of(model, ["a dog", "a dog"], ["one dog", "the dog"])
-    assert loss(same_anchor).item() == 0
-    other_anchor = features_of(model, ["a dog", "a cat"], ["one dog", "the dog"])
-    assert loss(other_anchor).item() > 0.1
-
-
-@pytest.mark.long
 def test_several_columns_of_negatives(model: SentenceTransformer, encoder: Encoder) -> None:
     """Negatives of two columns are those of one column in rows of their own, as candidates of every anchor."""
     anchors, positives = ["a dog", "a cat"], ["one dog", "one cat"]
@@ -138,20 +120,6 @@ def test_premise_scl_caps_positives_and_negatives(model: SentenceTransformer, en
     assert abs(found - uncapped) > 0.1
 
 
-def test_premise_scl_without_an_entailment_is_the_cross_entropy(model: SentenceTransformer) -> None:
-    loss = PremiseSclLoss(model, scl_weight=0.25)
-    features = features_of(model, ["a dog", "a cat"], ["red", "blue"])
-    labels = torch.tensor([1, 2])
-    assert loss.head is not None
-    with torch.no_grad():
-        for weight in loss.head.parameters():
-            weight.zero_()
-    torch.testing.assert_close(loss(features, labels), 0.75 * torch.tensor(3.0).log())
-    only = PremiseSclLoss(model, scl_weight=1.0)(features, labels)
-    assert only.item() == 0
-    only.backward()
-
-
 def move(backbone: nn.Module) -> None:
     """Move the trained weights away from those of the frozen copy, the same for two backbones of the same weights."""
     torch.manual_seed(3)
@@ -188,17 +156,6 @@ def test_self_guided(model: SentenceTransformer, encoder: Encoder, kind: Any) ->
         torch.testing.assert_close(one.grad, other.grad, atol=1e-5, rtol=1e-3)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("settings", [{"projection": None}, {"view_pooling": "mean"}, {"views": (1, 2)}])
-def test_settings_of_self_guided_change_its_value(model: SentenceTransformer, settings: dict[str, Any]) -> None:
-    features = features_of(model, ["a dog", "a cat", "red house"])
-    torch.manual_seed(0)
-    usual = SelfGuidedLoss(model, projection=16, temperature=0.3)(features)
-    torch.manual_seed(0)
-    other = SelfGuidedLoss(model, **{"projection": 16, "temperature": 0.3, **settings})(features)
-    assert abs(usual - other) > 1e-3
-
-
 def test_the_guide_stays_frozen_and_in_its_mode(model: SentenceTransformer) -> None:
     loss = SelfGuidedLoss(model, projection=None)
     loss.train()
@@ -225,12 +182,6 @@ def test_supcon(model: SentenceTransformer, encoder: Encoder, balanced: bool) ->
     rows = list(zip(texts, labels, strict=True))
     ordered, targets = in_batch_order(method, rows)
     compare(SupconLoss(model), model, method, encoder, [ordered], targets)
-
-
-def test_supcon_without_a_positive_is_0(model: SentenceTransformer) -> None:
-    loss = SupconLoss(model)(features_of(model, ["a dog", "a dog", "a cat"]), torch.tensor([1, 1, 2]))
-    assert loss.item() == 0
-    loss.backward()
 
 
 LOSSES: dict[str, Callable[[SentenceTransformer], nn.Module]] = {

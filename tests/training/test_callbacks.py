@@ -54,14 +54,6 @@ def test_printed_evaluations() -> None:
     assert output.getvalue() == "step 2: Spearman -10.00 on the dev pairs\n"
 
 
-def test_a_terminal_gets_a_bar() -> None:
-    text = shown(40, terminal=True)
-    assert "40/40" in text
-    assert "loss 1.235" in text
-    assert "step 40 of 40" not in text  # no lines beside the bar
-    assert "step 40: Spearman 51.23" in text
-
-
 def test_the_bar_of_a_resumed_run_starts_at_its_step() -> None:
     display = Display(Console(file=io.StringIO()), total_steps=10, start=4)
     assert display.bar.tasks[0].completed == 4
@@ -110,16 +102,6 @@ def test_lines_after_the_checkpoint_and_incomplete_lines_are_removed(tmp_path: P
         assert file.read_text().splitlines() == lines[:3]
     MetricsFile(file, resume_at=2).on_step(report(3))
     assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [0, 1, 2, 3]
-
-
-def test_without_a_checkpoint_the_file_is_emptied(tmp_path: Path) -> None:
-    """The restarted run evaluates before training again, which must not be recorded twice."""
-    file = tmp_path / "metrics.jsonl"
-    metrics = MetricsFile(file, resume_at=0)
-    metrics.on_evaluate(0, EVALUATION, best=False)
-    metrics.on_step(report(1))
-    MetricsFile(file, resume_at=0).on_evaluate(0, EVALUATION, best=False)
-    assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [0]
 
 
 def test_an_unwritable_path_is_named(tmp_path: Path) -> None:

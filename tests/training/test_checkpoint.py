@@ -127,24 +127,6 @@ def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path: Path) -> None:
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(values(again), kept, strict=True))
 
 
-def test_half_a_deleted_checkpoint_is_replaced(tmp_path: Path) -> None:
-    state, checkpoints = state_of(network(0)), Checkpoints(tmp_path)
-    for step in (1, 2):
-        checkpoints.save(Progress(step=step), state)
-        (tmp_path / ".checkpoint.old").mkdir()
-        (tmp_path / ".checkpoint.old" / "weights.safetensors").write_bytes(b"")
-    checkpoints.save(Progress(step=3), state)
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
-    assert checkpoints.load(state).step == 3
-
-
-def test_what_a_kill_left_of_the_best_weights_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "best.new").mkdir()
-    (tmp_path / "best.new" / ".tmp123456").write_bytes(b"half")
-    Checkpoints(tmp_path).save_best(state_of(network(0)))
-    assert [path.name for path in tmp_path.iterdir()] == ["best.safetensors"]
-
-
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot flush a folder")
 def test_a_checkpoint_and_the_metrics_before_it_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -49,29 +49,6 @@ def fail() -> str:
     raise NearfarError("run: is in the way.")
 
 
-def never() -> str:
-    raise AssertionError("computed by another than the first")
-
-
-def test_the_first_process_broadcasts_values_and_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[object] = []
-    monkeypatch.setattr(module.distributed, "broadcast_object_list", sent.extend)
-    assert one_of_two(0).broadcast_from_first(lambda: "all is well") == "all is well"
-    with pytest.raises(NearfarError, match="is in the way"):
-        one_of_two(0).broadcast_from_first(fail)
-    assert sent == [("value", "all is well"), ("error", "run: is in the way.")]  # broadcast before it is raised
-
-
-def test_other_processes_receive_values_and_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    messages: list[object] = [("value", "all is well"), ("error", "run: is in the way.")]
-    monkeypatch.setattr(
-        module.distributed, "broadcast_object_list", lambda words: words.__setitem__(0, messages.pop(0))
-    )
-    assert one_of_two(1).broadcast_from_first(never) == "all is well"
-    with pytest.raises(NearfarError, match="is in the way"):
-        one_of_two(1).broadcast_from_first(never)
-
-
 def exchanging(monkeypatch: pytest.MonkeyPatch, *others: tuple[str, str, str]) -> list[tuple[str, str, str]]:
     """Mocks the other processes' nodes, kinds and texts; returns what this process sends."""
     sent: list[tuple[str, str, str]] = []
@@ -135,37 +112,6 @@ def test_a_lost_connection_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) ->
         raise RuntimeError("shapes do not match")
 
 
-def test_gradients_are_reduced_in_buckets_without_missing_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mocks a second process with the same gradients, except that only it has one for the last parameter."""
-    sent: list[int] = []
-    parameters = [nn.Parameter(torch.zeros(n)) for n in (3, 2, 4, 5, 1)]
-    for number, parameter in enumerate(parameters[:3]):
-        parameter.grad = torch.full_like(parameter, number + 1.0)
-    parameters[3].requires_grad_(False)
-
-    def all_reduce(tensor: torch.Tensor) -> None:
-        sent.append(tensor.numel())
-        if len(sent) == 1:  # which gradients exist
-            assert tensor.tolist() == [1, 1, 1, 0]
-            tensor += torch.tensor([1.0, 1.0, 0.0, 1.0])
-        else:
-            tensor *= 2
-
-    monkeypatch.setattr(module.distributed, "all_reduce", all_reduce)
-    monkeypatch.setattr(module, "BUCKET", 5)
-    two = Processes()
-    two.size = 2
-    two.all_reduce_gradients(parameters)
-    assert sent == [4, 5, 5]  # flags; 3 + 2; 4 + 1
-    assert [None if p.grad is None else p.grad.tolist() for p in parameters] == [
-        [2.0] * 3,
-        [4.0] * 2,
-        [6.0] * 4,
-        None,
-        [0.0],
-    ]
-
-
 @pytest.fixture
 def several_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     """The variables that torchrun sets on the second of two machines."""
@@ -203,11 +149,6 @@ def test_on_one_machine_nothing_is_chosen(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.delenv("MASTER_ADDR")
     assert interface_to_first_process() is None
-
-
-def test_an_own_address_is_found_without_sending() -> None:
-    assert module._own_address_towards("127.0.0.1") == "127.0.0.1"
-    assert module._own_address_towards("no such host") is None
 
 
 @pytest.mark.usefixtures("several_machines")

@@ -131,12 +131,6 @@ def test_it_stops_when_patience_ends() -> None:
     assert (trainer.progress.step, trainer.progress.best_step) == (9, 3)
 
 
-def test_batches_of_a_step_are_averaged() -> None:
-    trainer = ToyTrainer(accumulate=2, total_steps=5)
-    trainer.train()
-    assert (trainer.progress.step, trainer.progress.items) == (5, 20)
-
-
 def test_the_average_is_evaluated_and_training_goes_on_with_the_weights() -> None:
     plain, averaged = ToyTrainer(), ToyTrainer(ema=0.9)
     plain.train()

@@ -87,8 +87,8 @@ class SbertWk:
         """Return one vector per text, in order; each distinct text is computed once, truncated as in ``encode``."""
         encoder = self._encoder
 
-        def embed(tokenized: Tokenized, numbers: list[int]) -> Float[Tensor, "batch dim"]:
-            batch = RaggedBatch.pack([tokenized.ids[number] for number in numbers], device=encoder.device)
+        def embed(tokens: Tokenized) -> Float[Tensor, "batch dim"]:
+            batch = RaggedBatch.pack(tokens.ids, device=encoder.device)
             with torch.autocast(encoder.device.type, dtype=torch.bfloat16, enabled=self._bf16):
                 hidden = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
             states = torch.stack([layer.float() for layer in hidden[self._layer_start :]], dim=1)

@@ -14,7 +14,7 @@ import math
 import re
 import warnings
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +77,10 @@ class Glove:
 
     def __init__(self, words: dict[str, int], vectors: NDArray[np.float32], *, title: str = "the word vectors") -> None:
         self.words, self.vectors, self.title = words, vectors, title
-        self.lower = not any(_has_capital(word) for word in words)
+        self.lower = all(word == word.lower() for word in words)
 
     @classmethod
-    def from_file(cls, path: str | Path, *, words: Collection[str] | None = None) -> "Glove":
+    def from_file(cls, path: str | Path) -> "Glove":
         """Read lines ``word v1 v2 ...``, also gzipped (.gz); a first line ``count dim`` (fastText) is checked.
 
         Numbers are separated by single spaces. A word may contain spaces, as a few in glove.840B do, if its last part
@@ -88,8 +88,6 @@ class Glove:
 
         Args:
             path: the file; needs 4 * dim bytes of memory per word.
-            words: keep only these words, to save memory and time. Spell each as it should be found; the numbers of
-                other words are not parsed.
 
         Raises:
             NearfarError: no such file, a damaged one, not UTF-8, a line with too few or too many numbers or with
@@ -97,7 +95,6 @@ class Glove:
                 first line, no vectors.
         """
         path = Path(path).expanduser()
-        kept = None if words is None else frozenset(words)
         rows: dict[str, int] = {}
         numbers = array("f")
         declared: int | None = None
@@ -114,10 +111,9 @@ class Glove:
                     raise NearfarError(f"{where}: has no numbers. A line is a word and its vector: word v1 v2 ...")
             lines += 1
             word, *values = line.rsplit(" ", dim)
-            if word in rows or (kept is not None and word not in kept):
-                continue
-            numbers.extend(_parse(word, values, dim, where))
-            rows[word] = len(rows)
+            if word not in rows:
+                numbers.extend(_parse(word, values, dim, where))
+                rows[word] = len(rows)
         if not lines:
             raise NearfarError(f"{path}: has no vectors. A line is a word and its vector: word v1 v2 ...")
         if declared not in (None, lines):
@@ -125,8 +121,6 @@ class Glove:
                 f"{path}: the first line says {declared} vectors, but the file has {lines}. Download it again, or "
                 "remove the first line if you shortened the file yourself."
             )
-        if not rows:
-            raise NearfarError(f"{path}: has none of the {len(kept or ())} requested words among its {lines}.")
         return cls(rows, np.frombuffer(numbers, dtype=np.float32).reshape(len(rows), dim), title=str(path))
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -161,10 +155,6 @@ class Glove:
     def _row(self, token: str) -> int | None:
         row = self.words.get(token)
         return row if row is not None or self.lower else self.words.get(token.lower())
-
-
-def _has_capital(word: str) -> bool:
-    return word != word.lower()
 
 
 def _parse(word: str, values: list[str], dim: int, where: Location) -> list[float]:

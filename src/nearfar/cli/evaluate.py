@@ -10,8 +10,7 @@ from nearfar.config.bounds import File
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from nearfar.config.geometry import GeometryConfig
-    from nearfar.config.verbs import CompareConfig, EvaluateConfig, ReportConfig, ReproduceConfig, StudyConfig
+    from nearfar import CompareConfig, EvaluateConfig, GeometryConfig, ReportConfig, ReproduceConfig, StudyConfig
     from nearfar.evaluation.results import StudyTable
 
 DRY_RUN = Option(

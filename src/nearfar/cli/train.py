@@ -16,13 +16,11 @@ from nearfar.types import NearfarError, metric_title
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nearfar import FinetuneConfig, MineConfig, SoupConfig, StaticConfig
     from nearfar.commands.mine import MiningResult
     from nearfar.commands.train import TrainResult
     from nearfar.commands.train.choose import Choice
     from nearfar.commands.train.run import Plan
-    from nearfar.config.mining import MineConfig
-    from nearfar.config.training import FinetuneConfig
-    from nearfar.config.verbs import SoupConfig, StaticConfig
 
 
 USAGE = """usage: nearfar train --data FILE --output RUN [flags]
@@ -55,11 +53,7 @@ DRY_RUN = Option(
     group="Run",
 )
 VERBOSE = Option(
-    "verbose",
-    bool,
-    "With --dry-run, print all anchors of each batch, not only the first three.",
-    False,
-    group="Run",
+    "verbose", bool, "With --dry-run, print all anchors of each batch, not only the first three.", False, group="Run"
 )
 
 

@@ -11,12 +11,9 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from nearfar import DedupConfig, EncodeConfig, ExportConfig, PredictConfig, PushConfig, SearchConfig
     from nearfar.commands.dedup import DedupResult
     from nearfar.commands.search import Hit, OpenedSearch
-    from nearfar.config.encode import EncodeConfig
-    from nearfar.config.mining import DedupConfig
-    from nearfar.config.search import SearchConfig
-    from nearfar.config.verbs import ExportConfig, PredictConfig, PushConfig
 
 PROMPT = "query (an empty line ends): "
 STATES = {

@@ -73,7 +73,7 @@ def demo(config: DemoConfig, *, console: "Console | None" = None) -> Path:
     write_text(folder / SETTINGS_FILE, json.dumps(asdict(config), indent=1) + "\n")
     report = Report(console or Console(quiet=True))
 
-    rows = islice(find("microworld-paraphrases")[0].table.rows(ParaphrasePair._fields), PAIRS)
+    rows = islice(find("microworld-paraphrases")[0].rows(ParaphrasePair._fields), PAIRS)
     pairs = [ParaphrasePair(*map(str, values)) for _, values in rows]
     _show_pairs(pairs, folder, report)
     trained = folder / RUN

@@ -21,7 +21,7 @@ from nearfar.baselines.whitening import CachedEncode
 from nearfar.commands.encode.vectors import open_encoder, remove_vectors, vectors_folder
 from nearfar.config.calls import accepts_settings
 from nearfar.config.geometry import GeometryConfig
-from nearfar.data.catalog import NamedTable, find
+from nearfar.data.catalog import find
 from nearfar.data.cells import normalize_whitespace, text_field
 from nearfar.data.files import extension
 from nearfar.data.rows import TextData, known_scale, load_labelled, load_pairs, load_task
@@ -455,21 +455,20 @@ def load_page_texts(spec: str, *, column: str | None = None, limit: int, seed: i
 
 def _entries(spec: str, column: str | None) -> tuple[list[str], Iterator[tuple[str, tuple[str, ...]]]]:
     """The names of the other columns, and the texts with their values of these."""
-    tables = [(found.table, *_columns(found, spec, column)) for found in find(spec)]
+    tables = [(found, *_columns(found, spec, column)) for found in find(spec)]
     shared = [name for name in tables[0][2] if all(name in others for _, _, others in tables)]
     return shared, (entry for table, own, _ in tables for entry in _read(table, own, shared))
 
 
-def _columns(found: NamedTable, spec: str, column: str | None) -> tuple[tuple[str, ...], list[str]]:
+def _columns(table: Table, spec: str, column: str | None) -> tuple[tuple[str, ...], list[str]]:
     """The columns of a table that hold texts, and those beside them that have one value per row, each by one name."""
-    table = found.table
     if table.is_plain_text:
         if column is not None:
             raise NearfarError(
                 f"--column {column}: --texts {spec} is plain text, which has no columns. Remove --column."
             )
         return (DEFAULT_COLUMN,), []
-    own, names = (column,) if column else found.sentences or (DEFAULT_COLUMN,), column_names(table)
+    own, names = (column,) if column else table.sentences or (DEFAULT_COLUMN,), column_names(table)
     if missing := [name for name in own if name not in names]:
         shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
         raise NearfarError(

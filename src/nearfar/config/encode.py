@@ -1,6 +1,7 @@
 """Settings of ``nearfar encode``. The class docstring is its summary in ``--help``, the text below a field its help."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from glob import has_magic
 from typing import Literal
@@ -8,7 +9,6 @@ from typing import Literal
 from nearfar.config.bounds import Count, File, Output, ProcessCount, RowCount, Shard, Width, shard_numbers
 from nearfar.config.encoder import ComputeOptions, EncoderOptions
 from nearfar.config.values import flag
-from nearfar.types import NearfarError
 
 DEFAULT_SHARD_ROWS = 1_000_000
 """Number of rows of a part if ``--shard-rows`` is not given."""
@@ -81,44 +81,39 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     """Write one share of the parts, as in 17/1000: the 17th of 1,000 processes with the same OUTPUT, such as those of a
     Slurm array. Implies --resume."""
 
-    def __post_init__(self) -> None:
-        """Check the values, and their combinations."""
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
         if self.quantize is not None and self.dtype != "float32":
-            raise NearfarError(
-                f"--dtype {self.dtype} and --quantize {self.quantize}: each sets the data type; give one."
-            )
+            yield f"--dtype {self.dtype} and --quantize {self.quantize}: each sets the data type; give one."
         if self.calibrate is not None and self.quantize != "int8":
-            raise NearfarError(f"--calibrate {self.calibrate}: is for int8 embeddings; give --quantize int8 with it.")
+            yield f"--calibrate {self.calibrate}: is for int8 embeddings; give --quantize int8 with it."
         if not self.sharded:
-            self._refuse_settings_of_shards()
+            defaults = {field.name: field.default for field in fields(self)}
+            given = [name for name in _OF_SHARDS if getattr(self, name) != defaults[name]]
+            yield from (f"{flag(name)}: is for output in parts; give --shard-rows with it." for name in given)
             return
         if self.column is None:
-            raise NearfarError(f"--input {self.input}: is read as Parquet; name the column of the texts with --column.")
+            yield f"--input {self.input}: is read as Parquet; name the column of the texts with --column."
         if self.ray_address is not None and self.engine != "ray":
-            raise NearfarError("--ray-address is for --engine ray, not local.")
+            yield "--ray-address is for --engine ray, not local."
         if self.processes > 1:
-            raise NearfarError(f"--processes {self.processes}: is for output in one file; give --workers in its place.")
+            yield f"--processes {self.processes}: is for output in one file; give --workers in its place."
         if self.with_texts:
-            raise NearfarError(f"--with-texts: is for output in one file; give --keep {self.column} in its place.")
+            yield f"--with-texts: is for output in one file; give --keep {self.column} in its place."
         if self.quantize == "int8" and self.calibrate is None:
-            raise NearfarError(
+            yield (
                 "--quantize int8: parts are written independently, so the ranges must be known before; give "
                 "--calibrate."
             )
         if self.overwrite and self.shard is not None:
-            raise NearfarError("--overwrite and --shard: processes would remove each other's parts; leave one out.")
+            yield "--overwrite and --shard: processes would remove each other's parts; leave one out."
         if twice := sorted({name for name in self.keep if self.keep.count(name) > 1}):
-            raise NearfarError(f"--keep {twice[0]}: is given twice; give it once.")
+            yield f"--keep {twice[0]}: is given twice; give it once."
         if taken := [name for name in self.keep if name in ("row", "vector")]:
-            raise NearfarError(
-                f"--keep {taken[0]}: the parts have a column {taken[0]} of their own; rename the column."
-            )
+            yield f"--keep {taken[0]}: the parts have a column {taken[0]} of their own; rename the column."
         in_memory = [place for place in (self.input, self.output) if place.startswith("memory://")]
         if in_memory and (self.engine == "ray" or self.workers > 1 or self.threads):
-            raise NearfarError(
-                f"{in_memory[0]}: only this process sees it; leave out --engine, --workers and --threads."
-            )
+            yield f"{in_memory[0]}: only this process sees it; leave out --engine, --workers and --threads."
 
     @property
     def sharded(self) -> bool:
@@ -131,9 +126,3 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     def shard_numbers(self) -> tuple[int, int]:
         """``17/1000`` as (17, 1000); (1, 1) without ``--shard``."""
         return shard_numbers(self.shard)
-
-    def _refuse_settings_of_shards(self) -> None:
-        defaults = {field.name: field.default for field in fields(self)}
-        for name in _OF_SHARDS:
-            if getattr(self, name) != defaults[name]:
-                raise NearfarError(f"{flag(name)}: is for output in parts; give --shard-rows with it.")

@@ -3,12 +3,13 @@
 Commands that train have their own texts for them (:mod:`nearfar.config.training`).
 """
 
+from collections.abc import Iterator
 from dataclasses import Field, dataclass, fields
 from typing import Any
 
 from nearfar.config.bounds import Length, Prompt
 from nearfar.config.values import Settings
-from nearfar.types import NearfarError, Precision
+from nearfar.types import Precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +79,10 @@ class SearchOptions(RoleOptions):
     prompt: Prompt | None = None
     """Text before queries and documents alike, or a prompt's name, for models with one prompt for all texts."""
 
-    def __post_init__(self) -> None:
-        """Check values, and prompts that exclude each other."""
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
         if self.prompt is not None and (self.query_prompt is not None or self.document_prompt is not None):
-            raise NearfarError(
-                "--prompt: is for queries and texts alike; give --query-prompt and --document-prompt alone."
-            )
+            yield "--prompt: is for queries and texts alike; give --query-prompt and --document-prompt alone."
 
     @property
     def opening(self) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Settings of ``nearfar geometry``."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nearfar.config.bounds import File, Logit, NumpySeed, Output, PageTexts, PlotPoints
@@ -61,24 +62,21 @@ class GeometryConfig(EncoderOptions):
     """Seed of the sample for uniformity, of t-SNE, of the choice among pairs with equal scores, and of the sample of
     --texts."""
 
-    def __post_init__(self) -> None:
-        """Check values, and refuse those of an output that is not named."""
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
         if self.output is None and self.page is None:
-            raise NearfarError(
-                "Name what to write: --output FOLDER for measures and plots, --page FILE for a page, or both."
-            )
+            yield "Name what to write: --output FOLDER for measures and plots, --page FILE for a page, or both."
         for names, output, needed in (
             (_OF_PAGE, self.page, "--page FILE"),
             (_OF_OUTPUT, self.output, "--output FOLDER"),
         ):
             for name in names:
                 if output is None and getattr(self, name) is not None:
-                    raise NearfarError(f"{flag(name)} needs {needed}.")
+                    yield f"{flag(name)} needs {needed}."
         if self.page is not None and not self.page.lower().endswith((".html", ".htm")):
-            raise NearfarError(f"--page {self.page}: must end in .html.")
+            yield f"--page {self.page}: must end in .html."
         if self.page is not None and self.texts is None:
-            raise NearfarError("--page needs --texts: the texts to show, as a file or a named set.")
+            yield "--page needs --texts: the texts to show, as a file or a named set."
 
     def check_models(self, count: int) -> None:
         """Raise a NearfarError if a page of this number of models is asked for; it shows one or two."""

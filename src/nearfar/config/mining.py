@@ -3,6 +3,7 @@
 The class docstring is the command's summary in ``--help``; the text below a field is the help of its flag.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -10,7 +11,6 @@ from msgspec import Meta
 
 from nearfar.config.bounds import BelowOne, File, NumpySeed, Output, RowCount
 from nearfar.config.encoder import ComputeOptions, EncoderOptions, SearchOptions
-from nearfar.types import NearfarError
 
 Cosine = Annotated[float, Meta(ge=-1, le=1)]
 Margin = Annotated[float, Meta(ge=0, le=2)]
@@ -85,20 +85,17 @@ class MineConfig(SearchOptions, ComputeOptions):
     overwrite: bool = False
     """Replace OUTPUT and its summary if they exist."""
 
-    def __post_init__(self) -> None:
-        """Check each value, and the values together."""
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
         if self.range_max is not None and self.range_max - self.range_min < self.negatives:
-            raise NearfarError(
+            yield (
                 f"--range-max {self.range_max}: leaves {max(0, self.range_max - self.range_min)} candidates after "
                 f"--range-min {self.range_min}, fewer than --negatives {self.negatives}; increase --range-max."
             )
         if self.min_score is not None and self.max_score is not None and self.min_score > self.max_score:
-            raise NearfarError(
-                f"--min-score {self.min_score:g}: must not be above --max-score, which is {self.max_score:g}."
-            )
+            yield f"--min-score {self.min_score:g}: must not be above --max-score, which is {self.max_score:g}."
         if self.anchor_column == self.positive_column:
-            raise NearfarError(f"--positive-column {self.positive_column}: is also --anchor-column; name two columns.")
+            yield f"--positive-column {self.positive_column}: is also --anchor-column; name two columns."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,10 +126,9 @@ class DedupConfig(EncoderOptions, ComputeOptions):
     overwrite: bool = False
     """Replace OUTPUT and GROUPS if they exist."""
 
-    def __post_init__(self) -> None:
-        """Check each value, and the values together."""
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
         if self.groups is not None and self.threshold is None:
-            raise NearfarError("--groups: needs --threshold. Run without both first, to see which threshold fits.")
+            yield "--groups: needs --threshold. Run without both first, to see which threshold fits."
         if self.groups is not None and self.groups == self.output:
-            raise NearfarError(f"--groups {self.groups}: is also --output; name another file.")
+            yield f"--groups {self.groups}: is also --output; name another file."

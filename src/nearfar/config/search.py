@@ -1,6 +1,6 @@
 """Settings of ``nearfar search``. The class docstring is its summary in ``--help``, the text below a field its help."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -71,19 +71,18 @@ class SearchConfig(SearchOptions, ComputeOptions):
     """Precision of the embeddings. auto is that of the index, and for a new index bf16 (bfloat16) if the device
     supports it natively, else fp32."""
 
-    def __post_init__(self) -> None:
-        """Check the values, and their combinations."""
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
         if self.approximate and self.quantize is not None:
-            raise NearfarError(f"--approximate and --quantize {self.quantize}: are two ways to search; give one.")
+            yield f"--approximate and --quantize {self.quantize}: are two ways to search; give one."
         if self.rescore is not None and self.quantize is None:
-            raise NearfarError(f"--rescore {self.rescore}: is for quantized search; give --quantize with it.")
+            yield f"--rescore {self.rescore}: is for quantized search; give --quantize with it."
         if self.query_column is not None and self.queries is None:
-            raise NearfarError(f"--query-column {self.query_column}: needs a file, --queries FILE.")
+            yield f"--query-column {self.query_column}: needs a file, --queries FILE."
         if self.overwrite and self.output is None:
-            raise NearfarError("--overwrite: needs a file to replace, --output FILE.")
+            yield "--overwrite: needs a file to replace, --output FILE."
         if self.output is not None and not self.output.endswith((".tsv", ".jsonl")):
-            raise NearfarError(f"--output {self.output}: must end in .tsv or .jsonl.")
+            yield f"--output {self.output}: must end in .tsv or .jsonl."
 
     def check_queries(self, given: Sequence[str]) -> None:
         """Check that queries are given in one way only: as texts, or by ``queries``.

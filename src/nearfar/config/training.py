@@ -1,11 +1,12 @@
 """Settings of every run, of every training of a sentence encoder, and of fine-tuning."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from nearfar.config import bounds
 from nearfar.config.values import Settings
-from nearfar.types import NearfarError, Precision, Schedule, Splits, Tracker
+from nearfar.types import Precision, Schedule, Splits, Tracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,11 +102,10 @@ class RunConfig(Settings):
     checkpoint_every: bounds.Steps = 200
     """Steps between checkpoints; a run killed at any moment resumes from the latest and ends bit-identical."""
 
-    def __post_init__(self) -> None:
-        """Check values, and those that exclude each other."""
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
         if self.micro_batch is not None and self.micro_batch_tokens is not None:
-            raise NearfarError("--micro-batch and --micro-batch-tokens: each sets the micro-batch size; give one.")
+            yield "--micro-batch and --micro-batch-tokens: each sets the micro-batch size; give one."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,26 +164,25 @@ class TrainConfig(RunConfig):
     second_weight: bounds.Weight = 0.1
     """Weight of the second objective's loss; the first has weight 1."""
 
-    def __post_init__(self) -> None:
-        """Check values, and those that exclude each other."""
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
         if self.evaluate_on is not None and self.hold_out:
-            raise NearfarError(
+            yield (
                 "--evaluate-on and --hold-out: held-out rows would choose the best step, and so would --evaluate-on; "
                 "give one."
             )
         if self.start_weight and self.lora_rank is not None:
-            raise NearfarError(
+            yield (
                 f"--start-weight {self.start_weight:g} and --lora-rank: adapters have no weights before training to "
                 "average with. Leave one out, or average the finished model with MODEL by nearfar soup."
             )
         if self.sentences and self.second is not None:
-            raise NearfarError("--sentences and --second: there can be one second objective; give one of the two.")
+            yield "--sentences and --second: there can be one second objective; give one of the two."
         widths, weights = self.matryoshka, self.matryoshka_weights
         if widths is not None and (not widths or len(set(widths)) < len(widths)):
-            raise NearfarError(f"--matryoshka {' '.join(map(str, widths))}: give one or more widths, each once.")
+            yield f"--matryoshka {' '.join(map(str, widths))}: give one or more widths, each once."
         if weights is not None and len(weights) != len(widths or ()):
-            raise NearfarError(
+            yield (
                 f"--matryoshka-weights {' '.join(f'{weight:g}' for weight in weights)}: must be one weight for each "
                 f"width of --matryoshka ({' '.join(map(str, widths)) if widths else 'which is not given'})."
             )
@@ -261,12 +260,9 @@ class FinetuneConfig(RunConfig):
     balanced: bool = False
     """Balance each batch: the same number of rows for each label."""
 
-    def __post_init__(self) -> None:
-        """Check all values and their combinations."""
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
         if self.validation is not None and self.splits not in ("auto", "held-out"):
-            raise NearfarError(
-                f"--splits {self.splits} and --validation: each chooses the validation rows; give one of them."
-            )
+            yield f"--splits {self.splits} and --validation: each chooses the validation rows; give one of them."
         if self.validation_rows is not None and self.splits == "10-90":
-            raise NearfarError("--validation-rows: --splits 10-90 sets the number of validation rows; leave one out.")
+            yield "--validation-rows: --splits 10-90 sets the number of validation rows; leave one out."

@@ -59,12 +59,6 @@ class FieldType:
         return join_or([*words, *map(str, self.choices), *(["none"] if self.nullable else [])])
 
     @property
-    def bounds(self) -> list[tuple[float | None, float | None]]:
-        """The lowest and highest number of each type of number; None where there is none."""
-        numbers = [item for item in self.items if isinstance(item, (kinds.IntType, kinds.FloatType))]
-        return [(one.gt if one.ge is None else one.ge, one.lt if one.le is None else one.le) for one in numbers]
-
-    @property
     def metavar(self) -> str:
         """The placeholder for the value in ``--help``."""
         every = [*([_SCALARS[self.scalar][2]] if self.scalar else []), *map(str, self.choices)]
@@ -206,10 +200,14 @@ def flag(name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base class of all settings; values are checked when an instance is created."""
+    """Base class of all settings; values are checked when an instance is created.
+
+    A class whose values can exclude each other says so by a method ``conflicts``, which yields sentences; the first is
+    raised. Those of its bases are checked before.
+    """
 
     def __post_init__(self) -> None:
-        """Check all values."""
+        """Check all values, and then their combinations."""
         for name, field_type in field_types(type(self)).items():
             value = getattr(self, name)
             try:
@@ -218,6 +216,9 @@ class Settings:
                 raise NearfarError(f"{flag(name)} {format_value(value)}: {error.problem}.") from None
             if clean is not value:
                 object.__setattr__(self, name, clean)
+        for kind in reversed(type(self).__mro__):
+            for problem in vars(kind).get("conflicts", lambda _: ())(self):
+                raise NearfarError(problem)
 
 
 def make(

@@ -3,6 +3,7 @@
 The class docstring is the command's summary in ``--help``; the text below a field is the help of its flag.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
@@ -345,18 +346,17 @@ class SoupConfig(ComputeOptions):
     precision: Precision = "auto"
     """Precision of the embeddings of the dev set: auto, fp32 or bf16. Weights are averaged in float64."""
 
-    def __post_init__(self) -> None:
-        """Check values, and those that exclude or need each other."""
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
         _ = self.numbers
         if self.greedy and self.evaluate_on is None:
-            raise NearfarError("--greedy: needs a dev set to choose models by; name it by --evaluate-on.")
+            yield "--greedy: needs a dev set to choose models by; name it by --evaluate-on."
         if self.evaluate_on is not None and not self.greedy:
-            raise NearfarError(
+            yield (
                 "--evaluate-on: chooses the models of --greedy; add --greedy, or score the average by nearfar evaluate."
             )
         if self.greedy and self.weights is not None:
-            raise NearfarError("--greedy and --weights: a greedy average has equal weights; give one of them.")
+            yield "--greedy and --weights: a greedy average has equal weights; give one of them."
 
     @property
     def numbers(self) -> tuple[float, ...] | None:
@@ -415,13 +415,12 @@ class ExportConfig(Settings):
     overwrite: bool = False
     """Replace OUTPUT if it is an earlier export."""
 
-    def __post_init__(self) -> None:
-        """Check each value, and the values together."""
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
         if self.opset is not None and self.format != "onnx":
-            raise NearfarError(f"--opset {self.opset}: is for --format onnx; OpenVINO has its own operators.")
+            yield f"--opset {self.opset}: is for --format onnx; OpenVINO has its own operators."
         if self.calibrate is not None and (self.format, self.quantize) != ("openvino", "int8"):
-            raise NearfarError(
+            yield (
                 f"--calibrate {self.calibrate}: is for --format openvino --quantize int8. No other export needs "
                 "calibration; remove the flag."
             )
@@ -467,13 +466,12 @@ class StudyConfig(Settings):
     seed: bounds.Seed = 0
     """Seed of the bootstrap."""
 
-    def __post_init__(self) -> None:
-        """Check values, and those that exclude each other."""
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
         if self.ray_address is not None and self.engine != "ray":
-            raise NearfarError(f"--ray-address is for --engine ray, not {self.engine}.")
+            yield f"--ray-address is for --engine ray, not {self.engine}."
         if self.engine == "inline" and self.workers > 1:
-            raise NearfarError("--engine inline runs one cell at a time; leave --workers out, or use --engine process.")
+            yield "--engine inline runs one cell at a time; leave --workers out, or use --engine process."
 
     @property
     def shard_numbers(self) -> tuple[int, int]:

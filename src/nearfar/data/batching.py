@@ -1,15 +1,14 @@
 """Rows -> batches, in a seeded order that can be resumed at any step; each distinct sentence of a batch occurs once."""
 
 import random
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Generic, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
-from nearfar.types import NearfarError, NliRow
+from nearfar.types import NearfarError
 
 WAITING = 4
 """Maximum number of groups that wait, per row of a batch; beyond it, a group joins although its texts repeat."""
@@ -59,14 +58,6 @@ def fill_distinct(
 
 
 Item = TypeVar("Item")
-
-
-def distinct_by_class(texts: Sequence[tuple[str, ...]], targets: Sequence[float]) -> dict[float, list[int]]:
-    """Return label -> the first row index of each distinct text with that label, in order of appearance."""
-    first_rows: dict[float, dict[tuple[str, ...], int]] = {}
-    for number, (row, label) in enumerate(zip(texts, targets, strict=True)):
-        first_rows.setdefault(label, {}).setdefault(row, number)
-    return {label: list(rows.values()) for label, rows in first_rows.items()}
 
 
 def check_classes(classes: Mapping[float, Sequence[int]], texts: Sequence[tuple[str, ...]], batch_size: int) -> None:
@@ -128,32 +119,6 @@ class _CyclicSampler(Generic[Item]):
 
 
 Order: TypeAlias = Literal["premise", "file", "rows"]
-Batch = TypeVar("Batch")
-
-
-class _Batches(ABC, Generic[Batch]):
-    """The batches of every epoch, a pure function of the settings and the epoch number."""
-
-    @abstractmethod
-    def steps(self, epoch: int) -> int:
-        """Return the number of batches of this epoch."""
-
-    def total_steps(self, epochs: int) -> int:
-        """Return the exact number of batches of epochs 0 .. ``epochs`` - 1 in total."""
-        return epochs * self.steps(0)
-
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """Yield the batches of one epoch, starting at its step ``start``."""
-        for rows in self._plan(epoch)[start:]:
-            yield self._batch(rows)
-
-    @abstractmethod
-    def _plan(self, epoch: int) -> list[list[int]]:
-        """Return the row indices of each batch of the epoch."""
-
-    @abstractmethod
-    def _batch(self, rows: list[int]) -> Batch:
-        """Return the batch of some rows."""
 
 
 def _distinct_texts(rows: Iterable[Iterable[str]]) -> tuple[list[str], tuple[list[int], ...]]:
@@ -161,103 +126,6 @@ def _distinct_texts(rows: Iterable[Iterable[str]]) -> tuple[list[str], tuple[lis
     numbers: dict[str, int] = {}
     indices = [[numbers.setdefault(text, len(numbers)) for text in row] for row in rows]
     return list(numbers), tuple(list(column) for column in zip(*indices, strict=True))
-
-
-@dataclass(frozen=True)
-class NliBatch:
-    """Pairs of a batch, as indices into its distinct sentences; equal texts have equal indices."""
-
-    sentences: list[str]
-    """The distinct texts, in order of first appearance."""
-    premises: list[int]
-    """Index of each pair's premise in ``sentences``."""
-    hypotheses: list[int]
-    """Index of each pair's hypothesis in ``sentences``."""
-    labels: list[int]
-    """Label of each pair."""
-    rows: list[int]
-    """Index of each pair in ``NliBatches.rows``."""
-
-
-@dataclass(frozen=True)
-class NliBatches(_Batches[NliBatch]):
-    """The batches of every epoch, a pure function of the fields below and the epoch number.
-
-    Orders:
-
-    - ``premise``: all rows with the same premise text share a batch. Premises are shuffled each epoch and fill one
-      batch after the other up to ``batch_size`` rows; a premise that does not fit starts the next batch. A premise with
-      more than ``batch_size`` rows is a batch by itself, and is counted in :attr:`oversized`. With ``distinct_texts``
-      no two premises of a batch share a text, as far as possible (:mod:`nearfar.data.batching`).
-    - ``file``: the rows in their given order, never shuffled, in batches of ``batch_size`` (the code of Liao 2021).
-    - ``rows``: rows shuffled each epoch, regardless of their premise.
-
-    No row is dropped: the last batch may be smaller.
-
-    Raises NearfarError for no rows, a batch size below 1 or above the number of rows, and an unknown order.
-
-    >>> rows = [NliRow("p", "a", 0), NliRow("q", "b", 1), NliRow("p", "c", 2)]
-    >>> [batch.rows for batch in NliBatches(rows, batch_size=2, order="file").epoch(0)]
-    [[0, 1], [2]]
-    >>> NliBatches(rows, batch_size=2, order="premise").steps(epoch=0)
-    2
-    """
-
-    rows: Sequence[NliRow]
-    batch_size: int = 64  # Liao 2021, section 4.2
-    seed: int = 0
-    order: Order = "premise"
-    distinct_texts: bool = False
-
-    def __post_init__(self) -> None:
-        if self.order not in get_args(Order):
-            raise NearfarError(f"order must be one of {', '.join(get_args(Order))}, not {self.order!r}")
-        if not self.rows:
-            raise NearfarError("there are no NLI rows to train on")
-        if not 1 <= self.batch_size <= len(self.rows):
-            raise NearfarError(
-                f"--batch-size is {self.batch_size}, but must be from 1 to the number of rows, {len(self.rows)}"
-            )
-
-    def steps(self, epoch: int) -> int:
-        """Return the number of batches of this epoch; with order ``premise`` it varies slightly between epochs."""
-        return len(self._plan(epoch)) if self.order == "premise" else -(-len(self.rows) // self.batch_size)
-
-    def total_steps(self, epochs: int) -> int:
-        """Return the exact number of batches of epochs 0 .. ``epochs`` - 1 in total."""
-        return sum(map(self.steps, range(epochs))) if self.order == "premise" else super().total_steps(epochs)
-
-    @cached_property
-    def premises(self) -> list[list[int]]:
-        """The row indices of each distinct premise text, premises and rows in order of appearance."""
-        groups: dict[str, list[int]] = {}
-        for number, row in enumerate(self.rows):
-            groups.setdefault(row.premise, []).append(number)
-        return list(groups.values())
-
-    @property
-    def oversized(self) -> int:
-        """Number of premises with more than ``batch_size`` rows (order ``premise`` only)."""
-        return sum(len(group) > self.batch_size for group in self.premises) if self.order == "premise" else 0
-
-    def _plan(self, epoch: int) -> list[list[int]]:
-        """Return the row indices of each batch of the epoch."""
-        # A string seed is hashed with SHA-512, so the streams of neighbouring seeds and epochs are independent.
-        shuffle = random.Random(f"{self.seed} {epoch}").shuffle
-        if self.order == "premise":
-            groups = self.premises.copy()
-            shuffle(groups)
-            if self.distinct_texts:
-                return fill_distinct(groups, lambda row: self.rows[row][:2], self.batch_size)
-            return _fill(groups, self.batch_size)
-        rows = list(range(len(self.rows)))
-        if self.order == "rows":
-            shuffle(rows)
-        return [rows[first : first + self.batch_size] for first in range(0, len(rows), self.batch_size)]
-
-    def _batch(self, rows: list[int]) -> NliBatch:
-        sentences, (premises, hypotheses) = _distinct_texts(self.rows[row][:2] for row in rows)
-        return NliBatch(sentences, premises, hypotheses, [self.rows[row].label for row in rows], list(rows))
 
 
 def _fill(groups: list[list[int]], batch_size: int) -> list[list[int]]:
@@ -278,47 +146,60 @@ class TextBatch:
     sentences: list[str]
     """The distinct texts, in order of first appearance."""
     columns: tuple[list[int], ...]
-    """For each column (text; or anchor, positive, negative), the index in ``sentences`` of each row's text."""
-    targets: list[float]
+    """For each column (text; anchor, positive, negative; premise, hypothesis), the index of each row's text."""
+    targets: list[Any]
     """Label or score of each row; empty without targets."""
     rows: list[int]
     """Index of each row in ``TextBatches.texts``."""
 
 
 @dataclass(frozen=True)
-class TextBatches(_Batches[TextBatch]):
+class TextBatches:
     """The batches of every epoch, a pure function of the fields below and the epoch number.
 
-    ``texts`` are rows of one text each, or pairs, or triplets; ``targets`` their labels or scores. Rows are shuffled
-    each epoch and split into batches of ``batch_size``; no row is dropped. A remainder of fewer than
-    ``min_batch_size`` rows joins the previous batch, because a contrastive loss needs other rows. Regression may set
-    ``min_batch_size`` to 1.
+    ``texts`` are rows of one text each, or pairs, or triplets; ``targets`` their labels or scores. Orders:
+
+    - ``rows``: rows are shuffled each epoch and split into batches of ``batch_size``. A remainder of fewer than
+      ``min_batch_size`` rows joins the previous batch, because a contrastive loss needs other rows. Regression and NLI
+      rows may set ``min_batch_size`` to 1.
+    - ``file``: the same with the rows in their given order, never shuffled (the code of Liao 2021).
+    - ``premise``: all rows with the same first text share a batch. Premises are shuffled each epoch and fill one batch
+      after the other up to ``batch_size`` rows; a premise that does not fit starts the next batch. A premise with more
+      than ``batch_size`` rows is a batch by itself, and is counted in :attr:`oversized`.
+
+    No row is dropped. With ``distinct_texts`` no two rows, or premises, of a batch share a text, as far as possible
+    (:mod:`nearfar.data.batching`).
 
     With ``balanced`` the targets are labels, and each batch holds the same number of texts of each class
     (:mod:`nearfar.data.batching`). An epoch has as many batches as without it, but some rows of a large class may not
     occur, and those of a small class repeatedly. Rows that repeat a text of their class count once.
 
-    With ``distinct_texts`` no two rows of a batch share a text, as far as possible (:mod:`nearfar.data.batching`).
-
-    Raises NearfarError for no rows, a batch size below ``min_batch_size`` or above the number of rows, a number of
-    targets other than that of the rows; and with ``balanced`` as :func:`nearfar.data.batching.check_classes` does.
+    Raises NearfarError for no rows, a batch size below ``min_batch_size`` or above the number of rows, an unknown
+    order, a number of targets other than that of the rows; and with ``balanced`` as
+    :func:`nearfar.data.batching.check_classes` does.
 
     >>> rows = [("a", "b"), ("c", "b"), ("d", "a"), ("e", "f"), ("g", "h")]
     >>> [len(batch.rows) for batch in TextBatches(rows, batch_size=2).epoch(0)]
     [2, 3]
     >>> next(TextBatches(rows[:2], batch_size=2, seed=1).epoch(0)).columns
     ([0, 2], [1, 1])
+    >>> rows = [("p", "a"), ("q", "b"), ("p", "c")]
+    >>> TextBatches(rows, batch_size=2, order="premise").steps(epoch=0)
+    2
     """
 
     texts: Sequence[tuple[str, ...]]
-    batch_size: int = 64
+    batch_size: int = 64  # Liao 2021, section 4.2
     seed: int = 0
     targets: Sequence[float] | None = None
     balanced: bool = False
     min_batch_size: int = 2
     distinct_texts: bool = False
+    order: Order = "rows"
 
     def __post_init__(self) -> None:
+        if self.order not in get_args(Order):
+            raise NearfarError(f"order must be one of {', '.join(get_args(Order))}, not {self.order!r}")
         if not self.texts:
             raise NearfarError("there are no rows to train on")
         if len(self.texts) < self.min_batch_size:
@@ -326,9 +207,8 @@ class TextBatches(_Batches[TextBatch]):
                 f"there is 1 row to train on, but a contrastive loss needs at least {self.min_batch_size}"
             )
         if not self.min_batch_size <= self.batch_size <= len(self.texts):
-            why = (
-                "" if self.batch_size >= self.min_batch_size else " (a contrastive loss needs other rows in the batch)"
-            )
+            contrasts = self.min_batch_size > 1 and self.batch_size < self.min_batch_size
+            why = " (a contrastive loss needs other rows in the batch)" if contrasts else ""
             raise NearfarError(
                 f"--batch-size is {self.batch_size}, but must be from {self.min_batch_size} to the number of rows, "
                 f"{len(self.texts)}{why}"
@@ -338,32 +218,61 @@ class TextBatches(_Batches[TextBatch]):
         if self.balanced:
             check_classes(self.classes, self.texts, self.batch_size)
 
-    def steps(self, epoch: int) -> int:  # noqa: ARG002, it is the same in each
-        """Return the number of batches per epoch, the same for all epochs."""
+    def steps(self, epoch: int) -> int:
+        """Return the number of batches of this epoch; with order ``premise`` it varies slightly between epochs."""
+        if self.order == "premise":
+            return len(self._plan(epoch))
         full, rest = divmod(len(self.texts), self.batch_size)
         return full + (rest > 0 if self.balanced else rest >= self.min_batch_size)
+
+    def total_steps(self, epochs: int) -> int:
+        """Return the exact number of batches of epochs 0 .. ``epochs`` - 1 in total."""
+        return sum(map(self.steps, range(epochs))) if self.order == "premise" else epochs * self.steps(0)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[TextBatch]:
+        """Yield the batches of one epoch, starting at its step ``start``."""
+        for rows in self._plan(epoch)[start:]:
+            targets = [] if self.targets is None else [self.targets[row] for row in rows]
+            yield TextBatch(*_distinct_texts(self.texts[row] for row in rows), targets, list(rows))
 
     @cached_property
     def classes(self) -> dict[float, list[int]]:
         """Label -> the first row index of each distinct text with that label, in order of appearance."""
-        return {} if self.targets is None else distinct_by_class(self.texts, self.targets)
+        first_rows: dict[float, dict[tuple[str, ...], int]] = {}
+        for number, label in enumerate(self.targets or ()):
+            first_rows.setdefault(label, {}).setdefault(self.texts[number], number)
+        return {label: list(rows.values()) for label, rows in first_rows.items()}
+
+    @cached_property
+    def premises(self) -> list[list[int]]:
+        """The row indices of each distinct first text, texts and rows in order of appearance."""
+        groups: dict[str, list[int]] = {}
+        for number, row in enumerate(self.texts):
+            groups.setdefault(row[0], []).append(number)
+        return list(groups.values())
+
+    @property
+    def oversized(self) -> int:
+        """Number of premises with more than ``batch_size`` rows (order ``premise`` only)."""
+        return sum(len(group) > self.batch_size for group in self.premises) if self.order == "premise" else 0
 
     def _plan(self, epoch: int) -> list[list[int]]:
         """Return the row indices of each batch of the epoch."""
-        generator = random.Random(f"{self.seed} {epoch}")  # a string, as in NliBatches
+        # A string seed is hashed with SHA-512, so the streams of neighbouring seeds and epochs are independent.
+        generator = random.Random(f"{self.seed} {epoch}")
         if self.balanced:
             return sample_balanced_batches(self.classes, self.batch_size, self.steps(epoch), generator)
+        if self.order == "premise":
+            groups = self.premises.copy()
+            generator.shuffle(groups)
+            if self.distinct_texts:
+                return fill_distinct(groups, self.texts.__getitem__, self.batch_size)
+            return _fill(groups, self.batch_size)
         rows = list(range(len(self.texts)))
-        generator.shuffle(rows)
+        if self.order == "rows":
+            generator.shuffle(rows)
         if self.distinct_texts:
-            rows = [
-                row
-                for batch in fill_distinct([[row] for row in rows], self.texts.__getitem__, self.batch_size)
-                for row in batch
-            ]
+            batches = fill_distinct([[row] for row in rows], self.texts.__getitem__, self.batch_size)
+            rows = [row for batch in batches for row in batch]
         cuts = [step * self.batch_size for step in range(self.steps(epoch))] + [len(rows)]
         return [rows[first:end] for first, end in pairwise(cuts)]
-
-    def _batch(self, rows: list[int]) -> TextBatch:
-        targets = [] if self.targets is None else [self.targets[row] for row in rows]
-        return TextBatch(*_distinct_texts(self.texts[row] for row in rows), targets, list(rows))

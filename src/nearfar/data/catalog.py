@@ -19,15 +19,14 @@ file.
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.data import files
 from nearfar.data.named_sets import CATALOG, MIXTURES, NamedSet, RowKind, how_to_get
-from nearfar.data.paths import as_path, is_file, is_folder, missing_file_error, status
+from nearfar.data.paths import as_path, is_file, is_folder, missing_file_error, nearest, status
 from nearfar.data.sources import HUB_NAME, Part, Table, groups_of_part, open_table, without_pairs
 from nearfar.types import NearfarError
 
@@ -35,22 +34,7 @@ if TYPE_CHECKING:
     from nearfar.data.fingerprints import Hashes
 
 
-@dataclass(frozen=True)
-class NamedTable:
-    """One table of a spec; ``name`` is its split, its subset, or the stem of its file name."""
-
-    name: str
-    table: Table
-    scale: tuple[float, float] | None = None
-    sentences: tuple[str, ...] | None = None
-    """The columns that hold its sentences; None if it is not a named set."""
-
-    def note(self, columns: Sequence[str]) -> str:
-        """What is worth knowing of the user's own data of which ``columns`` are read (:meth:`Table.note`)."""
-        return "" if self.sentences is not None else self.table.note(columns)
-
-
-def find(spec: str, kind: RowKind | None = None) -> list[NamedTable]:
+def find(spec: str, kind: RowKind | None = None) -> list[Table]:
     """Return the tables of ``spec`` (module docstring), splits or subsets in the requested order.
 
     ``kind`` is the kind of rows that are wanted, for a named set with rows of several kinds.
@@ -85,31 +69,24 @@ def _splits(names: str, spec: str) -> tuple[str, ...]:
     return splits
 
 
-def check_splits(name: str, requested: Sequence[str], available: Sequence[str]) -> None:
-    """Raise NearfarError unless each requested split is available."""
-    for split in requested:
-        if split not in available:
-            raise NearfarError(f"{name} has no split {split!r}. It has: {', '.join(available)}.")
-
-
-def _find_named(name: str, requested: tuple[str, ...], kind: RowKind | None = None) -> list[NamedTable]:
+def _find_named(name: str, requested: tuple[str, ...], kind: RowKind | None = None) -> list[Table]:
     entry = CATALOG[name].of_kind(kind)
     found = _find_tables(name, entry, requested)
     if entry.without:
         columns = (entry.sentences[0], entry.sentences[1])
         hashes = partial(_pairs_of, entry.without, columns, os.environ.get("NEARFAR_DATA"))
         part = Part(columns, partial(without_pairs, hashes=hashes))
-        return [replace(one, table=replace(one.table, part=part)) for one in found]
+        return [replace(one, part=part) for one in found]
     return [_part_of(one, entry, entry.parts_by) for one in found] if entry.parts_by else found
 
 
-def _part_of(found: NamedTable, entry: NamedSet, column: str) -> NamedTable:
+def _part_of(found: Table, entry: NamedSet, column: str) -> Table:
     """The rows of a split that is a part of a file."""
     if found.name == "all":
         return found
     number = [name for name in entry.files if name != "all"].index(found.name)
     part = Part((column,), partial(groups_of_part, part=number))
-    return replace(found, table=replace(found.table, title=f"{found.table.title}:{found.name}", part=part))
+    return replace(found, title=f"{found.title}:{found.name}", part=part)
 
 
 @lru_cache(maxsize=4)
@@ -117,27 +94,23 @@ def _pairs_of(names: tuple[str, ...], columns: tuple[str, str], root: str | None
     """The hashes of all pairs of named sets."""
     from nearfar.data.fingerprints import pair_hashes  # loads numpy
 
-    tables = [found.table for name in names for found in _find_named(name, ())]
+    tables = [found for name in names for found in _find_named(name, ())]
     return pair_hashes((str(first), str(second)) for table in tables for _, (first, second) in table.rows(columns))
 
 
-def data_folder(entry: NamedSet) -> Path | None:
-    """Return the folder of a named set: in the package, or in ``NEARFAR_DATA``; None if that is not set."""
-    root = Path(__file__).parent if entry.packaged else os.environ.get("NEARFAR_DATA")
-    return as_path(root) / entry.folder if root else None
-
-
-def _find_tables(name: str, entry: NamedSet, requested: tuple[str, ...]) -> list[NamedTable]:
-    if entry.files:
-        check_splits(name, requested, list(entry.files))
+def _find_tables(name: str, entry: NamedSet, requested: tuple[str, ...]) -> list[Table]:
+    for split in requested if entry.files else ():
+        if split not in entry.files:
+            raise NearfarError(f"{name} has no split {split!r}. It has: {', '.join(entry.files)}.")
     splits = requested or entry.splits
-    folder = data_folder(entry)
+    root = Path(__file__).parent if entry.packaged else os.environ.get("NEARFAR_DATA")
+    folder = as_path(root) / entry.folder if root else None
     paths = {split: folder / _file_name(entry, split) for split in splits} if folder else {}
     local = {split: path for split, path in paths.items() if is_file(path)}
     if "all" in entry.hub_splits and not requested and len(local) < len(splits):
         return [_find_on_hub(name, "all", folder, missing=[split for split in splits if split not in local])]
     return [
-        NamedTable(split, _open_local(name, split, local[split], entry), entry.scale, entry.sentences)
+        _open_local(name, split, local[split], entry)
         if split in local
         else _find_on_hub(name, split, folder, missing=[split])
         for split in splits
@@ -146,15 +119,15 @@ def _find_tables(name: str, entry: NamedSet, requested: tuple[str, ...]) -> list
 
 def _open_local(name: str, split: str, path: Path, entry: NamedSet) -> Table:
     """The table of a file; one of the package has the title ``microworld:train``, the same on every machine."""
-    table = replace(open_table(path), plain=True)
-    return replace(table, title=f"{name}:{split}") if entry.packaged else table
+    title = f"{name}:{split}" if entry.packaged else str(path)
+    return Table(title, path, plain=True, name=split, scale=entry.scale, sentences=entry.sentences)
 
 
 def _file_name(entry: NamedSet, split: str) -> str:
     return entry.files.get(split, f"{split}.tsv")
 
 
-def _find_on_hub(name: str, split: str, folder: Path | None, *, missing: Sequence[str]) -> NamedTable:
+def _find_on_hub(name: str, split: str, folder: Path | None, *, missing: Sequence[str]) -> Table:
     entry = CATALOG[name]
     if entry.hub is None:
         on_hub = "No hub copy is known." if split in entry.splits else "No hub copy of that split is known."
@@ -162,8 +135,7 @@ def _find_on_hub(name: str, split: str, folder: Path | None, *, missing: Sequenc
         on_hub = f"The hub data set {entry.hub} has no such split; it has: {', '.join(entry.hub_splits)}."
     else:
         try:
-            table = _adapt(open_table(f"hub:{entry.hub}", split=entry.hub_splits[split]), entry)
-            return NamedTable(split, table, entry.scale, entry.sentences)
+            return _adapt(open_table(f"hub:{entry.hub}", split=entry.hub_splits[split]), entry, split)
         except NearfarError as error:
             on_hub = f"{error} Go online once to download it, or set NEARFAR_DATA to a folder that has it."
     if folder is None:
@@ -177,20 +149,20 @@ def _find_on_hub(name: str, split: str, folder: Path | None, *, missing: Sequenc
     raise NearfarError(f"{title} was not found.\n  {local}{instead}\n  {on_hub}\n  {how_to_get(title)}")
 
 
-def _adapt(table: Table, entry: NamedSet) -> Table:
+def _adapt(table: Table, entry: NamedSet, split: str) -> Table:
     """Give a hub copy the columns and labels of the local files."""
-    if isinstance(table.data, Path):
-        return table
-    data = table.data.rename_columns(dict(entry.hub_columns)) if entry.hub_columns else table.data
-    return Table(table.title, data, entry.hub_text, entry.hub_labels)
+    data, texts, labels = table.data, entry.hub_text, entry.hub_labels
+    if entry.hub_columns and not isinstance(data, Path):
+        data = data.rename_columns(dict(entry.hub_columns))
+    return Table(table.title, data, texts, labels, name=split, scale=entry.scale, sentences=entry.sentences)
 
 
-def _find_unnamed(spec: str) -> list[NamedTable]:
+def _find_unnamed(spec: str) -> list[Table]:
     if not spec.strip():
         raise NearfarError("The name of the data set is empty; name a file or a data set.")
     path = as_path(spec)
     if status(path) is not None:
-        return [NamedTable(files.stem(path), open_table(path))]
+        return [replace(open_table(path), name=files.stem(path))]
     head, colon, rest = spec.rpartition(":")  # the last colon: a path may contain others
     if colon and head and status(as_path(head)) is not None:
         return _open_splits(head, _splits(rest, spec))
@@ -205,10 +177,10 @@ def _find_unnamed(spec: str) -> list[NamedTable]:
         raise NearfarError(f"{name}: no such file or folder.\n  {error}") from error
 
 
-def _open_splits(source: str, splits: tuple[str, ...]) -> list[NamedTable]:
+def _open_splits(source: str, splits: tuple[str, ...]) -> list[Table]:
     if not splits:
-        return [NamedTable(source.rpartition("/")[2], open_table(source))]
-    return [NamedTable(split, open_table(source, split=split)) for split in splits]
+        return [replace(open_table(source), name=source.rpartition("/")[2])]
+    return [replace(open_table(source, split=split), name=split) for split in splits]
 
 
 def _check_hub_name(name: str) -> None:
@@ -216,9 +188,7 @@ def _check_hub_name(name: str) -> None:
     path = Path(name)
     known = files.is_known(path) or files.is_plain_text(path)
     if path.name == name and not known:
-        close = get_close_matches(name, [other for other in (*CATALOG, *MIXTURES) if other != name], n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        several = name.split(",")
+        hint, several = nearest(name, [*CATALOG, *MIXTURES]), name.split(",")
         if len(several) > 1 and all(one.strip() in CATALOG for one in several):
             hint = f" Separate names by spaces: {' '.join(one.strip() for one in several)}."
         raise NearfarError(

@@ -73,79 +73,76 @@ def default_splits(name_or_file: str, *, sampled: bool) -> Splits:
     return "few-shot" if sampled else "full"
 
 
-def hold_out_rows(rows: Split, count: int, seed: str, title: str, *, labelled: bool) -> tuple[Split, Split]:
-    """The remaining rows and the held-out rows, both in their original order.
+class _Drawing(NamedTuple):
+    """Draws rows by a seed, stratified by label unless their targets are scores."""
 
-    Raises:
-        NearfarError: no row can be held out.
-    """
-    held_out = set(hold_out(_strata(rows, labelled=labelled), count, seed=seed))
-    if not held_out:
-        part = seed.partition(" ")[2]
-        raise NearfarError(f"{title}: too few rows to hold some out for {part}; name other data for {part}.")
-    remaining = [index for index in range(len(rows.texts)) if index not in held_out]
-    return pick(rows, remaining), pick(rows, sorted(held_out))
+    seed: int
+    labelled: bool
 
+    @property
+    def words(self) -> str:
+        """How the rows are drawn."""
+        return f"drawn by seed {self.seed}{', stratified by label' if self.labelled else ''}"
 
-def hold_out_validation(
-    train: Split, title: str, *, splits: Splits, count: int | None, test_rows: int, seed: int, labelled: bool
-) -> tuple[Split, Part]:
-    """The remaining training rows, and the validation rows that are drawn from them.
+    def strata(self, rows: Split) -> list[int]:
+        """The label of each row."""
+        return [int(target) for target in rows.targets] if self.labelled else [0] * len(rows.targets)
 
-    ``count`` defaults to the number of test rows in full splits, else to 500.
+    def hold_out(self, rows: Split, count: int, part: str, title: str) -> tuple[Split, Split]:
+        """The remaining rows and those held out for a part, both in their original order.
 
-    Raises:
-        NearfarError: no row can be held out.
-    """
-    wanted = count or (test_rows if splits == "full" else VALIDATION_ROWS)
-    rows = len(train.texts)
-    held_out = wanted if rows >= 2 * wanted else max(1, rows // 10)
-    remaining, validation = hold_out_rows(train, held_out, f"{seed} validation", title, labelled=labelled)
-    as_many = ", as many as test rows" if splits == "full" and held_out == test_rows and count is None else ""
-    tenth = f" (a tenth: {rows:,} rows are too few for {wanted:,})" if held_out < wanted else ""
-    return remaining, Part(validation, f"of train, drawn by seed {seed}{_stratified(labelled)}{as_many}{tenth}")
+        Raises:
+            NearfarError: no row can be held out.
+        """
+        held_out = set(hold_out(self.strata(rows), count, seed=f"{self.seed} {part}"))
+        if not held_out:
+            raise NearfarError(f"{title}: too few rows to hold some out for {part}; name other data for {part}.")
+        remaining = [index for index in range(len(rows.texts)) if index not in held_out]
+        return pick(rows, remaining), pick(rows, sorted(held_out))
 
+    def hold_out_validation(
+        self, train: Split, title: str, *, count: int | None, test_rows: int | None
+    ) -> tuple[Split, Part]:
+        """The remaining training rows, and the validation rows that are drawn from them.
 
-def divide_test(
-    tested: Split, title: str, *, splits: Splits, count: int | None, seed: int, labelled: bool
-) -> tuple[Part, Part]:
-    """The validation and the test rows of ``few-shot`` and ``10-90``, both from the rows of a test set.
+        They are ``count``, by default as many as ``test_rows`` or, if that is None, 500.
 
-    Raises:
-        NearfarError: too few rows for both parts.
-    """
-    rows = len(tested.texts)
-    if splits == "10-90":
-        if rows < 10:
-            raise NearfarError(f"{title}: --splits 10-90 needs at least 10 rows, but there are {rows}.")
-        first = range(rows // 10)
-        last = range(rows // 10, rows)
-        return Part(pick(tested, first), f"the first 10% of {title}"), Part(
-            pick(tested, last), f"the last 90% of {title}"
-        )
-    drawn = f", drawn by seed {seed}{_stratified(labelled)}"
-    other, test = hold_out_rows(tested, max(1, rows // 2), f"{seed} test", title, labelled=labelled)
-    wanted = count or VALIDATION_ROWS
-    if wanted >= len(other.texts):
-        small = f" (it is too small for {wanted:,} rows)" if wanted > len(other.texts) else ""
-        validation = Part(other, f"the other half of {title}{small}")
-    else:
-        chosen = draw(_strata(other, labelled=labelled), wanted, balanced=False, seed=f"{seed} validation")
-        validation = Part(pick(other, chosen), f"of the other half of {title}{drawn}")
-    return validation, Part(test, f"half of {title}{drawn}")
+        Raises:
+            NearfarError: no row can be held out.
+        """
+        wanted, rows = count or test_rows or VALIDATION_ROWS, len(train.texts)
+        held_out = wanted if rows >= 2 * wanted else max(1, rows // 10)
+        remaining, validation = self.hold_out(train, held_out, "validation", title)
+        as_many = ", as many as test rows" if held_out == test_rows and count is None else ""
+        tenth = f" (a tenth: {rows:,} rows are too few for {wanted:,})" if held_out < wanted else ""
+        return remaining, Part(validation, f"of train, {self.words}{as_many}{tenth}")
+
+    def divide_test(self, tested: Split, title: str, *, splits: Splits, count: int | None) -> tuple[Part, Part]:
+        """The validation and the test rows of ``few-shot`` and ``10-90``, both from the rows of a test set.
+
+        Raises:
+            NearfarError: too few rows for both parts.
+        """
+        rows = len(tested.texts)
+        if splits == "10-90":
+            if rows < 10:
+                raise NearfarError(f"{title}: --splits 10-90 needs at least 10 rows, but there are {rows}.")
+            first, last = pick(tested, range(rows // 10)), pick(tested, range(rows // 10, rows))
+            return Part(first, f"the first 10% of {title}"), Part(last, f"the last 90% of {title}")
+        other, test = self.hold_out(tested, max(1, rows // 2), "test", title)
+        wanted, half = count or VALIDATION_ROWS, f"half of {title}"
+        if wanted >= len(other.texts):
+            small = f" (it is too small for {wanted:,} rows)" if wanted > len(other.texts) else ""
+            validation = Part(other, f"the other {half}{small}")
+        else:
+            chosen = draw(self.strata(other), wanted, balanced=False, seed=f"{self.seed} validation")
+            validation = Part(pick(other, chosen), f"of the other {half}, {self.words}")
+        return validation, Part(test, f"{half}, {self.words}")
 
 
 def pick(rows: Split, indices: Sequence[int]) -> Split:
     """The rows with these indices, in this order."""
     return Split([rows.texts[index] for index in indices], [rows.targets[index] for index in indices])
-
-
-def _strata(rows: Split, *, labelled: bool) -> list[int]:
-    return [int(target) for target in rows.targets] if labelled else [0] * len(rows.targets)
-
-
-def _stratified(labelled: bool) -> str:
-    return ", stratified by label" if labelled else ""
 
 
 def draw(
@@ -309,31 +306,24 @@ def load_classification(
     train, title = reader.read(chosen.train)
     counts = Counter(int(target) for target in train.targets) if reader.label_names else Counter()
     labels = label_summary({name: counts[number] for number, name in enumerate(reader.label_names)}) if counts else []
-    labelled = bool(reader.label_names)
+    drawing = _Drawing(seed, bool(reader.label_names))
     if chosen.test is None:
-        train, tested = hold_out_rows(
-            train, max(1, len(train.texts) // 5), f"{chosen.test_seed} test", title, labelled=labelled
-        )
-        stratified = ", stratified by label" if labelled else ""
-        tested_title = f"a fifth of train, drawn by seed {chosen.test_seed}{stratified}"
+        own = drawing._replace(seed=chosen.test_seed)
+        train, tested = own.hold_out(train, max(1, len(train.texts) // 5), "test", title)
+        tested_title = f"a fifth of train, {own.words}"
     else:
         tested, tested_title = reader.read(chosen.test)
         tested_title += chosen.note
     if validation is not None:
         validated, validated_title = reader.read(validation)
     elif splits in ("few-shot", "10-90"):
-        (validated, validated_title), (tested, tested_title) = divide_test(
-            tested, tested_title, splits=splits, count=validation_rows, seed=seed, labelled=labelled
+        (validated, validated_title), (tested, tested_title) = drawing.divide_test(
+            tested, tested_title, splits=splits, count=validation_rows
         )
     else:
-        train, (validated, validated_title) = hold_out_validation(
-            train,
-            title,
-            splits=splits,
-            count=validation_rows,
-            test_rows=len(tested.texts),
-            seed=seed,
-            labelled=labelled,
+        test_rows = len(tested.texts) if splits == "full" else None
+        train, (validated, validated_title) = drawing.hold_out_validation(
+            train, title, count=validation_rows, test_rows=test_rows
         )
     train = Split(train.texts[:limit], train.targets[:limit])
     _check_train(train, title, reader, limit)

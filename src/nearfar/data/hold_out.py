@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from nearfar.data.cells import normalize_whitespace
 from nearfar.data.fingerprints import Hashes, combine_hashes, connect_rows, normalize_for_hash, text_hashes
 from nearfar.data.retrieval import RetrievalTask, task_of_pairs
-from nearfar.data.rows import NliData, TextData
+from nearfar.data.rows import TextData
 from nearfar.disk.model_folder import SeenHashes
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError, ScoredPair
 
@@ -169,7 +169,6 @@ class HeldOut:
         return row[1:]
 
 
-TrainingRows: TypeAlias = NliData | TextData
 SEED = 0
 """Seed of the choice of groups, of all runs."""
 SHARE, AT_LEAST, AT_MOST, LARGEST_SHARE = 0.05, 200, 1000, 0.2
@@ -185,40 +184,27 @@ MAX_TRAINING_ROWS = 20_000
 _ADVICE = "Name a dev set by --evaluate-on, or hold out nothing by --hold-out 0."
 
 
-class _Groups(NamedTuple):
-    """Groups of connected rows."""
-
-    of_rows: NDArray[np.int64]
-    """The group of each row (rows,)."""
-    keys: Hashes
-    """A hash of each group (groups,), by which groups are ordered at random."""
-    seen: NDArray[np.int8]
-    """What the start has seen of each group (groups,): 0 nothing, 1 a text that chose its step, 2 one it trained on."""
-
-
 class Split(NamedTuple):
-    """TrainingRows to train on, and the held-out rows."""
+    """Rows to train on, and the held-out rows."""
 
-    rows: TrainingRows
+    rows: TextData
     held_out: HeldOut
     facts: list[str]
     """What was held out, in sentences."""
 
 
-def kind_of(rows: TrainingRows) -> Kind | None:
+def kind_of(rows: TextData) -> Kind | None:
     """What held-out rows of this type are; None for plain sentences, and for rows without a measure."""
-    if isinstance(rows, NliData):
-        return "nli"
     width = len(rows.rows[0])
     if rows.targets is None:
-        return None if width == 1 else "pairs"
+        return "nli" if rows.is_nli else None if width == 1 else "pairs"
     if width == 1:
         return "labelled"
     return "scored" if width == 2 and not rows.label_names else None
 
 
 def hold_out(
-    rows: TrainingRows, size: float | None = None, *, source: str = "the data", seen: SeenHashes | None = None
+    rows: TextData, size: float | None = None, *, source: str = "the data", seen: SeenHashes | None = None
 ) -> Split:
     """Split ``rows``. ``size`` is a share (0 to 0.5) or a number of anchors; None for the default (:data:`SHARE`).
 
@@ -237,24 +223,41 @@ def hold_out(
     kind = kind_of(rows)
     if kind is None:
         raise NearfarError(f"{source}: these rows have no positives, labels or scores, so none can be held out.")
-    linked = _linked_texts(rows, kind)
-    anchors = _anchors(rows, kind, linked)
-    total = len(np.unique(anchors[anchors >= 0]))
-    wanted = number_to_hold_out(total, size, source=source)
-    groups = _groups(linked, seen)
-    parts, chosen, largest = _choose(rows, kind, groups, anchors, wanted)
-    if chosen < min(wanted, FEWEST) and groups.seen.any():
-        parts, chosen, largest = _choose(rows, kind, groups._replace(seen=np.zeros_like(groups.seen)), anchors, wanted)
+    known = _Rows(rows, kind, seen)
+    wanted = number_to_hold_out(known.total, size, source=source)
+    parts = known.choose_parts(wanted, known.seen)
+    if known.seen.any() and known.count(parts > 0) < min(wanted, FEWEST):
+        parts = known.choose_parts(wanted, np.zeros_like(known.seen))
+    held, chosen = parts > 0, known.count(parts > 0)
     if chosen < min(wanted, FEWEST if size is None else 2):
         raise NearfarError(
             f"{source}: only {chosen} of {wanted} anchors can be held out, because rows share texts: the largest group "
-            f"of connected rows has {largest:,} of {total:,} anchors, and it must stay on one side. {_ADVICE}"
+            f"of connected rows has {known.sizes.max(initial=0):,} of {known.total:,} anchors, and it must stay on one "
+            f"side. {_ADVICE}"
         )
-    split = _split(rows, kind, linked, parts, anchors, wanted=wanted, source=source)
-    return split._replace(facts=[*split.facts, *_seen_facts(parts, groups, anchors)])
+    kept = ~held
+    if kind == "pairs" and len(rows.rows[0]) == 3:
+        hidden = text_hashes(text for row in np.flatnonzero(held) for text in known.linked[row])
+        kept &= ~_contain([(row[2],) for row in rows.rows], hidden)
+    training = replace(take_rows(rows, np.flatnonzero(kept)), held_out=int((~kept).sum()))
+    names: list[Part] = [TEST if part == _TEST else DEV for part in parts[held]]
+    held_out = known.held_out(held, names, training, source, left_out=int((~kept & ~held).sum()))
+    facts = [
+        f"held out: {known.count(parts == _DEV):,} {WHAT[kind]} that choose the best step (dev), and "
+        f"{known.count(parts == _TEST):,} that test the result; {len(held_out.rows):,} rows, {len(training.rows):,} "
+        "rows to train on"
+    ]
+    if held_out.left_out:
+        share = held_out.left_out / len(rows.rows)
+        facts.append(
+            f"{held_out.left_out:,} rows ({share:.0%}) are left out, because their negative is a held-out text"
+        )
+    if chosen < wanted:
+        facts.append(f"{wanted:,} were to be held out; more do not fit, because rows share texts or labels are rare")
+    return Split(training, held_out, [*facts, *known.seen_facts(parts == _TEST)])
 
 
-def in_folds(rows: TrainingRows, *, source: str = "the data", seen: SeenHashes | None = None) -> Split | None:
+def in_folds(rows: TextData, *, source: str = "the data", seen: SeenHashes | None = None) -> Split | None:
     """Cut ``rows`` into up to :data:`FOLDS` folds with equally many anchors; all of them are trained on.
 
     Connected rows are in one fold, and of labelled texts each fold has equally many of each label, up to one. The folds
@@ -269,88 +272,164 @@ def in_folds(rows: TrainingRows, *, source: str = "the data", seen: SeenHashes |
     """
     kind = kind_of(rows)
     assert kind is not None
-    linked = _linked_texts(rows, kind)
-    anchors = _anchors(rows, kind, linked)
-    if kind != "labelled" and len(np.unique(anchors[anchors >= 0])) >= FEW_ANCHORS:
+    known = _Rows(rows, kind, seen)
+    if kind != "labelled" and known.total >= FEW_ANCHORS:
         return None
-    groups = _groups(linked, seen)
-    folds = _folds(rows, kind, groups, anchors)
-    tested = len(np.unique(anchors[(folds >= 0) & (anchors >= 0)]))
-    if tested < FEWEST and groups.seen.any():
-        folds = _folds(rows, kind, groups._replace(seen=np.zeros_like(groups.seen)), anchors)
-        tested = len(np.unique(anchors[(folds >= 0) & (anchors >= 0)]))
+    folds = known.choose_folds(known.seen)
+    if known.seen.any() and known.count(folds >= 0) < FEWEST:
+        folds = known.choose_folds(np.zeros_like(known.seen))
+    inside, tested = folds >= 0, known.count(folds >= 0)
     if kind == "labelled" and not tested:
         raise NearfarError(f"{source}: no label has 3 texts, so none can be tested. --hold-out 0 leaves the test out.")
     if kind != "labelled" and tested < FEWEST:
         return None
-    fields, inside = _fields(rows), np.flatnonzero(folds >= 0)
     numbers = 1 + np.unique(folds[inside], return_inverse=True)[1]
-    held_out = HeldOut(
-        kind=kind,
-        columns=COLUMNS[kind][: len(fields[0])],
-        rows=[fields[row] for row in inside],
-        parts=[TEST] * len(inside),
-        training=_sample(_candidates(take_rows(rows, np.flatnonzero(folds < 0).tolist()), kind)),
-        source=source,
-        seed=SEED,
-        training_rows=len(rows.rows),
-        folds=tuple(numbers.tolist()),
-    )
-    total, count = len(np.unique(anchors[anchors >= 0])), int(numbers.max())
+    outside = take_rows(rows, np.flatnonzero(~inside))
+    held_out = known.held_out(inside, [TEST] * len(numbers), outside, source, folds=tuple(numbers.tolist()))
     facts = [
-        f"all {len(rows.rows):,} rows are trained on; {tested:,} of {total:,} {WHAT[kind]} then test the result in "
-        f"{count} folds, by {count} more trainings, each without a fold"
+        f"all {len(rows.rows):,} rows are trained on; {tested:,} of {known.total:,} {WHAT[kind]} then test the result "
+        f"in {int(numbers.max())} folds, by {int(numbers.max())} more trainings, each without a fold"
     ]
-    parts: list[Part | None] = [TEST if fold >= 0 else None for fold in folds]
-    return Split(rows, held_out, [*facts, *_seen_facts(parts, groups, anchors)])
+    held_out = replace(held_out, training_rows=len(rows.rows))
+    return Split(rows, held_out, [*facts, *known.seen_facts(inside)])
 
 
-def _folds(rows: TrainingRows, kind: Kind, groups: _Groups, anchors: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The fold of each row, from 0 on; -1 for rows that test nothing. Shape (rows,)."""
-    known = anchors >= 0
-    pairs = np.unique(np.stack([groups.of_rows[known], anchors[known]]), axis=1)
-    sizes = np.bincount(pairs[0], minlength=len(groups.keys))
-    tested = (sizes > 0) & (2 * sizes <= sizes.sum()) & (groups.seen == 0)
-    labels = np.zeros(len(groups.keys), dtype=np.int64)
-    if kind == "labelled":
-        labels[groups.of_rows[::-1]] = np.array(cast(TextData, rows).targets, dtype=np.int64)[::-1]
-    folds, anchors_in = np.full(len(groups.keys), -1), np.zeros(FOLDS, dtype=np.int64)
-    for group in np.lexsort((groups.keys, -sizes, labels)):
-        if tested[group]:
-            folds[group] = anchors_in.argmin()
-            anchors_in[folds[group]] += sizes[group]
-    if kind == "labelled":
-        own_groups: dict[int, list[int]] = {}
-        for group, own in _labels(rows, groups.of_rows)[0].items():
+_DEV, _TEST = 1, 2
+"""The numbers of the parts of rows, 0 for those to train on."""
+
+
+class _Rows:
+    """Rows in groups of connected rows, and their anchors, which are what is counted."""
+
+    def __init__(self, data: TextData, kind: Kind, seen: SeenHashes | None) -> None:
+        self.data, self.kind = data, kind
+        self.linked = [row[:2] for row in data.rows] if kind in ("pairs", "nli") else data.rows
+        """The texts of each row by which it is connected with others: all but hard negatives."""
+        connected = connect_rows(self.linked)
+        self.groups = connected.of_rows
+        """The group of each row."""
+        count = int(connected.of_texts.max()) + 1
+        smallest = np.full(count, np.iinfo(np.uint64).max, dtype=np.uint64)
+        np.minimum.at(smallest, connected.of_texts, connected.hashes)
+        self.keys = _shuffled(smallest)
+        """A hash of each group, by which groups are ordered at random."""
+        self.seen = np.zeros(count, dtype=np.int8)
+        """What the start has seen of each group: 0 nothing, 1 a text that chose its step, 2 one it trained on."""
+        for number, hashes in enumerate((seen.chosen_texts, seen.trained_texts) if seen else (), start=1):
+            self.seen[connected.of_texts[np.isin(connected.hashes, hashes)]] = number
+        self.anchors = self._anchors()
+        """The number of each row's anchor; -1 for a row that measures nothing."""
+        counted = self.anchors >= 0
+        distinct = np.unique(np.stack([self.groups[counted], self.anchors[counted]]), axis=1)
+        self.sizes = np.bincount(distinct[0], minlength=count)
+        """The number of anchors of each group; an anchor is in one group."""
+        self.total = int(self.sizes.sum())
+
+    def _anchors(self) -> NDArray[np.int64]:
+        if self.kind == "scored":
+            return np.arange(len(self.linked))
+        numbers = np.unique(text_hashes(row[0] for row in self.linked), return_inverse=True)[1].astype(np.int64)
+        if self.kind == "nli":
+            numbers[[row.label != ENTAILMENT for row in self.data.rows]] = -1
+        return numbers
+
+    @cached_property
+    def labels(self) -> dict[int, set[int]]:
+        """The labels of each group of labelled texts, which is one text; empty for other rows."""
+        labels: dict[int, set[int]] = {}
+        if self.kind == "labelled":
+            for group, label in zip(self.groups.tolist(), self.data.targets or (), strict=True):
+                labels.setdefault(group, set()).add(int(label))
+        return labels
+
+    def count(self, rows: NDArray[np.bool_]) -> int:
+        """The number of anchors of some rows."""
+        return len(np.unique(self.anchors[rows & (self.anchors >= 0)]))
+
+    def held_out(
+        self, rows: NDArray[np.bool_], parts: list[Part], training: TextData, source: str, **more: Any
+    ) -> HeldOut:
+        """Some of the rows as held out, to be searched for among rows of ``training``."""
+        fields = _fields(take_rows(self.data, np.flatnonzero(rows)))
+        return HeldOut(
+            kind=self.kind,
+            columns=COLUMNS[self.kind][: len(fields[0])],
+            rows=fields,
+            parts=parts,
+            training=_sample(_candidates(training, self.kind)),
+            source=source,
+            seed=SEED,
+            training_rows=len(training.rows),
+            **more,
+        )
+
+    def seen_facts(self, tested: NDArray[np.bool_]) -> list[str]:
+        """What the start has seen of the anchors, and of the rows that test the result."""
+        known = self.seen[self.groups] > 0
+        if (known & tested).any():
+            return [
+                f"warning: the model to start from has seen {known[tested].mean():.0%} of the test rows in its "
+                "training, so they test little; add rows that are new to it, or start from the model that it was "
+                "trained from"
+            ]
+        count = self.count(known)
+        said = f"{count:,} anchors have texts that the model to start from has seen in its training; none of them tests"
+        return [said] if count else []
+
+    def choose_parts(self, wanted: int, seen: NDArray[np.int8]) -> NDArray[np.int8]:
+        """The part of each row, with up to ``wanted`` anchors in dev and test together.
+
+        Groups go to the part that has fewer anchors so far, in the order of their keys, if they fit. What the start has
+        seen is no test, and dev last of all what it was trained on.
+        """
+        left = Counter(label for own in self.labels.values() for label in own)
+        part_of_group = np.zeros(len(self.sizes), dtype=np.int8)
+        counts = {_DEV: 0, _TEST: 0}
+
+        def fits(group: int) -> bool:
+            is_free = not part_of_group[group] and 0 < self.sizes[group] <= wanted - sum(counts.values())
+            return bool(is_free) and all(left[label] > 2 for label in self.labels.get(group, ()))
+
+        order = np.argsort(self.keys, kind="stable")
+        by_seen = np.concatenate([order[seen[order] == level] for level in (1, 0, 2)])
+        candidates = {_DEV: iter(by_seen.tolist()), _TEST: iter(order[seen[order] == 0].tolist())}
+        while sum(counts.values()) < wanted:
+            part = _DEV if counts[_DEV] <= counts[_TEST] else _TEST
+            group = next(filter(fits, candidates[part]), None)
+            if group is None:
+                break
+            left.subtract(self.labels.get(group, ()))
+            part_of_group[group], counts[part] = part, counts[part] + int(self.sizes[group])
+        return part_of_group[self.groups]
+
+    def choose_folds(self, seen: NDArray[np.int8]) -> NDArray[np.int64]:
+        """The fold of each row, from 0 on; -1 for rows that test nothing."""
+        tested = (self.sizes > 0) & (2 * self.sizes <= self.total) & (seen == 0)
+        first_label = np.zeros(len(self.sizes), dtype=np.int64)
+        if self.kind == "labelled":
+            first_label[self.groups[::-1]] = np.array(self.data.targets, dtype=np.int64)[::-1]
+        folds, anchors_in = np.full(len(self.sizes), -1), np.zeros(FOLDS, dtype=np.int64)
+        for group in np.lexsort((self.keys, -self.sizes, first_label)):
+            if tested[group]:
+                folds[group] = anchors_in.argmin()
+                anchors_in[folds[group]] += self.sizes[group]
+        of_label: dict[int, list[int]] = {}
+        for group, own in self.labels.items():
             for label in own:
-                own_groups.setdefault(label, []).append(group)
-        for members in map(np.array, own_groups.values()):
+                of_label.setdefault(label, []).append(group)
+        for members in map(np.array, of_label.values()):
             for fold in range(FOLDS):
                 inside = members[folds[members] == fold]
                 if len(members) - len(inside) < 2:
                     folds[inside] = -1
-    return folds[groups.of_rows]
+        return folds[self.groups]
 
 
-def _seen_facts(parts: Sequence[Part | None], groups: _Groups, anchors: NDArray[np.int64]) -> list[str]:
-    """What the start has seen of the anchors, and of those that test the result."""
-    known = groups.seen[groups.of_rows] > 0
-    tested = np.array([part == TEST for part in parts])
-    if (known & tested).any():
-        return [
-            f"warning: the model to start from has seen {known[tested].mean():.0%} of the test rows in its training, "
-            "so they test little; add rows that are new to it, or start from the model that it was trained from"
-        ]
-    count = len(np.unique(anchors[known & (anchors >= 0)]))
-    said = f"{count:,} anchors have texts that the model to start from has seen in its training; none of them tests"
-    return [said] if count else []
-
-
-def without_texts(rows: TrainingRows, held_out: Sequence[str]) -> TrainingRows:
+def without_texts(rows: TextData, held_out: Sequence[str]) -> TextData:
     """The rows that have none of the held-out texts; of a second objective's data."""
-    texts = [row[:2] for row in rows.rows] if isinstance(rows, NliData) else rows.rows
+    texts = [row[:2] for row in rows.rows] if rows.is_nli else rows.rows
     kept = ~_contain(texts, text_hashes(held_out))
-    return rows if kept.all() else take_rows(rows, np.flatnonzero(kept).tolist())
+    return rows if kept.all() else take_rows(rows, np.flatnonzero(kept))
 
 
 def number_to_hold_out(total: int, size: float | None, *, source: str) -> int:
@@ -374,130 +453,14 @@ def number_to_hold_out(total: int, size: float | None, *, source: str) -> int:
     return found
 
 
-def _linked_texts(rows: TrainingRows, kind: Kind) -> list[tuple[str, ...]]:
-    """The texts of each row by which it is connected with others: all but hard negatives."""
-    if isinstance(rows, NliData):
-        return [row[:2] for row in rows.rows]
-    return [row[:2] for row in rows.rows] if kind == "pairs" else rows.rows
-
-
-def _anchors(rows: TrainingRows, kind: Kind, linked: Sequence[tuple[str, ...]]) -> NDArray[np.int64]:
-    """Number of each row's anchor; -1 for a row that measures nothing. Shape (rows,)."""
-    if kind == "scored":
-        return np.arange(len(linked))
-    found = np.unique(text_hashes(row[0] for row in linked), return_inverse=True)[1].astype(np.int64)
-    if isinstance(rows, NliData):
-        found[[row.label != ENTAILMENT for row in rows.rows]] = -1
-    return found
-
-
-def _groups(linked: Sequence[tuple[str, ...]], seen: SeenHashes | None) -> _Groups:
-    connected = connect_rows(linked)
-    count = int(connected.of_texts.max()) + 1
-    smallest = np.full(count, np.iinfo(np.uint64).max, dtype=np.uint64)
-    np.minimum.at(smallest, connected.of_texts, connected.hashes)
-    level = np.zeros(count, dtype=np.int8)
-    for number, known in enumerate((seen.chosen_texts, seen.trained_texts) if seen else (), start=1):
-        level[connected.of_texts[np.isin(connected.hashes, known)]] = number
-    return _Groups(connected.of_rows, _shuffled(smallest), level)
-
-
 def _shuffled(hashes: Hashes) -> Hashes:
     """Hashes of hashes: their order is random, and the same everywhere."""
     return combine_hashes(hashes, np.full(len(hashes), SEED, dtype=np.uint64))
 
 
-def _choose(
-    rows: TrainingRows, kind: Kind, groups: _Groups, anchors: NDArray[np.int64], wanted: int
-) -> tuple[list[Part | None], int, int]:
-    """The part of each row (None to train on), the number of held-out anchors, and the anchors of the largest group.
-
-    Groups go to the part that has fewer anchors so far, in the order of their keys, if they fit. What the start has
-    seen is no test, and dev last of all what it was trained on.
-    """
-    known = anchors >= 0
-    pairs = np.unique(np.stack([groups.of_rows[known], anchors[known]]), axis=1)
-    sizes = np.bincount(pairs[0], minlength=len(groups.keys))
-    labels, left = _labels(rows, groups.of_rows) if kind == "labelled" else ({}, Counter[int]())
-    counts: dict[Part, int] = {DEV: 0, TEST: 0}
-    part_of_group: dict[int, Part] = {}
-
-    def fits(group: int) -> bool:
-        is_free = group not in part_of_group and 0 < sizes[group] <= wanted - sum(counts.values())
-        return is_free and all(left[label] > 2 for label in labels.get(group, ()))
-
-    order = np.argsort(groups.keys, kind="stable")
-    seen = groups.seen[order]
-    by_seen = np.concatenate([order[seen == 1], order[seen == 0], order[seen == 2]])
-    candidates = {DEV: iter(by_seen.tolist()), TEST: iter(order[seen == 0].tolist())}
-    while sum(counts.values()) < wanted:
-        part = DEV if counts[DEV] <= counts[TEST] else TEST
-        group = next(filter(fits, candidates[part]), None)
-        if group is None:
-            break
-        left.subtract(labels.get(group, ()))
-        part_of_group[group], counts[part] = part, counts[part] + int(sizes[group])
-    parts = [part_of_group.get(group) for group in groups.of_rows.tolist()]
-    return parts, sum(counts.values()), int(sizes.max(initial=0))
-
-
-def _labels(rows: TrainingRows, groups: NDArray[np.int64]) -> tuple[dict[int, set[int]], Counter[int]]:
-    """The labels of each group, which is one text, and the number of texts of each label."""
-    assert isinstance(rows, TextData)
-    assert rows.targets is not None
-    found: dict[int, set[int]] = {}
-    for group, label in zip(groups.tolist(), rows.targets, strict=True):
-        found.setdefault(group, set()).add(int(label))
-    return found, Counter(label for own in found.values() for label in own)
-
-
-def _split(
-    rows: TrainingRows,
-    kind: Kind,
-    linked: Sequence[tuple[str, ...]],
-    parts: Sequence[Part | None],
-    anchors: NDArray[np.int64],
-    *,
-    wanted: int,
-    source: str,
-) -> Split:
-    held = np.array([part is not None for part in parts])
-    kept = ~held
-    hidden = text_hashes(text for row, is_held in zip(linked, held, strict=True) if is_held for text in row)
-    if kind == "pairs" and len(rows.rows[0]) == 3:
-        kept &= ~_contain([(str(row[2]),) for row in rows.rows], hidden)
-    numbers = {part: len(np.unique(anchors[[p == part for p in parts] & (anchors >= 0)])) for part in (DEV, TEST)}
-    fields = _fields(rows)
-    training = take_rows(rows, np.flatnonzero(kept).tolist())
-    training = replace(training, held_out=int((~kept).sum()))
-    held_out = HeldOut(
-        kind=kind,
-        columns=COLUMNS[kind][: len(fields[0])],
-        rows=[fields[row] for row in np.flatnonzero(held)],
-        parts=[part for part in parts if part is not None],
-        training=_sample(_candidates(training, kind)),
-        source=source,
-        seed=SEED,
-        training_rows=int(kept.sum()),
-        left_out=int((~kept & ~held).sum()),
-    )
-    facts = [
-        f"held out: {numbers[DEV]:,} {WHAT[kind]} that choose the best step (dev), and {numbers[TEST]:,} that test the "
-        f"result; {len(held_out.rows):,} rows, {len(training.rows):,} rows to train on"
-    ]
-    if held_out.left_out:
-        share = held_out.left_out / len(rows.rows)
-        facts.append(
-            f"{held_out.left_out:,} rows ({share:.0%}) are left out, because their negative is a held-out text"
-        )
-    if sum(numbers.values()) < wanted:
-        facts.append(f"{wanted:,} were to be held out; more do not fit, because rows share texts or labels are rare")
-    return Split(training, held_out, facts)
-
-
-def _fields(rows: TrainingRows) -> list[tuple[str, ...]]:
+def _fields(rows: TextData) -> list[tuple[str, ...]]:
     """The columns of each row as texts."""
-    if isinstance(rows, NliData):
+    if rows.is_nli:
         return [(*_clean(row[:2]), LABEL_NAMES[row.label]) for row in rows.rows]
     if rows.targets is None:
         return [_clean(row) for row in rows.rows]
@@ -510,9 +473,9 @@ def _clean(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(map(normalize_whitespace, texts))
 
 
-def _candidates(training: TrainingRows, kind: Kind) -> list[tuple[str, ...]]:
+def _candidates(training: TextData, kind: Kind) -> list[tuple[str, ...]]:
     """Training rows among which held-out rows are searched for: positives, or labelled texts."""
-    if isinstance(training, NliData):
+    if kind == "nli":
         return [_clean((row.hypothesis,)) for row in training.rows if row.label == ENTAILMENT]
     if kind == "pairs":
         return [_clean((row[1],)) for row in training.rows]
@@ -534,13 +497,8 @@ def _contain(rows: Sequence[Sequence[str]], hashes: Hashes) -> NDArray[np.bool_]
     return np.logical_or.reduce(found)
 
 
-def take_rows(rows: TrainingRows, places: Iterable[int]) -> TrainingRows:
+def take_rows(rows: TextData, places: Iterable[int]) -> TextData:
     """The rows at some places, in their order."""
     chosen = list(places)
-    if isinstance(rows, NliData):
-        kept = [rows.rows[place] for place in chosen]
-        tally = Counter(row.label for row in kept)
-        counts = {name: tally[label] for label, name in enumerate(LABEL_NAMES)}
-        return replace(rows, rows=kept, counts=counts)
     targets = None if rows.targets is None else [rows.targets[place] for place in chosen]
     return replace(rows, rows=[rows.rows[place] for place in chosen], targets=targets)

@@ -31,22 +31,12 @@ from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
-from nearfar.data.catalog import NamedTable, find
-from nearfar.data.cells import (
-    Check,
-    Location,
-    MissingColumnError,
-    column_indices,
-    find_columns,
-    is_blank,
-    label_field,
-    parse_number,
-    score_check,
-    sort_labels,
-)
+from nearfar.data import cells
+from nearfar.data.catalog import find
+from nearfar.data.cells import Check, Location
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.paths import nearest, shown
-from nearfar.data.sources import column_names, skips_empty
+from nearfar.data.sources import Table, column_names, skips_empty
 from nearfar.types import NearfarError
 
 PAIR = ("sentence1", "sentence2")
@@ -87,12 +77,12 @@ class Reader:
         """
         return self.read_tables(find(spec, "labelled"))
 
-    def read_tables(self, tables: Sequence[NamedTable]) -> tuple[Split, str]:
+    def read_tables(self, tables: Sequence[Table]) -> tuple[Split, str]:
         """Return the rows of ``tables``, and a description of their location; for errors see :meth:`read`."""
         left_out: Counter[str] = Counter()
 
         def number(value: object, column: str, where: Location) -> int | None:
-            label = label_field(value, column, where)
+            label = cells.label_field(value, column, where)
             if label not in self.labels:
                 known = ", ".join(list(self.labels)[:20]) + (", ..." if len(self.labels) > 20 else "")
                 hint = nearest(label, list(self.labels))
@@ -106,8 +96,8 @@ class Reader:
         texts: list[tuple[str, ...]] = []
         targets: list[float] = []
         for found in tables:
-            check: Check = number if self.label_names else score_check(found.scale)
-            for entry in found.table.entries(self.columns, self.label_column, check):
+            check: Check = number if self.label_names else cells.score_check(found.scale)
+            for entry in found.entries(self.columns, self.label_column, check):
                 texts.append(entry.texts)
                 targets.append(entry.target)
         title = _title(tables)
@@ -134,43 +124,43 @@ def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: st
     columns = default_columns(tables[0], label_column) if text_columns is None else tuple(text_columns)
     if len(columns) not in (1, 2) or len(set(columns)) < len(columns):
         raise NearfarError(f"Name one or two columns of text, not {len(columns)}: {', '.join(columns) or 'none'}.")
-    labels = chain.from_iterable(found.table.rows((label_column,)) for found in tables)
-    read = [(where, value) for where, (value,) in labels if not (skips_empty() and is_blank(value))]
+    labels = chain.from_iterable(found.rows((label_column,)) for found in tables)
+    read = [(where, value) for where, (value,) in labels if not (skips_empty() and cells.is_blank(value))]
     title = _title(tables)
     if not read:
         raise NearfarError(f"{title}: no rows, only a header.")
-    fractions = ((where, value) for where, value in read if not parse_number(value).is_integer())
-    fraction = next(((where, value) for where, value in fractions if not math.isnan(parse_number(value))), None)
+    fractions = ((where, value) for where, value in read if not cells.parse_number(value).is_integer())
+    fraction = next(((where, value) for where, value in fractions if not math.isnan(cells.parse_number(value))), None)
     if fraction is not None:
         for where, value in read:
-            if math.isnan(parse_number(value)):
+            if math.isnan(cells.parse_number(value)):
                 raise NearfarError(
                     f"{where}: column {label_column!r} holds {shown(value)}, not a number. If one label has a "
                     f"fraction, as {fraction[1]} ({fraction[0]}), all are scores and must be numbers."
                 )
         return Reader(columns, label_column, ())
-    names = sort_labels({label_field(value, label_column, where) for where, value in read})
+    names = cells.sort_labels({cells.label_field(value, label_column, where) for where, value in read})
     if len(names) < 2:
         raise NearfarError(f"{title}: every row has the label {names[0]!r}; there must be at least two labels.")
     return Reader(columns, label_column, tuple(names), f"the labels of {title}")
 
 
-def _title(tables: Sequence[NamedTable]) -> str:
-    return "+".join(found.table.title for found in tables)
+def _title(tables: Sequence[Table]) -> str:
+    return "+".join(found.title for found in tables)
 
 
-def default_columns(found: NamedTable, label_column: str = "label") -> tuple[str, ...]:
+def default_columns(found: Table, label_column: str = "label") -> tuple[str, ...]:
     """Return the columns of text of labelled data: ``text`` or, without it, ``sentence1`` and ``sentence2``.
 
     Raises:
         NearfarError: neither they nor the label are there.
     """
-    names = column_names(found.table)
-    if find_columns(names, ("text", label_column)) is None and find_columns(names, (*PAIR, label_column)):
+    names = column_names(found)
+    if cells.find_columns(names, ("text", label_column)) is None and cells.find_columns(names, (*PAIR, label_column)):
         return PAIR
     try:
-        column_indices(names, ("text", label_column), found.table.title)
-    except MissingColumnError as error:
+        cells.column_indices(names, ("text", label_column), found.title)
+    except cells.MissingColumnError as error:
         raise NearfarError(
             f"{error} Labelled data has the columns text and {label_column}, or sentence1, sentence2 and "
             f"{label_column}."
@@ -276,12 +266,12 @@ def load_labelled_task(spec: str) -> TransferTask:
         NearfarError: no such source, missing columns, an empty text or label (with file and line), no rows.
     """
     tables = find(spec, "labelled")
-    entries = [entry for found in tables for entry in found.table.entries(default_columns(found), "label", label_field)]
-    title = tables[0].table.title
+    entries = [entry for found in tables for entry in found.entries(default_columns(found), "label", cells.label_field)]
+    title = tables[0].title
     name = spec if tables[0].name == "all" else "+".join(found.name for found in tables)
     if not entries:
         raise NearfarError(f"{title}: no rows, only a header.")
-    names = sort_labels({entry.target for entry in entries})
+    names = cells.sort_labels({entry.target for entry in entries})
     number = {label: index for index, label in enumerate(names)}
     pool = Split([entry.texts for entry in entries], [number[entry.target] for entry in entries])
     return TransferTask(name=name, splits={"all": pool}, label_names=tuple(names), source=title)

@@ -7,14 +7,9 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+from nearfar.disk import check_regular
 from nearfar.types import NearfarError
 
-_KINDS = (
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
 _MAX_CANDIDATES = 1000
 """Maximum number of names to search for a suggestion: difflib takes seconds for a million."""
 
@@ -92,12 +87,12 @@ def check_file(path: Path) -> None:
         raise missing_file_error(path)
     if stat.S_ISDIR(found.st_mode):
         raise NearfarError(f"{path}: is a folder. Name a file.")
-    for is_kind, kind in _KINDS:
-        if is_kind(found.st_mode):
-            raise NearfarError(
-                f"{path}: is {kind}, not a regular file. Input is read more than once: write the content to a file "
-                "first, and name that file."
-            )
+    try:
+        check_regular(path)
+    except NearfarError as error:
+        raise NearfarError(
+            f"{error} Input is read more than once: write the content to a file first, and name that file."
+        ) from None
 
 
 def missing_file_error(path: Path) -> NearfarError:

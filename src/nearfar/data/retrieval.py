@@ -17,6 +17,7 @@ text.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -122,25 +123,32 @@ class Layout:
             raise NearfarError(f"{self.title}: the corpus has no documents.")
         if not queries:
             raise NearfarError(f"{self.title}: there are no queries.")
-        judged = _Judged(read_judgements(self.judgements), queries, documents)
-        kept = [name for name in queries if name in judged.relevant]
+        relevant: dict[str, dict[str, int]] = {}
+        left_out = Counter[str]()
+        for _, query, document, grade in agreeing(read_judgements(self.judgements)):
+            if query in queries and document in documents and grade >= 1:
+                relevant.setdefault(query, {})[document] = grade
+            else:
+                unknown = "queries" if query not in queries else "documents" if document not in documents else ""
+                left_out[unknown] += 1
+        kept = [name for name in queries if name in relevant]
         if not kept:
             raise NearfarError(
-                f"{self.title}: no query has a relevant document. Of {judged.number} judgements, "
-                f"{judged.unknown_queries} are of unknown queries, {judged.unknown_documents} of unknown documents, "
-                f"and {judged.not_relevant} have a score below 1."
+                f"{self.title}: no query has a relevant document. Of {left_out.total()} judgements, "
+                f"{left_out['queries']} are of unknown queries, {left_out['documents']} of unknown documents, "
+                f"and {left_out['']} have a score below 1."
             )
         positions = {name: position for position, name in enumerate(documents)}
         same_ids = {
             number: positions[name]
             for number, name in enumerate(kept)
-            if name in positions and name not in judged.relevant[name]
+            if name in positions and name not in relevant[name]
         }
         same_texts = sum(queries[name].text == documents[name].body for name in kept if name in documents)
         counts = {
             "queries without relevant documents": len(queries) - len(kept),
-            "judgements of unknown queries": judged.unknown_queries,
-            "judgements of unknown documents": judged.unknown_documents,
+            "judgements of unknown queries": left_out["queries"],
+            "judgements of unknown documents": left_out["documents"],
             "empty documents": sum(not row.text for row in documents.values()),
             "empty queries": sum(not queries[name].text for name in kept),
         }
@@ -151,32 +159,12 @@ class Layout:
         return RetrievalTask(
             queries=[queries[name].text for name in kept],
             documents=[row.text for row in documents.values()],
-            relevant=[
-                {positions[document]: grade for document, grade in judged.relevant[name].items()} for name in kept
-            ],
+            relevant=[{positions[document]: grade for document, grade in relevant[name].items()} for name in kept],
             query_ids=kept,
             document_ids=list(documents),
             counts=counts,
             excluded=same_ids if exclude_same_id else {},
         )
-
-
-class _Judged:
-    """The relevant documents of each query, and counts of the other judgements."""
-
-    def __init__(self, judgements: Iterable[Judgement], queries: dict[str, _Text], documents: dict[str, _Text]):
-        self.relevant: dict[str, dict[str, int]] = {}
-        self.number = self.unknown_queries = self.unknown_documents = self.not_relevant = 0
-        for _, query, document, grade in agreeing(judgements):
-            self.number += 1
-            if query not in queries:
-                self.unknown_queries += 1
-            elif document not in documents:
-                self.unknown_documents += 1
-            elif grade < 1:
-                self.not_relevant += 1
-            else:
-                self.relevant.setdefault(query, {})[document] = grade
 
 
 def agreeing(judgements: Iterable[Judgement]) -> Iterator[Judgement]:
@@ -415,7 +403,7 @@ def _has_nli_rows(spec: str, columns: tuple[str, str]) -> bool:
     """Whether the source has no pairs but NLI rows. Errors of other sources are those of pairs."""
     if set_of_pairs(spec) is not None:
         return False
-    names = column_names(find(spec)[0].table)
+    names = column_names(find(spec)[0])
     return pair_columns(names, columns) is None and find_columns(names, _NLI_COLUMNS) is not None
 
 

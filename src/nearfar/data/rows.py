@@ -14,36 +14,94 @@ from numbers import Number
 from types import MappingProxyType
 from typing import Any
 
-from nearfar.data.catalog import NamedTable, find
-from nearfar.data.cells import (
-    Location,
-    label_field,
-    normalize_whitespace,
-    parse_number,
-    score_check,
-    sort_labels,
-)
+from nearfar.data.catalog import find
+from nearfar.data.cells import Location, label_field, normalize_whitespace, parse_number, score_check, sort_labels
 from nearfar.data.named_sets import CATALOG, OWN, UNLABELLED
 from nearfar.data.paths import shown
-from nearfar.data.sources import Entry
+from nearfar.data.sources import Entry, Table
 from nearfar.types import LABEL_NAMES, NearfarError, NliRow, ScoredPair
 
 
 @dataclass(frozen=True)
-class NliData:
-    """Labelled rows in the order of their sources, and statistics of what was read."""
+class TextData:
+    """Rows in the order of their sources, and statistics of what was read."""
 
-    rows: list[NliRow]
-    dropped: int
-    """Number of rows dropped because they have no label (:data:`nearfar.data.named_sets.UNLABELLED`)."""
-    counts: Mapping[str, int]
-    """Label name -> number of rows."""
+    rows: list[Any]
+    """One text (sentences, labelled), two (pairs) or three (anchor, positive, negative); or NLI rows."""
+    targets: list[float] | list[int] | None
+    """Label number or score (0 to 1) of each row; None without labels or scores."""
     sources: tuple[str, ...]
     """The location of each table and its number of rows, for display."""
     repaired: int
     """Number of fields whose control characters or irregular white space were replaced by single spaces."""
+    dropped: int
+    """Number of rows dropped: repeated sentences, pairs and triplets, rows with the same text twice, and NLI rows
+    without a label (:data:`nearfar.data.named_sets.UNLABELLED`)."""
+    label_names: tuple[str, ...] = ()
+    """The label names in the order of their numbers."""
     held_out: int = 0
     """Number of rows that were taken out of ``rows``, to evaluate on."""
+
+    @property
+    def is_nli(self) -> bool:
+        """Whether its rows are NLI rows."""
+        return bool(self.rows) and isinstance(self.rows[0], NliRow)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Label name -> number of NLI rows."""
+        tally = Counter(row.label for row in self.rows)
+        return {name: tally[label] for label, name in enumerate(LABEL_NAMES)}
+
+
+class RowCollector:
+    """Collects the rows of several tables: drops repetitions, stops at a limit, and counts both.
+
+    ``kind`` names the rows in messages. Without ``distinct``, repeated rows are kept.
+    """
+
+    def __init__(self, kind: str, limit: int | None, *, distinct: bool = True) -> None:
+        if limit is not None and limit < 2:
+            raise NearfarError(f"The limit on {kind} is {limit}, but must be at least 2.")
+        self._kind, self._limit, self._distinct = kind, limit, distinct
+        self._seen: set[tuple[str, ...]] = set()
+        self._sources: list[str] = []
+        self._dropped = self.repaired = 0
+        self.rows: list[tuple[str, ...]] = []
+        self.targets: list[Any] = []
+
+    def add(self, title: str, entries: Iterable[Entry], note: str = "") -> None:
+        """Add the rows of a table, unless the limit is reached. ``note`` ends its description."""
+        if self._is_full():
+            return
+        before, dropped = len(self.rows), self._dropped
+        for entry in entries:
+            if self._distinct and (entry.texts in self._seen or len(set(entry.texts)) < len(entry.texts)):
+                self._dropped += 1
+                continue
+            self._seen.add(entry.texts)
+            self.rows.append(entry.texts)
+            self.targets.append(entry.target)
+            self.repaired += entry.repaired
+            if self._is_full():
+                break
+        if (len(self.rows), self._dropped) == (before, dropped):
+            raise NearfarError(f"{title}: no {self._kind}.")
+        duplicates = f", {self._dropped - dropped} duplicates dropped" if self._distinct else ""
+        self._sources.append(f"{title}: {len(self.rows) - before} {self._kind}{duplicates}{note}")
+
+    def texts(self, targets: list[float] | list[int] | None = None, label_names: Sequence[str] = ()) -> TextData:
+        """Return the collected rows; raises NearfarError if there are none, or if all texts are equal."""
+        if not self._sources:
+            raise NearfarError(f"No source of {self._kind} was named; name at least one.")
+        distinct = {text for row in self.rows[:1000] for text in row}
+        if len(distinct) < 2 and len({text for row in self.rows for text in row}) < 2:
+            text = f" ({shown(next(iter(distinct)))})" if distinct else ""
+            raise NearfarError(f"All {self._kind} are equal{text}: there is nothing to learn. {self._sources[0]}.")
+        return TextData(self.rows, targets, tuple(self._sources), self.repaired, self._dropped, tuple(label_names))
+
+    def _is_full(self) -> bool:
+        return self._limit is not None and len(self.rows) >= self._limit
 
 
 def load_nli(
@@ -53,7 +111,7 @@ def load_nli(
     hypothesis_column: str = "hypothesis",
     label_column: str = "label",
     label_order: Sequence[str] | None = None,
-) -> NliData:
+) -> TextData:
     """Read the tables of ``specs`` (see :mod:`nearfar.data.catalog`), one after the other.
 
     A label is entailment, neutral or contradiction, in upper or lower case, or the integer 0, 1 or 2. Integers mean
@@ -66,35 +124,31 @@ def load_nli(
 
     """
     known = _known_labels(LABEL_NAMES if label_order is None else label_order)
+    columns = (premise_column, hypothesis_column)
     rows: list[NliRow] = []
     sources: list[str] = []
-    dropped = repaired = 0
-    for spec in [specs] if isinstance(specs, str) else specs:
+    unlabelled = repaired = 0
+
+    def check(value: object, _: str, where: Location) -> int | None:
+        nonlocal unlabelled
+        label = _label(value, known, where)
+        unlabelled += label is None
+        return label
+
+    for spec in as_specs(specs):
         for found in find(spec):
-            before, unlabelled = len(rows), 0
-
-            def check(value: object, _: str, where: Location) -> int | None:
-                nonlocal unlabelled
-                label = _label(value, known, where)
-                unlabelled += label is None
-                return label
-
-            for entry in found.table.entries((premise_column, hypothesis_column), label_column, check):
+            before, dropped_before = len(rows), unlabelled
+            for entry in found.entries(columns, label_column, check):
                 repaired += entry.repaired
-                rows.append(NliRow(entry.texts[0], entry.texts[1], entry.target))
-            if len(rows) == before:
-                raise NearfarError(
-                    f"{found.table.title}: no labelled rows ({unlabelled} without a label were dropped)."
-                )
-            dropped += unlabelled
-            counted = f"{len(rows) - before} rows, {unlabelled} more without a label dropped"
-            note = found.note((premise_column, hypothesis_column, label_column))
-            sources.append(f"{found.table.title}: {counted}{note}")
+                rows.append(NliRow(*entry.texts, entry.target))
+            title, count, dropped = found.title, len(rows) - before, unlabelled - dropped_before
+            if not count:
+                raise NearfarError(f"{title}: no labelled rows ({dropped} without a label were dropped).")
+            note = found.note((*columns, label_column))
+            sources.append(f"{title}: {count} rows, {dropped} more without a label dropped{note}")
     if not rows:
         raise NearfarError("No NLI data set was named; name at least one, such as snli or microworld.")
-    tally = Counter(row.label for row in rows)
-    counts = {name: tally[label] for label, name in enumerate(LABEL_NAMES)}
-    return NliData(rows, dropped, counts, tuple(sources), repaired)
+    return TextData(rows, None, tuple(sources), repaired, unlabelled)
 
 
 def _known_labels(label_order: Sequence[str]) -> dict[str, int]:
@@ -183,12 +237,12 @@ def known_scale(spec: str) -> tuple[float, float] | None:
 
 
 def scored_entries(
-    found: NamedTable, columns: tuple[str, str], score: str, scale: tuple[float, float] | None
+    found: Table, columns: tuple[str, str], score: str, scale: tuple[float, float] | None
 ) -> list[Entry]:
     """Return the pairs of a table with their scores; raises NearfarError as :func:`load_task`."""
-    entries = list(found.table.entries(columns, score, score_check(scale)))
+    entries = list(found.entries(columns, score, score_check(scale)))
     if not entries:
-        raise NearfarError(f"{found.table.title}: no pairs, only a header.")
+        raise NearfarError(f"{found.title}: no pairs, only a header.")
     return entries
 
 
@@ -257,76 +311,6 @@ def _hint(error: KeyError) -> str:
     return message.partition("not found. ")[2]
 
 
-@dataclass(frozen=True)
-class TextData:
-    """Rows in the order of their sources, and statistics of what was read."""
-
-    rows: list[tuple[str, ...]]
-    """One text (sentences, labelled), two (pairs) or three (anchor, positive, negative)."""
-    targets: list[float] | list[int] | None
-    """Label number or score (0 to 1) of each row; None without labels or scores."""
-    sources: tuple[str, ...]
-    """The location of each table and its number of rows, for display."""
-    repaired: int
-    """Number of fields whose control characters or irregular white space were replaced by single spaces."""
-    dropped: int
-    """Number of rows dropped: repeated sentences, pairs and triplets, and rows with the same text twice."""
-    label_names: tuple[str, ...] = ()
-    """The label names in the order of their numbers."""
-    held_out: int = 0
-    """Number of rows that were taken out of ``rows``, to evaluate on."""
-
-
-class RowCollector:
-    """Collects the rows of several tables: drops repetitions, stops at a limit, and counts both.
-
-    ``kind`` names the rows in messages. Without ``distinct``, repeated rows are kept.
-    """
-
-    def __init__(self, kind: str, limit: int | None, *, distinct: bool = True) -> None:
-        if limit is not None and limit < 2:
-            raise NearfarError(f"The limit on {kind} is {limit}, but must be at least 2.")
-        self._kind, self._limit, self._distinct = kind, limit, distinct
-        self._seen: set[tuple[str, ...]] = set()
-        self._sources: list[str] = []
-        self._dropped = self.repaired = 0
-        self.rows: list[tuple[str, ...]] = []
-        self.targets: list[Any] = []
-
-    def add(self, title: str, entries: Iterable[Entry], note: str = "") -> None:
-        """Add the rows of a table, unless the limit is reached. ``note`` ends its description."""
-        if self._is_full():
-            return
-        before, dropped = len(self.rows), self._dropped
-        for entry in entries:
-            if self._distinct and (entry.texts in self._seen or len(set(entry.texts)) < len(entry.texts)):
-                self._dropped += 1
-                continue
-            self._seen.add(entry.texts)
-            self.rows.append(entry.texts)
-            self.targets.append(entry.target)
-            self.repaired += entry.repaired
-            if self._is_full():
-                break
-        if (len(self.rows), self._dropped) == (before, dropped):
-            raise NearfarError(f"{title}: no {self._kind}.")
-        duplicates = f", {self._dropped - dropped} duplicates dropped" if self._distinct else ""
-        self._sources.append(f"{title}: {len(self.rows) - before} {self._kind}{duplicates}{note}")
-
-    def texts(self, targets: list[float] | list[int] | None = None, label_names: Sequence[str] = ()) -> TextData:
-        """Return the collected rows; raises NearfarError if there are none, or if all texts are equal."""
-        if not self._sources:
-            raise NearfarError(f"No source of {self._kind} was named; name at least one.")
-        distinct = {text for row in self.rows[:1000] for text in row}
-        if len(distinct) < 2 and len({text for row in self.rows for text in row}) < 2:
-            text = f" ({shown(next(iter(distinct)))})" if distinct else ""
-            raise NearfarError(f"All {self._kind} are equal{text}: there is nothing to learn. {self._sources[0]}.")
-        return TextData(self.rows, targets, tuple(self._sources), self.repaired, self._dropped, tuple(label_names))
-
-    def _is_full(self) -> bool:
-        return self._limit is not None and len(self.rows) >= self._limit
-
-
 def as_specs(specs: str | Sequence[str]) -> Sequence[str]:
     """Return ``specs`` as a list; a string becomes a list of one."""
     return [specs] if isinstance(specs, str) else specs
@@ -378,9 +362,9 @@ def _collect_sentences(
             collector.add(title, (Entry((text,)) for text in generated[spec]))
             continue
         for found in find(spec):
-            columns = (column,) if found.table.is_plain_text else found.sentences or (column,)
+            columns = (column,) if found.is_plain_text else found.sentences or (column,)
             note = ". It is evaluation text: scores on it will be transductive" if _is_evaluation(found) else ""
-            collector.add(found.table.title, _sentence_entries(found, columns), note or found.note(columns))
+            collector.add(found.title, _sentence_entries(found, columns), note or found.note(columns))
     return collector
 
 
@@ -401,8 +385,8 @@ def load_labelled(
     collector = RowCollector("labelled texts", limit, distinct=False)
     for spec in as_specs(specs):
         for found in find(spec, "labelled"):
-            entries = found.table.entries((text_column,), label_column, label_field)
-            collector.add(found.table.title, entries, found.note((text_column, label_column)))
+            entries = found.entries((text_column,), label_column, label_field)
+            collector.add(found.title, entries, found.note((text_column, label_column)))
     labels = [str(target) for target in collector.targets]
     texts_of: dict[str, set[tuple[str, ...]]] = {name: set() for name in sort_labels(set(labels))}
     for row, label in zip(collector.rows, labels, strict=True):
@@ -453,16 +437,16 @@ def load_scored(
         for found, entries in zip(tables, read, strict=True):
             warning = ". They are evaluation pairs: scores on them will be meaningless" if _is_evaluation(found) else ""
             scaled = (entry._replace(target=(entry.target - low) / (high - low)) for entry in entries)
-            collector.add(found.table.title, scaled, note + found.note(columns) + warning)
+            collector.add(found.title, scaled, note + found.note(columns) + warning)
     return collector.texts([float(target) for target in collector.targets])
 
 
-def _is_evaluation(found: NamedTable) -> bool:
+def _is_evaluation(found: Table) -> bool:
     return found.scale is not None and found.name != "train"  # only STS sets have a scale
 
 
-def _sentence_entries(found: NamedTable, columns: Sequence[str]) -> Iterator[Entry]:
+def _sentence_entries(found: Table, columns: Sequence[str]) -> Iterator[Entry]:
     """Yield the sentences of a table: the lines of plain text, or some columns."""
-    for entry in found.table.entries(columns):
+    for entry in found.entries(columns):
         yield Entry(entry.texts[:1], repaired=entry.repaired)
         yield from (Entry((text,)) for text in entry.texts[1:])

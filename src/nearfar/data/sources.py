@@ -12,28 +12,8 @@ from operator import ne
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nearfar.data.cells import (
-    Check,
-    EmptyCellError,
-    Location,
-    Rows,
-    column_indices,
-    fold_name,
-    is_blank,
-    printable_name,
-    text_field,
-)
-from nearfar.data.files import (
-    EXTENSIONS,
-    extension,
-    is_plain_text,
-    json_records,
-    open_delimited,
-    read_file,
-    read_lines,
-    unusual_separator,
-)
-from nearfar.data.parquet import name_classes, parquet_error
+from nearfar.data import cells, files
+from nearfar.data.cells import Check, EmptyCellError, Location, Rows
 from nearfar.data.paths import as_path, check_file, file_version, is_file, is_folder, list_names
 from nearfar.types import NearfarError
 
@@ -98,10 +78,10 @@ def load_folder(path: Path, *, split: str | None = None) -> "Dataset":
     import datasets
 
     if not any(is_file(path / marker) for marker in ("state.json", "dataset_dict.json")):
-        files = list_names(path)[:12]
+        names = list_names(path)[:12]
         raise NearfarError(
             f"{path} is a folder that was not written by datasets' save_to_disk. Name one of its files: "
-            f"{', '.join(files) or 'it is empty'}."
+            f"{', '.join(names) or 'it is empty'}."
         )
     try:
         data = datasets.load_from_disk(str(path))
@@ -119,7 +99,7 @@ def read_dataset(dataset: "Dataset", columns: Sequence[str], *, title: str, opti
     """
     columns = [*columns, *(name for name in optional if name in dataset.column_names)]
     lacking = (None,) * sum(name not in dataset.column_names for name in optional)
-    columns = [dataset.column_names[index] for index in column_indices(dataset.column_names, columns, title)]
+    columns = [dataset.column_names[index] for index in cells.column_indices(dataset.column_names, columns, title)]
     class_names = [getattr(dataset.features[column], "names", None) for column in columns]
     number = 0
     batches = dataset.with_format(None).select_columns(columns).iter(batch_size=1024)
@@ -134,7 +114,7 @@ def read_dataset(dataset: "Dataset", columns: Sequence[str], *, title: str, opti
             return
         for values in zip(*(batch[column] for column in columns), strict=True):
             number += 1
-            yield Location(title, number, "row"), (*name_classes(values, class_names), *lacking)
+            yield Location(title, number, "row"), (*files.name_classes(values, class_names), *lacking)
 
 
 def _check_reachable(repository: str) -> None:
@@ -257,6 +237,12 @@ class Table:
     """The rows that it has of its data; None for all."""
     plain: bool = False
     """Whether a TSV file has no quoting, whatever its fields look like: of named sets."""
+    name: str = ""
+    """Its split, its subset, or the stem of its file name, where it is one of a spec (:mod:`nearfar.data.catalog`)."""
+    scale: tuple[float, float] | None = None
+    """Lowest and highest score."""
+    sentences: tuple[str, ...] | None = None
+    """The columns that hold its sentences; None if it is not a named set."""
 
     def rows(self, columns: Sequence[str], *, optional: Sequence[str] = ()) -> Rows:
         """Yield the location of each row and its values of ``columns``; for errors see :func:`read_columns`.
@@ -271,17 +257,17 @@ class Table:
     @property
     def is_plain_text(self) -> bool:
         """Whether it is a file with one text per line and no columns."""
-        return isinstance(self.data, Path) and is_plain_text(self.data)
+        return isinstance(self.data, Path) and files.is_plain_text(self.data)
 
     def text_rows(self, columns: Sequence[str]) -> Rows:
         """:meth:`rows`; the rows of plain text are its lines, without blank ones, whatever their column is called."""
-        if isinstance(self.data, Path) and is_plain_text(self.data):
-            return ((where, (line,)) for where, line in read_lines(self.data))
+        if isinstance(self.data, Path) and files.is_plain_text(self.data):
+            return ((where, (line,)) for where, line in files.read_lines(self.data))
         return self.rows(columns)
 
     def _all_rows(self, columns: Sequence[str], optional: Sequence[str] = ()) -> Rows:
         if isinstance(self.data, Path):
-            return read_file(self.data, columns, optional=optional, plain=self.plain)
+            return files.read_file(self.data, columns, optional=optional, plain=self.plain)
         if not (self.text_of or self.labels):
             return read_dataset(self.data, columns, optional=optional, title=self.title)
         return self._adapted_rows(self.data, columns)
@@ -325,7 +311,7 @@ class Table:
             if target and value is None:
                 return []
             raw = values[: len(columns)]
-            texts = tuple(map(text_field, raw, columns, repeat(where)))
+            texts = tuple(map(cells.text_field, raw, columns, repeat(where)))
             entry = Entry(texts, value, 0 if texts == raw else sum(map(ne, texts, raw)))
             return _with_negatives(entry, negatives, values[len(read) :], where) if negatives else [entry]
 
@@ -342,21 +328,22 @@ class Table:
 
     def note(self, columns: Sequence[str]) -> str:
         """What is worth knowing of a file of one's own, to end its description: its separator, and columns not read."""
-        if self.is_plain_text:
+        if self.is_plain_text or self.sentences is not None:
             return ""
-        read = set(map(fold_name, columns))
-        unread = [printable_name(name) for name in column_names(self) if fold_name(name) not in read]
+        read = set(map(cells.fold_name, columns))
+        unread = [cells.printable_name(name) for name in column_names(self) if cells.fold_name(name) not in read]
         more = ", ..." if len(unread) > 20 else ""
         notes = [f"columns that are not read: {', '.join(unread[:20])}{more}"] if unread else []
-        if isinstance(self.data, Path) and (separator := unusual_separator(self.data)):
+        if isinstance(self.data, Path) and (separator := files.unusual_separator(self.data)):
             notes.insert(0, f"columns separated by {separator}")
         return "".join(f"; {note}" for note in notes)
 
 
-def _with_negatives(entry: Entry, names: Sequence[str], cells: Sequence[object], where: Location) -> list[Entry]:
-    """A copy of ``entry`` for each text in ``cells``, which hold a text, a list of texts or nothing."""
-    listed = [(name, cell if isinstance(cell, list) else [cell]) for name, cell in zip(names, cells, strict=True)]
-    texts = [(text_field(one, name, where), one) for name, cell in listed for one in cell if not is_blank(one)]
+def _with_negatives(entry: Entry, names: Sequence[str], values: Sequence[object], where: Location) -> list[Entry]:
+    """A copy of ``entry`` for each text in ``values``, which hold a text, a list of texts or nothing."""
+    listed = [(name, value if isinstance(value, list) else [value]) for name, value in zip(names, values, strict=True)]
+    given = [(name, text) for name, value in listed for text in value if not cells.is_blank(text)]
+    texts = [(cells.text_field(text, name, where), text) for name, text in given]
     if not texts:
         raise EmptyCellError(f"{where}: column {names[0]!r} is empty.")
     return [Entry((*entry.texts, text), entry.target, entry.repaired + (text != raw)) for text, raw in texts]
@@ -420,21 +407,21 @@ def _all_names(table: Table) -> list[str]:
         return list(table.data.column_names)
     path = table.data
     check_file(path)
-    kind = extension(path).removesuffix(".gz")
+    kind = files.extension(path).removesuffix(".gz")
     if kind == ".parquet":
         return _parquet_names(path)
     if kind in (".jsonl", ".json"):
         return list(_json_names(path, file_version(path)))
     if kind not in (".tsv", ".csv"):
-        raise NearfarError(f"{path}: unknown extension. Files with columns end in {', '.join(EXTENSIONS)}.")
-    return open_delimited(path, plain=table.plain)[1]
+        raise NearfarError(f"{path}: unknown extension. Files with columns end in {', '.join(files.EXTENSIONS)}.")
+    return files.open_delimited(path, plain=table.plain)[1]
 
 
 @lru_cache(maxsize=64)
 def _json_names(path: Path, _version: object) -> tuple[str, ...]:
     names: dict[str, None] = {}
     try:
-        for _, record in json_records(path):
+        for _, record in files.json_records(path):
             names |= dict.fromkeys(record)
     except NearfarError:
         if not names:  # else the line is refused when it is reached
@@ -449,4 +436,4 @@ def _parquet_names(path: Path) -> list[str]:
     try:
         return list(pyarrow.parquet.read_schema(path).names)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise parquet_error(path, error) from None
+        raise files.parquet_error(path, error) from None

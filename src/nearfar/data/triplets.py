@@ -4,13 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import cycle, groupby
 
-from nearfar.data.catalog import NamedTable, find
-from nearfar.data.cells import (
-    find_columns,
-    fold_name,
-    printable_name,
-    text_field,
-)
+from nearfar.data.catalog import find
+from nearfar.data.cells import find_columns, fold_name, printable_name, text_field
 from nearfar.data.named_sets import CATALOG, NamedSet
 from nearfar.data.rows import RowCollector, TextData, as_specs, load_nli
 from nearfar.data.sources import Entry, Table, column_names
@@ -93,12 +88,12 @@ def load_tuples(
             f"Name two columns (anchor, positive) or three (anchor, positive, negative), not {len(columns)}: "
             f"{', '.join(columns) or 'none'}."
         )
-    tables: list[tuple[NamedSet | None, NamedTable, list[str]]] = []
+    tables: list[tuple[NamedSet | None, Table, list[str]]] = []
     for spec in as_specs(specs):
         entry = set_of_pairs(spec)
         if entry and len(columns) == 3:
             raise NearfarError(f"{spec.partition(':')[0]} has pairs, without negatives: name two columns.")
-        tables += [(entry, found, [] if entry else column_names(found.table)) for found in find(spec, "pairs")]
+        tables += [(entry, found, [] if entry else column_names(found)) for found in find(spec, "pairs")]
     named = columns[2] if len(columns) == 3 else None
     has_negatives = [bool(negative_columns(names)) for _, _, names in tables]
     triplets = named is not None or (find_negatives and bool(tables) and all(has_negatives))
@@ -108,15 +103,15 @@ def load_tuples(
             pair = pair_columns(names, columns[:2]) or (columns[0], columns[1])
             _add_tuples(collector, found, pair, negative_columns(names, named) if triplets else [], named)
         elif entry.captions_by:
-            collector.add(found.table.title, _captions(found.table, entry.captions_by, *entry.sentences))
+            collector.add(found.title, _captions(found, entry.captions_by, *entry.sentences))
         else:
-            collector.add(found.table.title, found.table.entries(entry.sentences))
+            collector.add(found.title, found.entries(entry.sentences))
     return collector.texts()
 
 
 def _add_tuples(
     collector: RowCollector,
-    found: NamedTable,
+    found: Table,
     pair: tuple[str, str],
     negatives: Sequence[str],
     missing: str | None = None,
@@ -125,7 +120,7 @@ def _add_tuples(
     each = f"; each of {', '.join(negatives)} makes a row" if len(negatives) > 1 else ""
     columns = pair if negatives or missing is None else (*pair, missing)
     note = each + found.note((*columns, *negatives))
-    collector.add(found.table.title, found.table.entries(columns, negatives=negatives), note)
+    collector.add(found.title, found.entries(columns, negatives=negatives), note)
 
 
 def set_of_pairs(spec: str) -> NamedSet | None:
@@ -161,7 +156,7 @@ def load_triplets(
     collector = RowCollector("triplets", limit)
     for spec in as_specs(specs):
         tables = find(spec)
-        names = column_names(tables[0].table)
+        names = column_names(tables[0])
         pair, negatives = pair_columns(names, columns[:2]), negative_columns(names, named)
         if pair and negatives:
             for found in tables:
@@ -169,7 +164,7 @@ def load_triplets(
             continue
         if find_columns(names, nli_columns) is None:
             raise NearfarError(
-                f"{tables[0].table.title}: triplets need the columns {', '.join(columns)}; or sent0, sent1, hard_neg; "
+                f"{tables[0].title}: triplets need the columns {', '.join(columns)}; or sent0, sent1, hard_neg; "
                 f"or {', '.join(nli_columns)}. Its columns: {', '.join(map(printable_name, names[:20]))}."
             )
         nli = load_nli(

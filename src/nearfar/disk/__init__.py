@@ -67,12 +67,7 @@ def check_output_path(file: Path, *, flag: str = "--output") -> None:
 
 
 def check_output_file(
-    file: Path,
-    inputs: Iterable[object],
-    *,
-    overwrite: bool,
-    flag: str = "--output",
-    suffixes: Sequence[str] = (),
+    file: Path, inputs: Iterable[object], *, overwrite: bool, flag: str = "--output", suffixes: Sequence[str] = ()
 ) -> None:
     """Raise an error now if an output file cannot be written, is one of the inputs, or exists without ``overwrite``.
 

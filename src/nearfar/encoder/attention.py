@@ -23,20 +23,20 @@ from torch.nn import functional
 from nearfar.encoder.cuda_attention import AttentionBackend, choose_backend, jagged_layout, varlen
 from nearfar.encoder.dropout import DropoutMask
 from nearfar.encoder.kernels import DTYPES, HEAD_DIMS, MAX_TOKENS, AttentionLayout, Kernels, kernels
-from nearfar.encoder.padded_attention import LengthGroup, padded, padded_blocks
+from nearfar.encoder.padded_attention import Heads, LengthGroup, padded, padded_blocks
 
 
 def attend(
-    query: Float[Tensor, "tokens heads head_dim"],
-    key: Float[Tensor, "tokens heads head_dim"],
-    value: Float[Tensor, "tokens heads head_dim"],
+    query: Heads,
+    key: Heads,
+    value: Heads,
     groups: Sequence[LengthGroup],
     *,
     dropout: float = 0.0,
     scaling: float | None = None,
     sliding_window: int | None = None,
     backend: AttentionBackend | None = None,
-) -> Float[Tensor, "tokens heads head_dim"]:
+) -> Heads:
     """Compute attention within texts.
 
     Args:
@@ -49,30 +49,15 @@ def attend(
         sliding_window: tokens attend only to tokens less than this far away; None for no limit.
         backend: overrides :func:`nearfar.encoder.cuda_attention.choose_backend`.
     """
-    scaling = query.shape[2] ** -0.5 if scaling is None else scaling
+    scaling, device = query.shape[2] ** -0.5 if scaling is None else scaling, query.device
     if backend is None:
         backend = choose_backend(query, key, value, dropout=dropout)
     if backend == "varlen":
-        layout = jagged_layout(tuple(groups), query.device)
-        return varlen(query, key, value, layout, scaling=scaling, window=sliding_window)
+        return varlen(query, key, value, jagged_layout(tuple(groups), device), scaling=scaling, window=sliding_window)
     if backend == "padded":
-        blocks = padded_blocks(tuple(groups), sliding_window, query.device, query.dtype)
+        blocks = padded_blocks(tuple(groups), sliding_window, device, query.dtype)
         return padded(query, key, value, blocks, scaling=scaling, dropout=dropout)
-    return _attend_by_groups(query, key, value, groups, dropout=dropout, scaling=scaling, sliding_window=sliding_window)
-
-
-def _attend_by_groups(
-    query: Float[Tensor, "tokens heads head_dim"],
-    key: Float[Tensor, "tokens heads head_dim"],
-    value: Float[Tensor, "tokens heads head_dim"],
-    groups: Sequence[LengthGroup],
-    *,
-    dropout: float,
-    scaling: float,
-    sliding_window: int | None,
-) -> Float[Tensor, "tokens heads head_dim"]:
-    """Short texts by the compiled kernel, where it is available; then one call of torch for each other length."""
-    on_cpu = query.device.type == "cpu" and query.dtype in DTYPES
+    on_cpu = device.type == "cpu" and query.dtype in DTYPES
     compiled = kernels() if on_cpu and query.shape[2] in HEAD_DIMS else None
     num_compiled = 0  # leading groups, which are the shorter texts
     if compiled is not None:
@@ -92,14 +77,13 @@ def _attend_by_groups(
         outputs.append(_CompiledAttention.apply(*compiled_part, compiled, layout))  # type: ignore[no-untyped-call]
     for group, part in zip(groups[num_compiled:], group_parts, strict=True):
         q, k, v = (tensor.unflatten(0, (group.num_texts, group.length)).transpose(1, 2) for tensor in part)
-        window_mask = _window_mask(group.length, sliding_window, query.device)
-        if on_cpu and dropout:
-            factors = _dropout_factors(mask, words_per_row, group, query.shape[1]).to(q.dtype)
-            out = _eager_attention(q * scaling, k, v, window_mask, factors)
+        window = _window_mask(group.length, sliding_window, device)
+        if on_cpu and dropout:  # by the formula
+            scores = q * scaling @ k.transpose(2, 3)
+            scores = scores if window is None else scores.masked_fill(~window, -torch.inf)
+            out = (scores.softmax(dim=3) * _dropout_factors(mask, words_per_row, group, query.shape[1]).to(q.dtype)) @ v
         else:
-            out = functional.scaled_dot_product_attention(
-                q, k, v, attn_mask=window_mask, dropout_p=dropout, scale=scaling
-            )
+            out = functional.scaled_dot_product_attention(q, k, v, attn_mask=window, dropout_p=dropout, scale=scaling)
         outputs.append(out.transpose(1, 2).flatten(0, 1))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
@@ -116,20 +100,6 @@ def _dropout_factors(
     rows = tokens * heads + torch.arange(heads).view(-1, 1, 1)
     kept = mask.keep_mask(rows * words_per_row + torch.arange(-(-group.length // 4)))
     return kept[..., : group.length] * mask.scale
-
-
-def _eager_attention(
-    query: Float[Tensor, "texts heads length head_dim"],
-    key: Float[Tensor, "texts heads length head_dim"],
-    value: Float[Tensor, "texts heads length head_dim"],
-    window_mask: Bool[Tensor, "length length"] | None,
-    dropout_factors: Float[Tensor, "texts heads length length"],
-) -> Float[Tensor, "texts heads length head_dim"]:
-    """Attention of texts of one length by the formula, from queries that are scaled already."""
-    scores = query @ key.transpose(2, 3)
-    if window_mask is not None:
-        scores = scores.masked_fill(~window_mask, -torch.inf)
-    return (scores.softmax(dim=3) * dropout_factors) @ value
 
 
 def _window_mask(length: int, window: int | None, device: torch.device) -> Bool[Tensor, "length length"] | None:

@@ -20,27 +20,16 @@ from torch import Tensor, nn
 
 from nearfar.disk import apply_umask, write_bytes
 from nearfar.disk.model_folder import SeenHashes, read_seen, write_seen
-from nearfar.encoder import encoder_folder
+from nearfar.encoder import encoder_folder, pretrained
 from nearfar.encoder.dropout import use_fast_dropout, use_fused
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
 from nearfar.encoder.folder_checks import LABELS, TRANSFORMER_SETTINGS, quoted, read_object, transformer_settings
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.precision import choose_device, resolve
-from nearfar.encoder.pretrained import (
-    PretrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    check_complete,
-    check_vocabulary,
-    load_config,
-    load_model,
-    load_tokenizer,
-    opening,
-    quiet,
-)
+from nearfar.encoder.pretrained import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, opening
 from nearfar.encoder.ragged import RaggedBatch, bf16_runs, choose_route, hidden_states, uses_token_types
-from nearfar.encoder.token_batches import compute_distinct, evaluating
+from nearfar.encoder.token_batches import Tokenized, compute_distinct, evaluating
 from nearfar.encoder.weights import locate
 from nearfar.types import NearfarError, Precision
 
@@ -66,29 +55,6 @@ class ClassifierComponents(NamedTuple):
     max_length: int
     head: ClsHead
     lower_case: bool
-
-
-@dataclass(frozen=True)
-class TokenizedItems:
-    """Token ids of each item with special tokens, token types if the backbone uses them, and truncation flags."""
-
-    ids: list[list[int]]
-    types: list[list[int]] | None
-    is_truncated: list[bool]
-
-    def __len__(self) -> int:
-        """The number of items."""
-        return len(self.ids)
-
-    @property
-    def truncated(self) -> int:
-        """The number of items that were truncated at the maximum length."""
-        return sum(self.is_truncated)
-
-    def select(self, rows: Sequence[int]) -> "TokenizedItems":
-        """A batch: the items with these numbers, in this order."""
-        types = None if self.types is None else [self.types[row] for row in rows]
-        return TokenizedItems([self.ids[row] for row in rows], types, [self.is_truncated[row] for row in rows])
 
 
 class Classifier(nn.Module):
@@ -173,7 +139,7 @@ class Classifier(nn.Module):
         """The device of the weights."""
         return self.model.device
 
-    def tokenize(self, items: Sequence[Item], *, max_length: int | None = None) -> TokenizedItems:
+    def tokenize(self, items: Sequence[Item], *, max_length: int | None = None) -> Tokenized:
         """Items -> token ids, truncated to ``max_length`` tokens or to :attr:`max_length`, whichever is smaller.
 
         The tokenizer joins the texts of a pair with its separators and, if it has any, token types. Tokens are removed
@@ -202,9 +168,9 @@ class Classifier(nn.Module):
             for index, (row, encoding) in enumerate(zip(rows, batch.encodings or [], strict=True)):
                 ids[row], truncated[row] = batch["input_ids"][index], bool(encoding.overflowing)
                 types[row] = batch["token_type_ids"][index] if use_types else []
-        return TokenizedItems(ids, types if use_types else None, truncated)
+        return Tokenized(ids, truncated, types=types if use_types else None)
 
-    def cls(self, tokens: TokenizedItems) -> Float[Tensor, "batch dim"]:
+    def cls(self, tokens: Tokenized) -> Float[Tensor, "batch dim"]:
         """The last hidden state of each item's first token, before any pooler, with gradient, in the caller's order."""
         batch = RaggedBatch.pack(tokens.ids, types=tokens.types, device=self.device)
         return batch.restore_order(pool(hidden_states(self.backbone, batch, self.route), batch, CLS))
@@ -213,7 +179,7 @@ class Classifier(nn.Module):
         """Logits from the output of :meth:`cls`, in the head's dtype; includes the architecture's dropout."""
         return self._head(self.model, cls[:, None].to(self.model.dtype))
 
-    def forward(self, tokens: TokenizedItems) -> Float[Tensor, "batch classes"]:
+    def forward(self, tokens: Tokenized) -> Float[Tensor, "batch classes"]:
         """Logits with gradient, in the caller's order; [batch, 1] in regression."""
         return self.head(self.cls(tokens))
 
@@ -241,7 +207,7 @@ class Classifier(nn.Module):
             self,
             items,
             self.tokenize,
-            lambda tokens, rows: self(tokens.select(rows)),
+            self,
             (max(1, len(self.label_names)),),
             bf16=bf16 and bf16_runs(self.backbone, self.route),
             progress=progress,
@@ -259,7 +225,7 @@ class Classifier(nn.Module):
         limit = self.tokenizer.model_max_length
         self.tokenizer.model_max_length = self.max_length
         try:
-            with quiet():
+            with pretrained.quiet():
                 self.model.save_pretrained(folder)
                 self.tokenizer.save_pretrained(folder)
         finally:
@@ -355,15 +321,15 @@ def read_classifier(
             the model's limit; an exported graph is to have another head.
     """
     inner = encoder_folder.transformer_folder(folder)
-    lower_case = transformer_settings(inner).lower_case
+    settings = transformer_settings(inner, any_length=max_length is not None)
     if (graph := graph_format(inner)) is not None:
         exported = GraphBackbone(inner, graph, classifier=True)
-        tokenizer = load_tokenizer(inner)
+        tokenizer = pretrained.load_tokenizer(inner)
         if _choose_labels(folder, exported.labels, label_names, regression) != exported.labels or dropout is not None:
             refuse_graph(exported, "trained")
-        length = encoder_folder.choose_length(inner, exported, tokenizer, max_length)
+        length = encoder_folder.choose_length(settings, exported, tokenizer, max_length)
         return ClassifierComponents(exported, tokenizer, exported.labels, length, lambda _, logits: logits[:, 0], False)
-    config = load_config(inner, kind="sequence classifier")
+    config = pretrained.load_config(inner, kind="sequence classifier")
     saved = _saved_labels(inner / "config.json", config)
     names = _choose_labels(folder, saved, label_names, regression)
     if names != saved:
@@ -371,12 +337,12 @@ def read_classifier(
     if dropout is not None:
         _set_dropout(config, dropout)
     model = _load(inner, config, has_head=names == saved)
-    tokenizer = load_tokenizer(inner)
-    check_vocabulary(inner, tokenizer, backbone_of(model))
-    length = encoder_folder.choose_length(inner, backbone_of(model), tokenizer, max_length)
+    tokenizer = pretrained.load_tokenizer(inner)
+    pretrained.check_vocabulary(inner, tokenizer, backbone_of(model))
+    length = encoder_folder.choose_length(settings, backbone_of(model), tokenizer, max_length)
     with opening(inner / "config.json"):
         head = find_head(model)
-    return ClassifierComponents(model, tokenizer, names, length, head, lower_case)
+    return ClassifierComponents(model, tokenizer, names, length, head, settings.lower_case)
 
 
 def backbone_of(model: PreTrainedModel) -> PreTrainedModel:
@@ -392,10 +358,8 @@ def _saved_labels(file: Path, config: PretrainedConfig) -> tuple[str, ...] | Non
     Raises:
         NearfarError: the folder has a supported head with invalid labels.
     """
-    kinds = config.architectures or []
-    if not any(kind.endswith("ForSequenceClassification") for kind in kinds):
-        return None
-    if config.problem_type == "multi_label_classification":
+    is_classifier = any(kind.endswith("ForSequenceClassification") for kind in config.architectures or [])
+    if not is_classifier or config.problem_type == "multi_label_classification":
         return None
     names = _read_labels(file)
     if config.problem_type == "regression" or len(names) == 1:
@@ -456,11 +420,11 @@ def _set_dropout(config: PretrainedConfig, dropout: float) -> None:
 
 
 def _load(folder: Path, config: PretrainedConfig, *, has_head: bool) -> PreTrainedModel:
-    model, info = load_model(folder, config, kind="sequence classifier", dtype=torch.float32)
+    model, info = pretrained.load_model(folder, config, kind="sequence classifier", dtype=torch.float32)
     mismatched = {str(key if isinstance(key, str) else key[0]) for key in info["mismatched_keys"]}
     absent = {*map(str, info["missing_keys"]), *mismatched}
     prefix = model.base_model_prefix
-    check_complete(
+    pretrained.check_complete(
         folder,
         info,
         lambda key: has_head or (key.startswith(f"{prefix}.") and not key.startswith(f"{prefix}.pooler.")),

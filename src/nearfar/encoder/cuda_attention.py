@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
 
-from nearfar.encoder.padded_attention import LengthGroup
+from nearfar.encoder.padded_attention import Heads, LengthGroup
 from nearfar.types import NearfarError
 
 AttentionBackend: TypeAlias = Literal["groups", "varlen", "padded"]
@@ -39,7 +39,6 @@ TOLERANCE = 2e-2
 """Largest accepted relative error of ``varlen`` in half precision against float32; rounding alone gives about 3e-3."""
 SELF_CHECK_LENGTHS = (1, 2, 5, 5, 17, 40)
 """Text lengths of the batch on which ``varlen`` is checked."""
-Heads: TypeAlias = Float[Tensor, "tokens heads head_dim"]
 
 
 class JaggedLayout(NamedTuple):

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from nearfar.encoder import cuda_attention
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.fixed_shape import BatchShape, FixedShapeBatch
 from nearfar.encoder.frozen import Guide
+from nearfar.encoder.padded_attention import BatchShape, FixedShapeBatch
 from nearfar.encoder.static import is_static
 from nearfar.encoder.tokens import TokenRows
 from nearfar.types import NearfarError

@@ -113,19 +113,15 @@ class _Drop(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mask: DropoutMask) -> Tensor:
         ctx.mask = mask
-        return _apply_mask(x, mask)
+        compiled = kernels()
+        if compiled is not None:
+            return compiled.drop(x.contiguous(), mask)
+        kept = mask.keep_mask(torch.arange(-(-x.numel() // 4)))[: x.numel()].view(x.shape)
+        return torch.where(kept, x, x.new_zeros(())) * mask.scale
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
         return _Drop.apply(grad_output, ctx.mask), None  # type: ignore[no-untyped-call]
-
-
-def _apply_mask(x: Tensor, mask: DropoutMask) -> Tensor:
-    compiled = kernels()
-    if compiled is not None:
-        return compiled.drop(x.contiguous(), mask)
-    kept = mask.keep_mask(torch.arange(-(-x.numel() // 4)))[: x.numel()].view(x.shape)
-    return torch.where(kept, x, x.new_zeros(())) * mask.scale
 
 
 FAMILIES = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra")

@@ -16,7 +16,7 @@ from nearfar.encoder import encoder_folder
 from nearfar.encoder.backbone import keep_layers as keep_some_layers
 from nearfar.encoder.dropout import use_fast_dropout, use_fused
 from nearfar.encoder.exported import GraphBackbone
-from nearfar.encoder.fixed_shape import FixedShapeBatch
+from nearfar.encoder.padded_attention import FixedShapeBatch
 from nearfar.encoder.pooling import TOKEN_POOLINGS, Pooling, parse_pooling, pool
 from nearfar.encoder.precision import choose_device, choose_dtype, resolve
 from nearfar.encoder.pretrained import opening
@@ -150,11 +150,11 @@ class Encoder(Prompts, nn.Module):
         """
         prompt = self.resolve_prompt(prompt)
         if not texts:
-            return Tokenized([], 0)
+            return Tokenized([])
         length = min(max_length or self.max_length, max(self.max_length, *self._inference.role_lengths.values(), 0))
         prompted = [prompt + text for text in texts] if prompt else list(texts)
         batch = self.tokenizer(prompted, truncation=True, max_length=length, return_attention_mask=False)
-        truncated = sum(bool(encoding.overflowing) for encoding in batch.encodings or [])
+        truncated = [bool(encoding.overflowing) for encoding in batch.encodings or []]
         return Tokenized(batch["input_ids"], truncated, self.prompt_length(prompt, max_length=length))
 
     def prompt_length(self, prompt: str, *, max_length: int | None = None) -> int:
@@ -282,25 +282,23 @@ class Encoder(Prompts, nn.Module):
             NearfarError: the model has fewer dimensions than ``dimensions``.
             NotFiniteError: a vector is not finite and ``check_finite`` is set.
         """
-        embed = partial(self._embed, Tokenized(token_ids, 0, prompt_length), normalize=normalize, dimensions=dimensions)
 
         def describe(text: int) -> str:
             return str(self.tokenizer.decode(token_ids[text], skip_special_tokens=True))
 
         return compute_batches(
             self,
-            token_ids,
-            embed,
+            Tokenized(token_ids, prompt_length=prompt_length),
+            partial(self._embed, normalize=normalize, dimensions=dimensions),
             (truncated_width(dimensions, self.dim, self.matryoshka),),
-            device=self.device,
             bf16=bf16 and bf16_runs(self.backbone, self.route),
             describe=describe if check_finite else None,
             on_batch=on_batch,
         )
 
-    def _embed(self, tokens: Tokenized, texts: list[int], *, normalize: bool, dimensions: int | None) -> Tensor:
-        """The embeddings of some of the tokenised texts, by their numbers."""
-        embedding: Tensor = self([tokens.ids[text] for text in texts], prompt_length=tokens.prompt_length).float()
+    def _embed(self, tokens: Tokenized, *, normalize: bool, dimensions: int | None) -> Tensor:
+        """The embeddings of tokenised texts."""
+        embedding: Tensor = self(tokens.ids, prompt_length=tokens.prompt_length).float()
         embedding = embedding[:, :dimensions]
         return functional.normalize(embedding, dim=-1) if normalize or self.normalizes else embedding
 
@@ -352,9 +350,8 @@ def layer_embeddings(
     layers = encoder.backbone.config.num_hidden_layers
     parsed = [parse_pooling(name, layers=layers) for name in poolings]
 
-    def embed(tokenized: Tokenized, numbers: list[int]) -> Float[Tensor, "texts layers poolings dim"]:
-        ids = [tokenized.ids[number] for number in numbers]
-        batch = RaggedBatch.pack(ids, prompt_length=tokenized.prompt_length, device=encoder.device)
+    def embed(tokens: Tokenized) -> Float[Tensor, "texts layers poolings dim"]:
+        batch = RaggedBatch.pack(tokens.ids, prompt_length=tokens.prompt_length, device=encoder.device)
         hidden = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
         by_pooling = [
             torch.stack([encoder.embed_states([states], batch, pooling) for pooling in parsed], dim=1)

@@ -25,42 +25,13 @@ from torch import nn
 
 from nearfar.disk import apply_umask
 from nearfar.disk.model_folder import CARD_MARK
+from nearfar.encoder import folder_checks as checks
+from nearfar.encoder import pretrained, prompts
 from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
-from nearfar.encoder.folder_checks import (
-    NO_LIMIT,
-    TRANSFORMER_SETTINGS,
-    TransformerSettings,
-    check_links,
-    printable,
-    quoted,
-    read_json,
-    read_object,
-    transformer_settings,
-)
+from nearfar.encoder.folder_checks import TransformerSettings, quoted
 from nearfar.encoder.pooling import Pooling, mean_of_layers
-from nearfar.encoder.pretrained import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    check_complete,
-    check_vocabulary,
-    load_config,
-    load_model,
-    load_module,
-    load_tokenizer,
-    load_transformer,
-    module_classes,
-    opening,
-    quiet,
-    save_model,
-)
-from nearfar.encoder.prompts import (
-    PROMPTS_FILE,
-    WIDTHS,
-    InferenceSettings,
-    add_settings,
-    describe_widths,
-    read_inference_settings,
-)
+from nearfar.encoder.pretrained import PreTrainedModel, PreTrainedTokenizerBase, opening
+from nearfar.encoder.prompts import InferenceSettings
 from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
 from nearfar.encoder.weights import check_weights, weight_file
 from nearfar.types import NearfarError
@@ -110,7 +81,7 @@ def read(
     """
     (kind, path), *rest = modules_of(folder)
     inner, include_prompt = folder / path, True
-    settings = TransformerSettings(inner / TRANSFORMER_SETTINGS[0])
+    settings = TransformerSettings(inner / checks.TRANSFORMER_SETTINGS[0])
     backbone: PreTrainedModel
     if kind == STATIC:
         if pooling not in (None, "mean"):
@@ -118,20 +89,21 @@ def read(
                 f"{folder}: a static encoder takes the mean of its tokens; use --pooling mean, not {pooling}."
             )
         backbone, tokenizer, length = read_static(inner, dtype=dtype)
-        pooling, length = "mean", length if max_length is None else check_length(max_length, backbone, tokenizer)
+        pooling = "mean"
+        if max_length is not None:
+            length = choose_length(settings, backbone, tokenizer, max_length)
     else:
         graph = graph_format(inner)
         backbone = GraphBackbone(inner, graph) if graph else _load_backbone(inner, dtype)
-        tokenizer = load_tokenizer(inner)
+        tokenizer = pretrained.load_tokenizer(inner)
         if isinstance(backbone, GraphBackbone):
             if pooling not in (None, backbone.pooling):
                 refuse_graph(backbone, f"pooled by {pooling}")
             pooling = backbone.pooling
         else:
-            check_vocabulary(inner, tokenizer, backbone)
-        length = choose_length(inner, backbone, tokenizer, max_length)
-        settings = transformer_settings(inner, any_length=max_length is not None)
-        check_role_lengths(settings, backbone)
+            pretrained.check_vocabulary(inner, tokenizer, backbone)
+        settings = checks.transformer_settings(inner, any_length=max_length is not None)
+        length = choose_length(settings, backbone, tokenizer, max_length)
         has_head = any(kind not in AFTER_POOLING for kind, _ in rest)
         pooling = pooling or (pooling_name(folder, rest, cls_token=tokenizer.cls_token) if has_head else "mean")
         include_prompt = includes_prompt(folder, rest)
@@ -140,33 +112,42 @@ def read(
                 f"{folder}: its Pooling module has include_prompt false, which nearfar supports with the poolings cls, "
                 f"mean and max, not with {pooling}."
             )
-        if pooling.endswith("mean_without_cls") and not _adds_cls(tokenizer):
+        first = tokenizer("")["input_ids"][:1] if pooling.endswith("mean_without_cls") else None
+        if first is not None and (tokenizer.cls_token_id is None or first != [tokenizer.cls_token_id]):
             raise NearfarError(
                 f"{folder}: the pooling {pooling} leaves out [CLS], which this model's tokenizer does not put first; "
                 "choose another with --pooling, such as mean."
             )
     tail, normalize = _read_tail(folder, rest, backbone.config.hidden_size)
     normalize = normalize or getattr(backbone, "normalized", False)
-    inference = read_inference_settings(folder, include_prompt=include_prompt)._replace(
+    inference = prompts.read_inference_settings(folder, include_prompt=include_prompt)._replace(
         lower_case=settings.lower_case, role_lengths=settings.role_lengths
     )
     return EncoderComponents(backbone, tokenizer, pooling, length, tail, normalize, inference)
 
 
-def _adds_cls(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether each text starts with the token [CLS] of the tokenizer."""
-    ids: list[int] = tokenizer("")["input_ids"]
-    return tokenizer.cls_token_id is not None and ids[:1] == [tokenizer.cls_token_id]
-
-
 def _read_tail(folder: Path, modules: Sequence[tuple[str, str]], width: int) -> tuple[tuple[nn.Module, ...], bool]:
-    """The modules after pooling, which gives vectors of this width, and whether the last one is a Normalize."""
+    """The modules after pooling, which gives vectors of this width, and whether the last one is a Normalize.
+
+    They run once, on ``width`` zeros.
+
+    Raises:
+        NearfarError: a module fails, or its output has another width than its settings say.
+    """
     after = [(kind, folder / path) for kind, path in modules if kind in AFTER_POOLING]
     normalize = bool(after) and after[-1][0] == "Normalize"
     if normalize:
         check_settings(*after.pop())  # Normalize is a flag here: loading the module would import sentence-transformers
-    tail = tuple(tail_module(kind, place) for kind, place in after)
-    check_tail(folder, width, tail)
+    tail, embedding = tuple(tail_module(kind, place) for kind, place in after), torch.zeros(1, width)
+    for number, module in enumerate(tail, start=1):
+        with opening(folder / "modules.json"), torch.no_grad():
+            embedding = module.eval()({EMBEDDING: embedding})[EMBEDDING]
+            width = getattr(module, "out_features", width)
+            if embedding.shape != (1, width):
+                raise NearfarError(
+                    f"{folder / 'modules.json'}: module {number} after pooling, {type(module).__name__}, should give "
+                    f"{width} dimensions, but gives the shape {list(embedding.shape[1:])}."
+                )
     return tail, normalize
 
 
@@ -194,20 +175,20 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
             first = [static_module(cast(Any, parts.backbone), parts.tokenizer, max_length=parts.max_length)]
         else:
             first = [_transformer(plain, parts, pooling), *_pooling_modules(parts, pooling)]
-        last = [module_classes().Normalize()] if parts.normalize else []
-        dim = save_model(folder, [*first, *parts.tail, *last], inference)
+        last = [pretrained.module_classes().Normalize()] if parts.normalize else []
+        dim = pretrained.save_model(folder, [*first, *parts.tail, *last], inference)
     for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
         apply_umask(file)  # safetensors writes files that only the owner can read
     widths = inference.matryoshka
-    add_settings(folder / PROMPTS_FILE, {WIDTHS: list(widths)} if widths else {})
+    prompts.add_settings(folder / prompts.PROMPTS_FILE, {prompts.WIDTHS: list(widths)} if widths else {})
     # the module was made anew, and sentence-transformers does not write do_lower_case
     lower_case = {"do_lower_case": True} if inference.lower_case else {}
-    add_settings(folder / TRANSFORMER_SETTINGS[0], {**inference.role_lengths, **lower_case})
+    prompts.add_settings(folder / checks.TRANSFORMER_SETTINGS[0], {**inference.role_lengths, **lower_case})
     card = MODEL_CARD.format(
         dim=dim,
         pooling=pooling.name,
         length=f"up to {parts.max_length} tokens" if parts.max_length < UNLIMITED else "of any length",
-        widths=describe_widths(dim, widths),
+        widths=prompts.describe_widths(dim, widths),
         mark=CARD_MARK,
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
@@ -219,10 +200,10 @@ def _transformer(plain: str, parts: EncoderComponents, pooling: Pooling) -> nn.M
     if truncation is not None:  # the saved length is the model's, not that of the tokenizer's last call
         settings = {**truncation, "max_length": parts.max_length}
         cast(Any, parts.tokenizer).backend_tokenizer.enable_truncation(**settings)
-    with quiet():
+    with pretrained.quiet():
         parts.backbone.save_pretrained(plain)
         parts.tokenizer.save_pretrained(plain)
-    return load_transformer(
+    return pretrained.load_transformer(
         plain,
         max_length=parts.max_length,
         hidden_states=bool(pooling.layers),
@@ -231,7 +212,7 @@ def _transformer(plain: str, parts: EncoderComponents, pooling: Pooling) -> nn.M
 
 
 def _pooling_modules(parts: EncoderComponents, pooling: Pooling) -> list[nn.Module]:
-    st = module_classes()
+    st = pretrained.module_classes()
     dim, layers = parts.backbone.config.hidden_size, parts.backbone.config.num_hidden_layers
     modules: list[nn.Module] = []
     if pooling.layers:
@@ -260,9 +241,9 @@ def transformer_folder(folder: Path) -> Path:
 
 
 def _load_backbone(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    backbone, info = load_model(folder, load_config(folder), kind="encoder", dtype=dtype)
+    backbone, info = pretrained.load_model(folder, pretrained.load_config(folder), kind="encoder", dtype=dtype)
     absent = {*map(str, info["missing_keys"])}
-    check_complete(folder, info, lambda key: key not in absent or not key.startswith("pooler."))
+    pretrained.check_complete(folder, info, lambda key: key not in absent or not key.startswith("pooler."))
     if absent:
         backbone.pooler = None  # transformers initialised it with random weights
     return backbone
@@ -270,23 +251,34 @@ def _load_backbone(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
 
 def new_dense(dim: int, width: int, activation: nn.Module) -> Any:
     """A new module for the ``tail``: Linear(dim, width), then the activation."""
-    return module_classes().Dense(dim, width, activation_function=activation)
+    return pretrained.module_classes().Dense(dim, width, activation_function=activation)
 
 
 def choose_length(
-    folder: Path, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: int | None
+    settings: TransformerSettings, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: int | None
 ) -> int:
     """The maximum number of tokens: the one asked for, else the folder's, else :func:`max_supported_length`.
+
+    The ``settings`` are those of :func:`nearfar.encoder.folder_checks.transformer_settings`.
 
     Warns if the folder's is over the number of positions, as in published RoBERTa folders.
 
     Raises:
-        NearfarError: the one asked for is over :func:`max_supported_length` or under 3, or the folder's is invalid.
+        NearfarError: the one asked for is over :func:`max_supported_length` or under 3; or the backbone has no
+            positions for the folder's lengths of queries and documents.
     """
-    settings = transformer_settings(folder, any_length=asked is not None)
-    if asked is not None:
-        return check_length(asked, backbone, tokenizer)
     length, positions = settings.max_length, num_positions(backbone)
+    for name, role_length in settings.role_lengths.items():
+        if role_length > (positions or UNLIMITED):
+            raise NearfarError(
+                f"{settings.file}: {name} is {role_length}, but the model has positions for {positions} tokens; choose "
+                "one length for all texts with --max-length."
+            )
+    if asked is not None:
+        limit = max_supported_length(backbone, tokenizer)
+        if not 3 <= asked <= limit:
+            raise NearfarError(f"max_length {asked}: must be from 3 to {limit} tokens for this encoder.")
+        return asked
     if length is None or positions is None or length <= positions:
         return length or max_supported_length(backbone, tokenizer)
     warnings.warn(
@@ -297,21 +289,6 @@ def choose_length(
     return positions
 
 
-def check_role_lengths(settings: TransformerSettings, backbone: PreTrainedModel) -> None:
-    """Check the lengths of queries and documents that a folder sets.
-
-    Raises:
-        NearfarError: the backbone has no positions for so many tokens.
-    """
-    positions = num_positions(backbone) or UNLIMITED
-    for name, length in settings.role_lengths.items():
-        if length > positions:
-            raise NearfarError(
-                f"{settings.file}: {name} is {length}, but the model has positions for {positions} tokens; choose one "
-                "length for all texts with --max-length."
-            )
-
-
 def max_supported_length(backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
     """The longest text, in tokens, that both the backbone's positions and the tokenizer allow."""
     return int(min(num_positions(backbone) or UNLIMITED, tokenizer.model_max_length, UNLIMITED))
@@ -320,22 +297,10 @@ def max_supported_length(backbone: PreTrainedModel, tokenizer: PreTrainedTokeniz
 def num_positions(backbone: PreTrainedModel) -> int | None:
     """The number of tokens that the backbone has positions for; None if it has no limit."""
     positions = getattr(backbone.config, "max_position_embeddings", None)
-    positions = None if positions == NO_LIMIT else positions
+    positions = None if positions == checks.NO_LIMIT else positions
     table = getattr(getattr(backbone, "embeddings", None), "position_embeddings", None)
     first = getattr(table, "padding_idx", None)  # set in RoBERTa-like models, which reserve positions up to this one
     return positions if positions is None or first is None else positions - first - 1
-
-
-def check_length(length: int, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Check a requested ``max_length`` and return it.
-
-    Raises:
-        NearfarError: it is over :func:`max_supported_length` or under 3.
-    """
-    limit = max_supported_length(backbone, tokenizer)
-    if not 3 <= length <= limit:
-        raise NearfarError(f"max_length {length}: must be from 3 to {limit} tokens for this encoder.")
-    return length
 
 
 AFTER_POOLING = ("Dense", "LayerNorm", "Dropout", "Normalize")
@@ -358,17 +323,17 @@ def modules_of(folder: Path) -> list[tuple[str, str]]:
         NearfarError: the list is missing or damaged, starts with another module, or names a module that nearfar
             does not support or that is outside the folder.
     """
-    check_links(folder, folder)
+    checks.check_links(folder, folder)
     listing = folder / "modules.json"
     if not listing.exists():
-        others = [*folder.glob(PROMPTS_FILE), *folder.glob("*_Pooling")]
+        others = [*folder.glob(prompts.PROMPTS_FILE), *folder.glob("*_Pooling")]
         if others:
             raise NearfarError(
                 f"{folder}: holds {others[0].name} but no modules.json, which lists the modules after the "
                 "transformer; copy the whole model folder again."
             )
         return [("Transformer", "")]
-    entries = read_json(listing)
+    entries = checks.read_json(listing)
     if not isinstance(entries, list):
         raise NearfarError(f"{listing}: must hold a list of modules.")
     modules = [_parse_module(listing, number, entry) for number, entry in enumerate(entries)]
@@ -387,7 +352,7 @@ def modules_of(folder: Path) -> list[tuple[str, str]]:
     if unknown:
         raise NearfarError(f"{listing}: has a module {quoted(unknown[0])}, which nearfar does not support.")
     for _, path in modules:
-        check_links(folder / path, folder)
+        checks.check_links(folder / path, folder)
     return modules
 
 
@@ -424,7 +389,7 @@ def tail_module(kind: str, folder: Path) -> nn.Module:
                 f"{shape}."
             )
     with opening(folder / "config.json"):
-        return load_module(kind, folder)
+        return pretrained.load_module(kind, folder)
 
 
 def check_settings(kind: str, folder: Path) -> dict[str, Any]:
@@ -434,7 +399,7 @@ def check_settings(kind: str, folder: Path) -> dict[str, Any]:
         NearfarError: the file is missing or damaged, or nearfar does not support a setting.
     """
     file = folder / "config.json"
-    settings = read_object(file) if kind != "Normalize" or file.exists() else {}
+    settings = checks.read_object(file) if kind != "Normalize" or file.exists() else {}
     input_name, output_name = (settings.get(f"module_{side}_name") or EMBEDDING for side in ("input", "output"))
     if (input_name, output_name) != (EMBEDDING, EMBEDDING):
         raise NearfarError(
@@ -442,36 +407,14 @@ def check_settings(kind: str, folder: Path) -> dict[str, Any]:
             f"nearfar supports only {EMBEDDING!r}."
         )
     activation = settings.get("activation_function")
-    if activation is not None and not _is_torch_module(activation):
+    name = str(activation).rsplit(".", 1)[-1]
+    known = getattr(nn, name, None)
+    names = (f"{known.__module__}.{name}", f"torch.nn.{name}") if isinstance(known, type) else ()
+    if activation is not None and activation not in names:
         raise NearfarError(
             f"{file}: activation_function is {quoted(activation)}, and must name a module class of torch.nn."
         )
     return settings
-
-
-def _is_torch_module(activation: object) -> bool:
-    """Whether ``activation`` is the full name of a module class of torch.nn."""
-    name = str(activation).rsplit(".", 1)[-1]
-    found = getattr(nn, name, None)
-    return isinstance(found, type) and activation in (f"{found.__module__}.{name}", f"torch.nn.{name}")
-
-
-def check_tail(folder: Path, width: int, tail: Sequence[nn.Module]) -> None:
-    """Run the modules after pooling once, on ``width`` zeros, to check that their widths match.
-
-    Raises:
-        NearfarError: a module fails, or its output has another width than its settings say.
-    """
-    embedding = torch.zeros(1, width)
-    for number, module in enumerate(tail, start=1):
-        with opening(folder / "modules.json"), torch.no_grad():
-            embedding = module.eval()({EMBEDDING: embedding})[EMBEDDING]
-            width = getattr(module, "out_features", width)
-            if embedding.shape != (1, width):
-                raise NearfarError(
-                    f"{folder / 'modules.json'}: module {number} after pooling, {type(module).__name__}, should give "
-                    f"{width} dimensions, but gives the shape {list(embedding.shape[1:])}."
-                )
 
 
 def pooling_name(folder: Path, modules: Sequence[tuple[str, str]], *, cls_token: str | None) -> str:
@@ -484,7 +427,7 @@ def pooling_name(folder: Path, modules: Sequence[tuple[str, str]], *, cls_token:
     if "Pooling" not in paths:
         raise NearfarError(f"{folder / 'modules.json'}: has no Pooling module; choose a pooling with --pooling.")
     file = paths["Pooling"] / "config.json"
-    settings = read_object(file)
+    settings = checks.read_object(file)
     legacy = {
         key.removeprefix("pooling_mode_").removesuffix("_token").removesuffix("_tokens"): value
         for key, value in settings.items()
@@ -496,11 +439,12 @@ def pooling_name(folder: Path, modules: Sequence[tuple[str, str]], *, cls_token:
         raise NearfarError(f"{file}: names no pooling mode; choose one with --pooling.")
     if mode not in ("cls", "mean", "max"):
         raise NearfarError(
-            f"{file}: pools by {printable(str(mode))}, which nearfar does not support; choose another with --pooling."
+            f"{file}: pools by {checks.printable(str(mode))}, which nearfar does not support; choose another with "
+            "--pooling."
         )
     if "WordWeights" in paths:
         file = paths["WordWeights"] / "config.json"
-        weighted = read_object(file)
+        weighted = checks.read_object(file)
         only_cls = weighted.get("word_weights") == {cls_token: 0} and weighted.get("unknown_word_weight", 1) == 1
         if mode != "mean" or not only_cls:
             raise NearfarError(f"{file}: weights single words, which nearfar does not support.")
@@ -518,7 +462,7 @@ def includes_prompt(folder: Path, modules: Sequence[tuple[str, str]]) -> bool:
     """
     path = dict(modules).get("Pooling")
     file = folder / (path or "") / "config.json"
-    included = True if path is None else read_object(file).get("include_prompt", True)
+    included = True if path is None else checks.read_object(file).get("include_prompt", True)
     if not isinstance(included, bool):
         raise NearfarError(f"{file}: include_prompt is {quoted(included)}, and must be true or false.")
     return included
@@ -526,7 +470,7 @@ def includes_prompt(folder: Path, modules: Sequence[tuple[str, str]]) -> bool:
 
 def _layer_pooling_name(folder: Path, tokens: str) -> str:
     file = folder / "config.json"
-    settings = read_object(file)
+    settings = checks.read_object(file)
     start, layers = (settings.get(name) for name in ("layer_start", "num_hidden_layers"))
     if type(start) is not int or type(layers) is not int:
         raise NearfarError(f"{file}: layer_start and num_hidden_layers must be integers.")

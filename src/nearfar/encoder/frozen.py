@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.fixed_shape import FixedShapeBatch
+from nearfar.encoder.padded_attention import FixedShapeBatch
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.pretrained import PreTrainedModel
 from nearfar.encoder.ragged import RaggedBatch, Route, transformer_layers, visit_hidden_states

@@ -21,14 +21,13 @@ out: ``mean`` and ``max`` pool the other tokens, ``cls`` takes the first of them
 from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.encoder.fixed_shape import FixedShapeBatch
-from nearfar.encoder.padded_attention import PaddedBlock, padded_blocks
+from nearfar.encoder.padded_attention import FixedShapeBatch, PaddedBlock, padded_blocks
 from nearfar.encoder.ragged import RaggedBatch
 from nearfar.types import NearfarError
 
@@ -56,11 +55,13 @@ def parse_pooling(name: str, *, layers: int) -> Pooling:
         case ["cls" | "mean" | "mean_without_cls" | "max" as tokens]:
             return Pooling(name, (), tokens)
         case ["first_last" | "embeddings_last" | "last_two"]:
-            return _mean_of_two(name, layers)
-        case ["layer", number] if number.isdecimal():
-            return _layer_pooling(name, int(number), "mean", layers)
-        case ["layer", number, "cls" | "mean" | "mean_without_cls" | "max" as tokens] if number.isdecimal():
-            return _layer_pooling(name, int(number), tokens, layers)
+            both = _layer_means(layers)[name]
+            return Pooling(mean_of_layers(both, layers=layers) or name, both, "mean")
+        case ["layer", number, *rest] if number.isdecimal() and rest in ([], *([own] for own in TOKEN_POOLINGS)):
+            layer, tokens = int(number), cast("TokenPooling", rest[0] if rest else "mean")
+            if layer > layers:
+                raise NearfarError(f"pooling {name!r}: this encoder's layers are 0 (embeddings) to {layers}.")
+            return Pooling(f"layer:{layer}" if tokens == "mean" else f"layer:{layer}:{tokens}", (layer,), tokens)
     near = get_close_matches(name, POOLINGS, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise NearfarError(f"unknown pooling {name!r}; choose one of {', '.join(POOLINGS)}.{hint}")
@@ -73,17 +74,6 @@ def mean_of_layers(chosen: Sequence[int], *, layers: int) -> str | None:
 
 def _layer_means(layers: int) -> dict[str, tuple[int, int]]:
     return {"first_last": (1, layers), "embeddings_last": (0, layers), "last_two": (layers - 1, layers)}
-
-
-def _mean_of_two(name: str, layers: int) -> Pooling:
-    both = _layer_means(layers)[name]
-    return Pooling(mean_of_layers(both, layers=layers) or name, both, "mean")
-
-
-def _layer_pooling(name: str, layer: int, tokens: TokenPooling, layers: int) -> Pooling:
-    if layer > layers:
-        raise NearfarError(f"pooling {name!r}: this encoder's layers are 0 (embeddings) to {layers}.")
-    return Pooling(f"layer:{layer}" if tokens == "mean" else f"layer:{layer}:{tokens}", (layer,), tokens)
 
 
 def pool(

@@ -8,7 +8,7 @@ import os
 import time
 import warnings
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast, get_args
 
 from nearfar.runtime import machine
 from nearfar.types import NearfarError, Precision, Resolved
@@ -131,7 +131,7 @@ def _fastest(left: "torch.Tensor", right: "torch.Tensor") -> float:
 
 VARIABLE = "NEARFAR_PRECISION"
 """The environment variable that overrides ``auto``."""
-CHOICES = ("auto", "fp32", "bf16")
+CHOICES: tuple[Precision, ...] = get_args(Precision)
 EMULATED = "bf16 emulated"
 """Recorded by a run that was started with an explicit bf16 on a device without native bfloat16."""
 RECORDED_PRECISIONS = ("fp32", "bf16", EMULATED)
@@ -208,10 +208,9 @@ def _is_native(device: str | None) -> bool:
 def _from_environment() -> Precision:
     """The value of the environment variable, ``auto`` if it is not set."""
     given = os.environ.get(VARIABLE) or "auto"
-    for choice in ("auto", "fp32", "bf16"):
-        if given == choice:
-            return choice
-    raise NearfarError(f"{VARIABLE}={given[:80]!r}: must be auto, fp32 or bf16. Correct it, or unset it.")
+    if given not in CHOICES:
+        raise NearfarError(f"{VARIABLE}={given[:80]!r}: must be auto, fp32 or bf16. Correct it, or unset it.")
+    return cast("Precision", given)
 
 
 def _place(device: "str | torch.device | None") -> "torch.device":

@@ -18,16 +18,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, normalizers
 from torch import nn
 
-from nearfar.encoder.folder_checks import (
-    ONLY,
-    check_config,
-    check_sizes_of_weights,
-    check_tokenizer_files,
-    nested_entries,
-    quoted,
-    read_object,
-    transformer_settings,
-)
+from nearfar.encoder import folder_checks as checks
+from nearfar.encoder.folder_checks import quoted
 from nearfar.encoder.prompts import InferenceSettings
 from nearfar.encoder.weights import check_weights
 from nearfar.runtime.memory import paused
@@ -78,8 +70,8 @@ def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
     Raises:
         NearfarError: config.json or the weights are missing, damaged or inconsistent; or the model needs custom code.
     """
-    settings = check_config(folder)
-    check_sizes_of_weights(folder, settings, check_weights(folder))
+    settings = checks.check_config(folder)
+    checks.check_sizes_of_weights(folder, settings, check_weights(folder))
     _refuse_custom_code(folder, settings, kind)
     with opening(folder / "config.json"), quiet():
         config: PretrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
@@ -135,8 +127,8 @@ def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBas
         NearfarError: its files are missing or damaged; ``fast`` is set and it is not a fast tokenizer; or
             tokenizer_config.json names a tokenizer of another type than that in tokenizer.json.
     """
-    vocabulary, kind = check_tokenizer_files(folder)
-    settings = transformer_settings(folder)
+    vocabulary, kind = checks.check_tokenizer_files(folder)
+    settings = checks.transformer_settings(folder)
     with opening(vocabulary), quiet():
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             folder, trust_remote_code=False, **settings.tokenizer
@@ -191,8 +183,8 @@ def load_transformer(plain: str, *, max_length: int, hidden_states: bool, pooler
         transformer = module_classes().Transformer(
             plain,
             max_seq_length=max_length,
-            modality_config=ONLY["modality_config"],  # otherwise a tokenizer's chat template would be applied
-            module_output_name=ONLY["module_output_name"],
+            modality_config=checks.ONLY["modality_config"],  # otherwise a tokenizer's chat template would be applied
+            module_output_name=checks.ONLY["module_output_name"],
             config_kwargs={"trust_remote_code": False} | ({"output_hidden_states": True} if hidden_states else {}),
             model_kwargs={"trust_remote_code": False, "dtype": "auto"},
             processor_kwargs={"trust_remote_code": False},
@@ -291,7 +283,7 @@ def _special_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """The ids that the tokenizer's post-processor adds to texts, whatever the vocabulary is."""
     processor = getattr(getattr(tokenizer, "backend_tokenizer", None), "post_processor", None)
     added: list[int] = []
-    for name, value in nested_entries(json.loads(processor.__getstate__()) if processor is not None else {}):
+    for name, value in checks.nested_entries(json.loads(processor.__getstate__()) if processor is not None else {}):
         if name in ("ids", "sep", "cls") and isinstance(value, list):  # sep and cls: a token and its id
             added += [token for token in value if type(token) is int]
     return added
@@ -370,7 +362,8 @@ def _refuse_custom_code(folder: Path, settings: dict[str, Any], kind: str) -> No
     known = {auto: names.get(settings["model_type"]) for auto, names in tables.items()}
     for name in ("config.json", "tokenizer_config.json"):
         file = folder / name
-        named = (settings if name == "config.json" else read_object(file) if file.exists() else {}).get("auto_map")
+        own = settings if name == "config.json" else checks.read_object(file) if file.exists() else {}
+        named = own.get("auto_map")
         named = named if isinstance(named, dict) else {"AutoTokenizer": named} if named else {}
         for auto, reference in named.items():
             built_in = auto in known and str(reference).rsplit(".", 1)[-1] == known[auto]

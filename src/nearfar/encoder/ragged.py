@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from nearfar.encoder.attention import attend
 from nearfar.encoder.exported import GraphBackbone
-from nearfar.encoder.fixed_shape import FixedShapeBatch
-from nearfar.encoder.padded_attention import LengthGroup, group_by_length, padded
+from nearfar.encoder.padded_attention import FixedShapeBatch, LengthGroup, group_by_length, padded
 from nearfar.encoder.pretrained import AttentionInterface, PreTrainedModel, reason
 from nearfar.encoder.static import is_static
 from nearfar.encoder.token_batches import evaluating

@@ -16,16 +16,9 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from nearfar.encoder import pretrained
 from nearfar.encoder.folder_checks import read_object
-from nearfar.encoder.pretrained import (
-    PretrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    load_backend_tokenizer,
-    load_module,
-    module_classes,
-    opening,
-)
+from nearfar.encoder.pretrained import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.encoder.weights import shapes_of
 from nearfar.runtime.memory import paused
 from nearfar.types import NearfarError
@@ -82,21 +75,17 @@ def merge_square_layers(backbone: "PreTrainedModel", tail: nn.ModuleList) -> Non
     is the zero vector afterwards.
     """
     table = cast(StaticBackbone, backbone).word_embeddings.weight
-    while len(tail) and _is_square_linear(tail[0], table.shape[1]):
-        linear = cast(Any, tail[0]).linear
+    dim = table.shape[1]
+    while len(tail):
+        linear, activation = (getattr(tail[0], name, None) for name in ("linear", "activation_function"))
+        if not isinstance(linear, nn.Linear) or not isinstance(activation, nn.Identity):
+            break
+        if linear.weight.shape != (dim, dim):
+            break
         with torch.no_grad():
             bias = None if linear.bias is None else linear.bias.double()
             table.copy_(nn.functional.linear(table.double(), linear.weight.double(), bias))
         del tail[0]
-
-
-def _is_square_linear(module: nn.Module, dim: int) -> bool:
-    layer = getattr(module, "linear", None)
-    return (
-        isinstance(layer, nn.Linear)
-        and isinstance(getattr(module, "activation_function", None), nn.Identity)
-        and layer.weight.shape == (dim, dim)
-    )
 
 
 def static_tokenizer(tokenizer: Tokenizer) -> "tuple[PreTrainedTokenizerFast, int]":
@@ -123,13 +112,13 @@ def read_static(folder: Path, *, dtype: torch.dtype) -> tuple[StaticBackbone, Pr
             raise NearfarError(f"{folder}: holds no {file.name}, so it is no static encoder.")
     read_object(vocabulary)
     shapes = shapes_of(weights)
-    tokenizer, length = static_tokenizer(load_backend_tokenizer(vocabulary))
+    tokenizer, length = static_tokenizer(pretrained.load_backend_tokenizer(vocabulary))
     if "embedding.weight" in shapes:
         with safe_open(weights, framework="pt") as tensors:
             table = tensors.get_tensor("embedding.weight")
     elif "embeddings" in shapes:  # model2vec, whose vectors may have weights, or be shared by tokens
-        with opening(weights):
-            table = cast(Any, load_module("StaticEmbedding", folder)).embedding.weight.detach()
+        with pretrained.opening(weights):
+            table = cast(Any, pretrained.load_module("StaticEmbedding", folder)).embedding.weight.detach()
     else:
         raise NearfarError(f"{weights}: holds no embedding.weight, the vectors of a static encoder's tokens.")
     if table.ndim != 2 or not table.is_floating_point() or 0 in table.shape:
@@ -152,4 +141,4 @@ def static_module(backbone: StaticBackbone, tokenizer: PreTrainedTokenizerBase, 
     if max_length < UNLIMITED:
         backend.enable_truncation(max_length)
     weights = backbone.word_embeddings.weight.detach().cpu().contiguous()
-    return cast(nn.Module, module_classes().StaticEmbedding(backend, embedding_weights=weights))
+    return cast(nn.Module, pretrained.module_classes().StaticEmbedding(backend, embedding_weights=weights))

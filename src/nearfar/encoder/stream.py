@@ -8,10 +8,11 @@ import signal
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -178,17 +179,21 @@ def encode_in_processes(
         upcoming = next(blocks, None)
         while upcoming or busy:
             for pipe in cast("list[Connection]", wait(list(processes))):  # another class on Windows
-                kind, value = _receive(pipe, processes[pipe])
+                with _reporting_death(processes[pipe]):
+                    kind, value = pipe.recv()
                 if kind == "batch":
                     if on_batch:
                         on_batch(value)
                     continue
                 done = busy.pop(pipe, None)
+                if isinstance(value, NearfarError):
+                    raise value
                 if kind == "not finite":
                     assert done is not None
                     raise done.with_global_number(NotFiniteError(*value))
                 if upcoming:
-                    _send(pipe, upcoming.tokenized.ids, processes[pipe])
+                    with _reporting_death(processes[pipe]):
+                        pipe.send(upcoming.tokenized.ids)
                     busy[pipe], upcoming = upcoming, next(blocks, None)
                 if done:
                     yield done, value
@@ -199,30 +204,18 @@ def encode_in_processes(
             process.join()
 
 
-def _send(pipe: Connection, value: object, process: BaseProcess) -> None:
+@contextmanager
+def _reporting_death(process: BaseProcess) -> Iterator[None]:
+    """Turn the error of a pipe to a worker that has died into one that says how it died."""
     try:
-        pipe.send(value)
-    except ConnectionError:
-        raise _worker_died(process) from None
-
-
-def _receive(pipe: Connection, process: BaseProcess) -> tuple[str, Any]:
-    try:
-        kind, value = pipe.recv()
+        yield
     except (EOFError, ConnectionError):
-        raise _worker_died(process) from None
-    if kind == "error":
-        raise NearfarError(f"One of the --processes failed: {value}")
-    return kind, value
-
-
-def _worker_died(process: BaseProcess) -> NearfarError:
-    process.join(5)
-    code = process.exitcode or 0
-    how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
-    return NearfarError(
-        f"One of the --processes died ({how}). It may have run out of memory: each process loads its own encoder."
-    )
+        process.join(5)
+        code = process.exitcode or 0
+        how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
+        raise NearfarError(
+            f"One of the --processes died ({how}). It may have run out of memory: each process loads its own encoder."
+        ) from None
 
 
 def _worker_main(pipe: Connection, config: WorkerConfig, device: str, num_threads: int) -> None:
@@ -250,4 +243,5 @@ def _worker_main(pipe: Connection, config: WorkerConfig, device: str, num_thread
     except NotFiniteError as error:
         pipe.send(("not finite", (error.number, error.content)))
     except Exception as error:
-        pipe.send(("error", str(error) or type(error).__name__))
+        failed = f"One of the --processes failed: {str(error) or type(error).__name__}"
+        pipe.send(("error", NearfarError(failed)))

@@ -3,8 +3,8 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -46,13 +46,27 @@ TOKENS_PER_BATCH_ON_GPU = 32_768
 """TOKENS_PER_BATCH on a GPU, which needs about as long to start the operations of a small batch as of a large one."""
 
 
-class Tokenized(NamedTuple):
-    """Token ids of each text, including special tokens, and the number of texts truncated at the maximum length."""
+@dataclass(frozen=True)
+class Tokenized:
+    """Token ids of texts, or of items of one or two texts, including special tokens."""
 
     ids: list[list[int]]
-    truncated: int
+    is_truncated: Sequence[bool] = ()
+    """Whether each was truncated at the maximum length."""
     prompt_length: int = 0
     """Number of first tokens of each text that pooling leaves out."""
+    types: list[list[int]] | None = None
+    """Token types of each item; None if the backbone uses none."""
+
+    @property
+    def truncated(self) -> int:
+        """The number of texts that were truncated."""
+        return sum(self.is_truncated)
+
+    def select(self, rows: Sequence[int]) -> "Tokenized":
+        """A batch: the token ids and types of the items with these numbers, in this order."""
+        types = None if self.types is None else [self.types[row] for row in rows]
+        return Tokenized([self.ids[row] for row in rows], (), self.prompt_length, types)
 
 
 def check_texts(texts: Sequence[str]) -> None:
@@ -98,25 +112,22 @@ def token_budget_batches(token_ids: Sequence[Sequence[int]], *, device: torch.de
 
 
 def compute_batches(
-    module: nn.Module,
-    token_ids: Sequence[Sequence[int]],
-    compute: Callable[[list[int]], Float[Tensor, "texts ..."]],
+    module: Any,
+    tokens: Tokenized,
+    compute: Callable[[Tokenized], Float[Tensor, "texts ..."]],
     shape: tuple[int, ...],
     *,
-    device: torch.device,
     bf16: bool = False,
     describe: Callable[[int], str] | None,
     on_batch: Callable[[int], object] | None = None,
 ) -> Float[np.ndarray, "texts ..."]:
-    """The outputs of ``compute`` for all texts, batch by batch without dropout, in the order of ``token_ids``.
+    """The outputs of ``compute`` for all texts, batch by batch without dropout, in the order of ``tokens``.
 
     Args:
-        module: what computes; it is in evaluation mode meanwhile.
-        token_ids: of each text, by which it is assigned to a batch.
-        compute: numbers of a batch's texts -> one output for each.
+        module: what computes, an encoder or a classifier; it is in evaluation mode meanwhile.
+        tokens: of the texts.
+        compute: tokens of a batch -> one output for each text.
         shape: of an output.
-        max_length: the number of tokens that ``tokenize`` keeps, by default that of the module.
-        device: of the module.
         bf16: compute under autocast.
         describe: number of a text -> the content that an error names; None to keep outputs that are not finite.
         on_batch: gets the number of texts of each batch.
@@ -124,11 +135,11 @@ def compute_batches(
     Raises:
         NotFiniteError: an output is not finite.
     """
-    outputs = np.empty((len(token_ids), *shape), dtype=np.float32)
+    outputs, device = np.empty((len(tokens.ids), *shape), dtype=np.float32), module.device
     with evaluating(module):
-        for batch in token_budget_batches(token_ids, device=device):
+        for batch in token_budget_batches(tokens.ids, device=device):
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-                output = compute(batch).float()
+                output = compute(tokens.select(batch)).float()
             if describe is not None and not output.isfinite().all():
                 non_finite = (~output.isfinite().flatten(1).all(dim=1)).nonzero().flatten().tolist()
                 number = min(batch[index] for index in non_finite)
@@ -142,8 +153,8 @@ def compute_batches(
 def compute_distinct(
     module: Any,
     items: Sequence[Key],
-    tokenize: Callable[[list[Key]], Any],
-    compute: Callable[[Any, list[int]], Float[Tensor, "items ..."]],
+    tokenize: Callable[[list[Key]], Tokenized],
+    compute: Callable[[Tokenized], Float[Tensor, "items ..."]],
     shape: tuple[int, ...],
     *,
     max_length: int | None = None,
@@ -158,8 +169,8 @@ def compute_distinct(
     Args:
         module: what computes, an encoder or a classifier.
         items: texts, or tuples of texts.
-        tokenize: a block of items -> their tokens, with ``ids`` of each and the number ``truncated``.
-        compute: tokens of a block, and numbers of items in it -> one output for each.
+        tokenize: a block of items -> their tokens.
+        compute: tokens of a batch -> one output for each item.
         shape: of an output.
         max_length: the number of tokens that ``tokenize`` keeps, by default that of the module.
         bf16: compute under autocast.
@@ -172,16 +183,15 @@ def compute_distinct(
     distinct = {item: index for index, item in enumerate(dict.fromkeys(items))}
     ordered, truncated = list(distinct), 0
     outputs = np.empty((len(ordered), *shape), dtype=np.float32)
-    settings: dict[str, Any] = {"device": module.device, "bf16": bf16, "describe": str if check_finite else None}
+    describe = str if check_finite else None
     with progress_bar("encoding", len(ordered), shown=progress) as advance:
         for start in range(0, len(ordered), TEXTS_PER_BLOCK):
             block = ordered[start : start + TEXTS_PER_BLOCK]
             tokens = tokenize(block)
             truncated += tokens.truncated
-            embed = partial(compute, tokens)
             try:
                 outputs[start : start + len(block)] = compute_batches(
-                    module, tokens.ids, embed, shape, **settings, on_batch=advance
+                    module, tokens, compute, shape, bf16=bf16, describe=describe, on_batch=advance
                 )
             except NotFiniteError as error:
                 item = block[error.number]

@@ -245,7 +245,11 @@ class TokenStore:
                     self._hold(Path(place).open("rb"))  # noqa: SIM115
         if self._file is None:
             create()
-            self._run_block = partial(_compute_on_each, self._broadcast_from_first)
+            self._run_block = self._compute_on_each
+
+    def _compute_on_each(self, compute: Callable[[], Value]) -> Value:
+        self._broadcast_from_first(compute)  # the other processes wait for this call
+        return compute()
 
     def _hold(self, file: IO[bytes]) -> None:
         """Keep the file open as long as the store exists."""
@@ -254,11 +258,6 @@ class TokenStore:
 
 
 def _compute_locally(compute: Callable[[], Value]) -> Value:
-    return compute()
-
-
-def _compute_on_each(broadcast_from_first: BroadcastFromFirst, compute: Callable[[], Value]) -> Value:
-    broadcast_from_first(compute)  # the other processes wait for this call
     return compute()
 
 

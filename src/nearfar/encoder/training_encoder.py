@@ -11,13 +11,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nearfar.encoder.classifier import Classifier, Item, TokenizedItems
+from nearfar.encoder.classifier import Classifier, Item
 from nearfar.encoder.cuda_graphs import GraphedEncoder, GraphedGuide, uses_graphs
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.exported import refuse_graph
 from nearfar.encoder.frozen import Guide
 from nearfar.encoder.prompts import PromptedText
 from nearfar.encoder.ragged import bf16_runs
+from nearfar.encoder.token_batches import Tokenized
 from nearfar.encoder.tokens import BroadcastFromFirst, TokenRows, TokenStore
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class TrainingClassifier:
         self.head = TrainingHead(classifier)
         self.truncated = 0
         self._rows: dict[Item, int] = {}
-        self._tokens = TokenizedItems([], None, [])
+        self._tokens = Tokenized([])
 
     def read(self, items: Sequence[Item]) -> None:
         """Tokenise the items, which replace those read before."""

@@ -211,12 +211,7 @@ class _Loop:
     """The state of one run."""
 
     def __init__(
-        self,
-        todo: list[Job],
-        found: list[Job],
-        store: Store,
-        retries: int,
-        on_event: Callable[[JobEvent], None] | None,
+        self, todo: list[Job], found: list[Job], store: Store, retries: int, on_event: Callable[[JobEvent], None] | None
     ) -> None:
         self.failures: list[JobFailure] = []
         self.skipped: list[Job] = []

@@ -5,6 +5,7 @@ when the process that started it dies.
 """
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -12,9 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 from nearfar.jobs.job import Outcome, Task, perform
 from nearfar.runtime import threads as thread_settings
@@ -32,10 +34,11 @@ ABANDONED = 3
 
 
 class _Worker:
-    """A worker process, and the task that it performs."""
+    """A worker process."""
 
-    def __init__(self, environment: dict[str, str], answers: "SimpleQueue[tuple[_Worker, str]]") -> None:
-        self.task: Task | None = None
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.busy = False
+        """Whether it has a task."""
         self.process = subprocess.Popen(
             [sys.executable, "-c", START, json.dumps(sys.path)],
             stdin=subprocess.PIPE,
@@ -48,36 +51,39 @@ class _Worker:
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self._stdin, self._stdout = self.process.stdin, self.process.stdout
+        self._stdin, self.outcomes = self.process.stdin, self.process.stdout
 
-        def read() -> None:
-            for line in self._stdout:
-                answers.put((self, line))
-            answers.put((self, ""))
-
-        self._reader = threading.Thread(target=read, daemon=True)
-        self._reader.start()
-
-    def send(self, task: Task) -> bool:
-        """Send a task; False if the worker has ended."""
-        try:
+    def perform(self, task: Task) -> Outcome:
+        """Send a task, and wait for its outcome or until the process has ended."""
+        with suppress(OSError):  # it has ended
             self._stdin.write(task.to_json() + "\n")
-            self._stdin.flush()
-        except OSError:
-            return False
-        self.task = task
-        return True
+        line = self.outcomes.readline()
+        self.busy = False
+        if line.endswith("\n"):
+            return Outcome(**json.loads(line))
+        return Outcome(task.key, "died", message=f"its worker {describe_exit(self.end(0))}")
 
     def has_ended(self) -> bool:
         """Whether the process has ended. It is not reaped, so no other process gets its number."""
         if not _HAS_GROUPS or self.process.returncode is not None:
             return self.process.poll() is not None
-        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        try:
+            return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # the thread that waits for its outcome has just reaped it
+            return True
 
     def interrupt(self) -> None:
         """Ask the worker to stop its job and to end."""
         if not self.has_ended():
             self.process.send_signal(signal.SIGINT if _HAS_GROUPS else signal.SIGTERM)  # Windows has only the latter
+
+    def kill(self) -> None:
+        """Kill the process, and what its job has started."""
+        if self.process.returncode is None and _HAS_GROUPS:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        elif self.process.returncode is None:
+            self.process.kill()
 
     def end(self, seconds: float) -> int:
         """Close its stdin, which ends an idle worker, and kill what runs after that; returns the exit status."""
@@ -86,16 +92,8 @@ class _Worker:
         deadline = time.monotonic() + seconds
         while seconds and not self.has_ended() and time.monotonic() < deadline:
             time.sleep(0.01)
-        if self.process.returncode is None and _HAS_GROUPS:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)  # what its job has started, too
-        elif self.process.returncode is None:
-            self.process.kill()
-        status = self.process.wait()
-        self._reader.join(CHECK_SECONDS)
-        if not self._reader.is_alive():
-            self._stdout.close()
-        return status
+        self.kill()
+        return self.process.wait()
 
 
 class ProcessEngine:
@@ -113,59 +111,42 @@ class ProcessEngine:
         variables = dict.fromkeys(_THREAD_VARIABLES, str(threads))
         self._environment = {**os.environ, **thread_settings.settings(os.environ), **variables}
         self._workers: list[_Worker] = []
-        self._answers: SimpleQueue[tuple[_Worker, str]] = SimpleQueue()
+        self._threads = ThreadPoolExecutor(workers)
+        """Each thread waits for a task of a worker."""
+        self._running: set[Future[Outcome]] = set()
 
     def submit(self, task: Task, *, uses: str | None) -> None:  # noqa: ARG002
         """Send the task to an idle worker, or to a new one."""
-        for worker in [worker for worker in self._workers if worker.task is None]:
-            if not worker.has_ended() and worker.send(task):
-                return
-            self._workers.remove(worker)
+        for worker in [worker for worker in self._workers if not worker.busy and worker.has_ended()]:
             worker.end(0)
-        worker = _Worker(self._environment, self._answers)
-        self._workers.append(worker)
-        if not worker.send(task):
-            worker.task = task  # its end is reported as an outcome
+            worker.outcomes.close()
+            self._workers.remove(worker)
+        worker = next((worker for worker in self._workers if not worker.busy), None) or _Worker(self._environment)
+        self._workers += [] if worker in self._workers else [worker]
+        worker.busy = True
+        self._running.add(self._threads.submit(worker.perform, task))
 
     def wait(self, timeout: float | None) -> list[Outcome]:
         """Wait until a task has ended."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
-            remaining = CHECK_SECONDS if deadline is None else min(CHECK_SECONDS, deadline - time.monotonic())
-            try:
-                worker, line = self._answers.get(timeout=max(0.0, remaining))
-            except Empty:
-                ended = [worker for worker in self._workers if worker.task is not None and worker.has_ended()]
-                if outcomes := [outcome for worker in ended if (outcome := self._died(worker))]:
-                    return outcomes
-                if deadline is not None and time.monotonic() >= deadline:
-                    return []
-                continue
-            if line:
-                worker.task = None
-                return [Outcome(**json.loads(line))]
-            if outcome := self._died(worker):
-                return [outcome]
-
-    def _died(self, worker: _Worker) -> Outcome | None:
-        """Remove a worker that has ended; the outcome of its task, if it had one."""
-        if worker not in self._workers:
-            return None
-        self._workers.remove(worker)
-        status = worker.end(0)
-        if worker.task is None:
-            return None
-        return Outcome(worker.task.key, "died", message=f"its worker {describe_exit(status)}")
+            seconds = max(0.0, min(CHECK_SECONDS, deadline - time.monotonic()))
+            ended, self._running = wait(self._running, seconds, FIRST_COMPLETED)
+            if ended or time.monotonic() >= deadline:
+                return [task.result() for task in ended]
+            for worker in self._workers:
+                if worker.has_ended():
+                    worker.kill()  # what its job has started, and holds its pipe open
 
     def close(self) -> None:
         """Stop the workers: SIGINT to those with a task, and SIGKILL after a grace period."""
         seconds = CHECK_SECONDS
         try:
             for worker in self._workers:
-                if worker.task is not None:
+                if worker.busy:
                     worker.interrupt()
             deadline = time.monotonic() + GRACE_SECONDS
-            while any(worker.task is not None for worker in self._workers) and time.monotonic() < deadline:
+            while self._running and time.monotonic() < deadline:
                 self.wait(deadline - time.monotonic())
         except BaseException:  # a second Ctrl-C
             seconds = 0
@@ -173,6 +154,9 @@ class ProcessEngine:
         finally:
             for worker in self._workers:
                 worker.end(seconds)
+            self._threads.shutdown()
+            for worker in self._workers:
+                worker.outcomes.close()
             self._workers = []
 
 

@@ -171,8 +171,6 @@ class Roles(NamedTuple):
 
 def _queries_and_documents(batch: Any) -> tuple[Sequence[int], Sequence[int]]:
     """Indices in the sentences of a batch of its queries and of its documents."""
-    if hasattr(batch, "premises"):
-        return batch.premises, batch.hypotheses
     return batch.columns[0], list(chain(*batch.columns[1:]))
 
 

@@ -16,6 +16,7 @@ batch; here a second objective (``--second``) adds any other loss. ``vectors`` i
 See ``docs/methods/distill.md``.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,8 +29,6 @@ from nearfar.methods.settings import TextColumn
 from nearfar.types import MethodEntry, NearfarError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from jaxtyping import Float
     from torch import Tensor, nn
 
@@ -81,23 +80,18 @@ class DistillConfig(TextColumn, TrainConfig):
     dropout: BelowOne | None = 0.0
     """Probability of dropout in training."""
 
-    def __post_init__(self) -> None:
-        """Check values, and those that exclude each other."""
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
         if not (self.list_weight or self.vector_weight):
-            raise NearfarError("--list-weight and --vector-weight are both 0, so there is no loss; raise one.")
+            yield "--list-weight and --vector-weight are both 0, so there is no loss; raise one."
         if not self.list_weight and (
             self.teacher_temperature is not None or self.temperature != type(self).temperature
         ):
-            raise NearfarError(
-                "--temperature and --teacher-temperature divide the lists' cosines; set --list-weight too."
-            )
+            yield "--temperature and --teacher-temperature divide the lists' cosines; set --list-weight too."
         if self.vector_distance == "squared" and not self.vector_weight:
-            raise NearfarError("--vector-distance compares the vectors; set --vector-weight above 0.")
+            yield "--vector-distance compares the vectors; set --vector-weight above 0."
         if self.vector_projection == "kept" and not self.vector_weight:
-            raise NearfarError(
-                "--vector-projection kept: the layer is trained by the vectors; set --vector-weight above 0."
-            )
+            yield "--vector-projection kept: the layer is trained by the vectors; set --vector-weight above 0."
 
 
 class Projection(NamedTuple):

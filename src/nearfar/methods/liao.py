@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from jaxtyping import Int
     from torch import Tensor
 
-    from nearfar.data.batching import NliBatch, NliBatches
-    from nearfar.data.rows import NliData
+    from nearfar.data.batching import TextBatch, TextBatches
+    from nearfar.data.rows import TextData
 
 PAPER = """@misc{liao2021sentence,
   title  = {Sentence Embeddings using Supervised Contrastive Learning},
@@ -127,11 +127,11 @@ class Pairs(NamedTuple):
     labels: 'Int[Tensor, " pairs"]'
 
     @classmethod
-    def of(cls, batch: "NliBatch") -> "Pairs":
+    def of(cls, batch: "TextBatch") -> "Pairs":
         """The pairs of a batch as tensors on the CPU."""
         import torch
 
-        return cls(*torch.tensor([batch.premises, batch.hypotheses, batch.labels]))
+        return cls(*torch.tensor([*batch.columns, batch.targets]))
 
     def to(self, device: "torch.device") -> "Pairs":
         """The same pairs on ``device``."""
@@ -147,7 +147,7 @@ class Pairs(NamedTuple):
         return self.premises[chosen], self.hypotheses[chosen]
 
 
-def read_nli(config: Any) -> "NliData":
+def read_nli(config: Any) -> "TextData":
     """The NLI rows of a config with :class:`nearfar.methods.settings.NliSettings`."""
     from nearfar.data.rows import load_nli
 
@@ -160,17 +160,19 @@ def read_nli(config: Any) -> "NliData":
 
 
 def batch_nli(
-    config: TrainConfig, context: BuildContext, data: "NliData", **order: Any
-) -> tuple["NliBatches", list[str]]:
-    """Tokenize the texts and batch their rows; ``order`` are further arguments of the batches.
+    config: TrainConfig, context: BuildContext, data: "TextData", **settings: Any
+) -> tuple["TextBatches", list[str]]:
+    """Tokenize the texts and batch their rows, by premises if ``settings`` of the batches do not say otherwise.
 
     Returns the batches, and in words sources, number and labels of the rows and what their batches do with them.
     """
-    from nearfar.data.batching import NliBatches
+    from nearfar.data.batching import TextBatches
 
     rows = data.rows[: config.limit]
-    context.encoder.read(context.roles.rows([row[:2] for row in rows]))
-    batches = NliBatches(rows, context.batch_size, config.seed, **order)
+    texts, labels = [row[:2] for row in rows], [row.label for row in rows]
+    context.encoder.read(context.roles.rows(texts))
+    settings = {"order": "premise", "min_batch_size": 1, **settings}
+    batches = TextBatches(texts, context.batch_size, config.seed, labels, **settings)
     counts = ", ".join(f"{count:,} {label}" for label, count in data.counts.items())
     facts = [*data.sources, f"{len(data.rows):,} rows: {counts}", f"{len(batches.premises):,} premises"]
     if len(rows) < len(data.rows):
@@ -181,23 +183,23 @@ def batch_nli(
     return batches, facts
 
 
-def require_anchors(batches: "NliBatches", *, otherwise: str = "") -> None:
+def require_anchors(batches: "TextBatches", *, otherwise: str = "") -> None:
     """Refuse rows without an entailment, or with a single premise; ``otherwise`` says what else one can do."""
-    if all(row.label != ENTAILMENT for row in batches.rows):
+    if ENTAILMENT not in (batches.targets or ()):
         raise NearfarError(
-            f"none of the {len(batches.rows)} rows is an entailment, so there is nothing to pull a premise towards; "
+            f"none of the {len(batches.texts)} rows is an entailment, so there is nothing to pull a premise towards; "
             f"add entailment rows (are the labels in the right order?){otherwise}"
         )
     if len(batches.premises) == 1:
         raise NearfarError(
-            f"all {len(batches.rows)} rows have the same premise, {batches.rows[0].premise!r}, so there are no "
+            f"all {len(batches.texts)} rows have the same premise, {batches.texts[0][0]!r}, so there are no "
             f"hypotheses of other premises to push it away from; add rows of other premises{otherwise}"
         )
 
 
-def describe_silent(batch: "NliBatch", anchors: int) -> list[str]:
+def describe_silent(batch: "TextBatch", anchors: int) -> list[str]:
     """A note on premises that are no anchors; none if all are."""
-    silent = len(set(batch.premises)) - anchors
+    silent = len(set(batch.columns[0])) - anchors
     if not silent:
         return []
     return [f"no anchor   {pluralize(silent, 'premise', 'premises')} without an entailed hypothesis in this batch"]
@@ -206,7 +208,7 @@ def describe_silent(batch: "NliBatch", anchors: int) -> list[str]:
 # --- the methods ---
 
 
-def build(config: SbertConfig, context: BuildContext, data: "NliData") -> BuiltMethod:
+def build(config: SbertConfig, context: BuildContext, data: "TextData") -> BuiltMethod:
     """Build sbert, scl or augment: (1 - scl_weight) CE + scl_weight SCL, for all but scl with a weight of 0.
 
     Premises are encoded as queries, hypotheses as documents. SCL of a batch without an entailment is 0; with
@@ -230,7 +232,7 @@ def build(config: SbertConfig, context: BuildContext, data: "NliData") -> BuiltM
     _check(config, batches, classifies=scl_weight < 1)
     head = SoftmaxHead(context.encoder.encoder.dim, layers=config.head_layers) if scl_weight < 1 else None
 
-    def loss_fn(batch: "NliBatch", embeddings: "Tensor") -> Loss:
+    def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
         queries, documents = roles.split(embeddings, batch)
         own = labelled = Pairs.of(batch)
         if isinstance(config, AugmentConfig):
@@ -259,7 +261,7 @@ def build(config: SbertConfig, context: BuildContext, data: "NliData") -> BuiltM
             terms |= {"ce": ce.detach(), "accuracy": right[: len(own.labels)].mean()}
         return Loss(total, terms)
 
-    def describe(batch: "NliBatch") -> list[str]:
+    def describe(batch: "TextBatch") -> list[str]:
         return describe_anchors(batch, config) if isinstance(config, Contrasting) else describe_labels(batch)
 
     name = "scl" if isinstance(config, SclConfig) else "augment" if isinstance(config, AugmentConfig) else "sbert"
@@ -272,17 +274,16 @@ def _caps(config: Contrasting) -> dict[str, Any]:
     return {name: None if cap == "all" else cap for name, cap in caps.items()}
 
 
-def _check(config: SbertConfig, batches: "NliBatches", *, classifies: bool) -> None:
+def _check(config: SbertConfig, batches: "TextBatches", *, classifies: bool) -> None:
     """Refuse rows from which nothing can be learned."""
-    rows = batches.rows
-    if len({row[:2] for row in rows}) == 1:
+    rows, labels = batches.texts, set(map(int, batches.targets or ()))
+    if len(set(rows)) == 1:
         raise NearfarError(
-            f"all {len(rows)} rows have the same premise and hypothesis, {rows[0].premise!r} and "
-            f"{rows[0].hypothesis!r}, so there is nothing to tell apart; add rows of other texts"
+            f"all {len(rows)} rows have the same premise and hypothesis, {rows[0][0]!r} and "
+            f"{rows[0][1]!r}, so there is nothing to tell apart; add rows of other texts"
         )
     if isinstance(config, Contrasting):
         require_anchors(batches, otherwise=", or use the method sbert")
-    labels = {row.label for row in rows}
     if len(labels) == 1 and classifies and not isinstance(config, AugmentConfig):
         raise NearfarError(
             f"all {len(rows)} rows are labelled {LABEL_NAMES[labels.pop()]}, so a classifier has nothing to tell "
@@ -321,47 +322,47 @@ def augmented_pairs(pairs: Pairs, *, max_positives: int | None, max_negatives: i
 # --- batches in words ---
 
 
-def describe_labels(batch: "NliBatch") -> list[str]:
+def describe_labels(batch: "TextBatch") -> list[str]:
     """Each premise, and below it its labelled hypotheses."""
-    lines: list[str] = []
-    for premise in dict.fromkeys(batch.premises):
+    (premises, hypotheses), lines = batch.columns, list[str]()
+    for premise in dict.fromkeys(premises):
         lines.append(f"{'premise':<15}  {batch.sentences[premise]}")
-        for pair, hypothesis in enumerate(batch.hypotheses):
-            if batch.premises[pair] == premise:
-                lines.append(f"  {LABEL_NAMES[batch.labels[pair]]:<13}  {batch.sentences[hypothesis]}")
+        for own, hypothesis, label in zip(premises, hypotheses, batch.targets, strict=True):
+            if own == premise:
+                lines.append(f"  {LABEL_NAMES[label]:<13}  {batch.sentences[hypothesis]}")
     return lines
 
 
-def describe_anchors(batch: "NliBatch", config: Contrasting) -> list[str]:
+def describe_anchors(batch: "TextBatch", config: Contrasting) -> list[str]:
     """Each anchor premise, and below it its positives, its own negatives, and the number of other negatives.
 
     All candidates are listed; a note gives the maximum numbers that are drawn at each step.
     """
     from nearfar.objectives import premise_sets
 
-    pairs = Pairs.of(batch)
+    pairs, (premises, hypotheses) = Pairs.of(batch), batch.columns
     hard = config.hard_negatives if isinstance(config, SclConfig) else "all"
     sets = premise_sets(pairs.premises, pairs.labels, hard_negatives=hard, hypothesis_ids=pairs.hypotheses)
     # Entailment pairs of one premise have the same sets, so each premise is shown once.
-    anchors = {batch.premises[pair]: anchor for anchor, pair in enumerate(sets.anchors.tolist())}
-    all_pairs, lines = range(len(batch.labels)), []
+    anchors = {premises[pair]: anchor for anchor, pair in enumerate(sets.anchors.tolist())}
+    all_pairs, lines = range(len(batch.rows)), []
     for premise, anchor in anchors.items():
         positives, negatives = ([*compress(all_pairs, sides[:][anchor])] for sides in sets[1:])
-        own = [pair for pair in negatives if batch.premises[pair] == premise]
-        near = {premise, *(batch.hypotheses[pair] for pair in positives)}
-        equal = sum(hypothesis in near for hypothesis in batch.hypotheses) - len(positives)
+        own = [pair for pair in negatives if premises[pair] == premise]
+        near = {premise, *(hypotheses[pair] for pair in positives)}
+        equal = sum(hypothesis in near for hypothesis in hypotheses) - len(positives)
         soft = len(all_pairs) - len(positives) - len(negatives) - equal
         left_out = [
             f"{_hypotheses(count)} {which}"
             for count, which in ((equal, "equal to the anchor or a positive"), (soft, "of this premise"))
             if count
         ]
-        texts = [batch.sentences[hypothesis] for hypothesis in batch.hypotheses]
+        texts = [batch.sentences[hypothesis] for hypothesis in hypotheses]
         lines += describe_anchor(
             batch.sentences[premise],
             positives=[texts[pair] for pair in positives],
             negatives=[
-                *(f"{texts[pair]} ({LABEL_NAMES[batch.labels[pair]]})" for pair in own),
+                *(f"{texts[pair]} ({LABEL_NAMES[batch.targets[pair]]})" for pair in own),
                 f"{_hypotheses(len(negatives) - len(own))} of other premises",
             ],
             left_out=" and ".join(left_out) or None,

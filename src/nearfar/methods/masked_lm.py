@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.data.batching import NliBatch, TextBatch
+from nearfar.data.batching import TextBatch
 from nearfar.encoder.heads import MaskedLmHead
 from nearfar.methods.base import Batches, Loss, Method
 from nearfar.methods.describe import pluralize
@@ -76,7 +76,7 @@ def masked_language_model(
     if not len(words):
         raise NearfarError(f"all {vocabulary} tokens of the vocabulary are special, so there is nothing to predict")
 
-    def extract_items(batch: TextBatch | NliBatch) -> list[MaskedSentence]:
+    def extract_items(batch: TextBatch) -> list[MaskedSentence]:
         sentences = tokenise(texts(batch))
         before = torch.tensor([token for ids in sentences for token in ids])
         chosen = (torch.rand(len(before)) < probability) & ~torch.isin(before, special_ids)
@@ -105,11 +105,11 @@ def masked_language_model(
         sums = losses.new_zeros(len(items)).index_add(0, owners, losses)
         return torch.stack([sums, counts.to(sums.dtype)], dim=1)
 
-    def loss_fn(batch: TextBatch | NliBatch, representations: Tensor) -> Loss:  # noqa: ARG001, the sums suffice
+    def loss_fn(batch: TextBatch, representations: Tensor) -> Loss:  # noqa: ARG001, the sums suffice
         sums, counts = representations.unbind(dim=1)
         return Loss(sums.sum() / counts.detach().sum().clamp(min=1), {})
 
-    def describe(batch: TextBatch | NliBatch) -> list[str]:
+    def describe(batch: TextBatch) -> list[str]:
         sentences = pluralize(len(batch.sentences), "sentence", "sentences")
         return [
             *(f"{'sentence':<10}  {text}" for text in batch.sentences),

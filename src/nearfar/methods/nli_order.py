@@ -17,6 +17,7 @@ Both use the same vectors: each distinct text is encoded once. Hypotheses that n
 The method is nearfar's own, so its defaults have no paper.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -29,13 +30,11 @@ from nearfar.methods.simcse import contrastive_loss
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
-    from nearfar.data.batching import NliBatch, NliBatches
-    from nearfar.data.rows import NliData
+    from nearfar.data.batching import TextBatch, TextBatches
+    from nearfar.data.rows import TextData
     from nearfar.encoder.training_encoder import TrainingText
     from nearfar.objectives import DirectionMasks, Directions
 
@@ -82,17 +81,16 @@ class NliOrderConfig(DirectionSettings, NliSettings, InfoNceSettings):
     neutral: bool = True
     """Rank neutral hypotheses between entailed and contradicted ones. --no-neutral: leave them out."""
 
-    def __post_init__(self) -> None:
-        """Check values, and those that exclude each other."""
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
         if self.order_unrelated and self.order_pairs != "batch":
-            raise NearfarError(
+            yield (
                 f"--order-unrelated and --order-pairs {self.order_pairs}: hypotheses of other premises are ranked with "
                 "--order-pairs batch only."
             )
 
 
-def build(config: NliOrderConfig, context: BuildContext, data: "NliData") -> BuiltMethod:
+def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> BuiltMethod:
     """Build InfoNCE + order_weight * order. Both losses are 0 in a batch without an anchor or a comparison.
 
     Premises are encoded as queries, hypotheses as documents.
@@ -115,13 +113,13 @@ def build(config: NliOrderConfig, context: BuildContext, data: "NliData") -> Bui
     if config.order_weight > 0:
         _require_comparisons(config, batches)
 
-    def used(batch: "NliBatch") -> "NliBatch":
+    def used(batch: "TextBatch") -> "TextBatch":
         return batch if ranks_neutral else _without_neutral(batch)
 
-    def extract_items(batch: "NliBatch") -> "Sequence[TrainingText]":
+    def extract_items(batch: "TextBatch") -> "Sequence[TrainingText]":
         return roles.items(used(batch))
 
-    def loss_fn(batch: "NliBatch", embeddings: "Tensor") -> Loss:
+    def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
         batch, neutral = used(batch), _neutral_pairs(batch, used(batch))
         pairs = Pairs.of(batch)
         queries, documents = roles.split(embeddings, batch)
@@ -132,33 +130,28 @@ def build(config: NliOrderConfig, context: BuildContext, data: "NliData") -> Bui
         order = _order(config, queries, documents, pairs)
         return Loss(contrast + config.order_weight * order, {**terms, "order": order.detach()})
 
-    def describe(batch: "NliBatch") -> list[str]:
+    def describe(batch: "TextBatch") -> list[str]:
         return _describe(config, batch, ranks_neutral=ranks_neutral)
 
     return BuiltMethod(Method("nli-order", batches, extract_items, context.encoder.embed, loss_fn, describe), facts)
 
 
-def _without_neutral(batch: "NliBatch") -> "NliBatch":
+def _without_neutral(batch: "TextBatch") -> "TextBatch":
     """The batch without neutral pairs and texts that only they have; unchanged if nothing would be left."""
-    from nearfar.data.batching import NliBatch
+    from nearfar.data.batching import TextBatch
 
-    columns = zip(batch.premises, batch.hypotheses, batch.labels, batch.rows, strict=True)
+    columns = zip(*batch.columns, batch.targets, batch.rows, strict=True)
     kept = [pair for pair in columns if pair[2] != NEUTRAL]
     if not kept:
         return batch
     texts = list(dict.fromkeys(text for pair in kept for text in pair[:2]))
     number = {text: place for place, text in enumerate(texts)}
-    premises, hypotheses, labels, rows = (list(column) for column in zip(*kept, strict=True))
-    return NliBatch(
-        [batch.sentences[text] for text in texts],
-        [number[text] for text in premises],
-        [number[text] for text in hypotheses],
-        labels,
-        rows,
-    )
+    *texts_of, labels, rows = (list(column) for column in zip(*kept, strict=True))
+    columns_of = tuple([number[text] for text in column] for column in texts_of)
+    return TextBatch([batch.sentences[text] for text in texts], columns_of, labels, rows)
 
 
-def _neutral_pairs(batch: "NliBatch", used: "NliBatch") -> 'Int[Tensor, "2 pairs"]':
+def _neutral_pairs(batch: "TextBatch", used: "TextBatch") -> 'Int[Tensor, "2 pairs"]':
     """Premises and hypotheses of the neutral pairs whose texts are both used, as indices of the used sentences."""
     import torch
 
@@ -252,7 +245,7 @@ def _unrelated(
     return unrelated
 
 
-def _describe(config: NliOrderConfig, batch: "NliBatch", *, ranks_neutral: bool) -> list[str]:
+def _describe(config: NliOrderConfig, batch: "TextBatch", *, ranks_neutral: bool) -> list[str]:
     """Each anchor with its positives and negatives, and notes on what else the losses compare."""
     import torch
 
@@ -287,14 +280,14 @@ def _describe(config: NliOrderConfig, batch: "NliBatch", *, ranks_neutral: bool)
     return [*lines, *describe_directions(config.directions), *describe_margin(config.false_negative_margin)]
 
 
-def _require_comparisons(config: NliOrderConfig, batches: "NliBatches") -> None:
+def _require_comparisons(config: NliOrderConfig, batches: "TextBatches") -> None:
     """Refuse rows in which the order loss compares nothing."""
     if config.order_unrelated:
         return  # there are several premises, so every row is above the pairs of different premises
-    everything = range(len(batches.rows))
+    targets, everything = batches.targets or (), range(len(batches.texts))
     groups = [everything] if config.order_pairs == "batch" else batches.premises
     for group in groups:
-        labels = {batches.rows[row].label for row in group} - (set() if config.neutral else {NEUTRAL})
+        labels = {targets[row] for row in group} - (set() if config.neutral else {NEUTRAL})
         if len(labels) > 1:
             return
     what = "the rows have" if config.order_pairs == "batch" else "no premise has"

@@ -18,6 +18,7 @@ Batch size, learning rate and epochs are those of the SimCSE review, which fine-
 encoder; here texts are encoded independently.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -28,8 +29,6 @@ from nearfar.methods.liao import SBERT_PAPER
 from nearfar.types import MethodEntry, NearfarError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from jaxtyping import Float, Int
     from torch import Tensor
 
@@ -79,16 +78,15 @@ class RegressionConfig(TrainConfig):
     warmup: Fraction = 0.06
     """Share of the steps in which the learning rate rises: 214 of 3,590 steps."""
 
-    def __post_init__(self) -> None:
-        """Check values, and those that exclude each other."""
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
         if self.head == "linear" and self.objective != "mse":
-            raise NearfarError(
+            yield (
                 f"--head linear and --objective {self.objective}: {self.objective} ranks cosines; leave out --head, or "
                 "use --objective mse."
             )
         if self.objective == "angle" and not (self.cosine_weight or self.in_batch_weight or self.angle_weight):
-            raise NearfarError(
+            yield (
                 "--cosine-weight, --in-batch-weight and --angle-weight are all 0, so there is no loss; make one of "
                 "them positive."
             )

@@ -26,7 +26,7 @@ their weight       alpha                   log alpha                    log alph
 =================  ======================  ===========================  =======================================
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -89,11 +89,10 @@ class SimcseUnsupConfig(TextColumn, SimcseConfig):
     data: tuple[File, ...] = ("wiki1m",)
     """Sentences: text files with one a line, tables, or wiki1m, wiki, sentences, stsb-text, microworld."""
 
-    def __post_init__(self) -> None:
-        """Check values: without dropout each sentence would equal its positive."""
-        super().__post_init__()
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
         if self.dropout == 0:
-            raise NearfarError(
+            yield (
                 "--dropout 0: simcse-unsup needs dropout, which makes the positive of each sentence; set one, such as "
                 "--dropout 0.1."
             )

@@ -38,15 +38,13 @@ def nearest(
     *,
     similarity: VectorSimilarity = "dot",
     device: str | torch.device = "cpu",
-    query_block: int = QUERY_BLOCK,
-    document_block: int = DOCUMENT_BLOCK,
     on_block: Callable[[int], None] | None = None,
 ) -> Neighbours:
     """The ``min(k, documents)`` documents with the highest similarity to each query.
 
     Of documents with the same similarity the first in ``documents`` comes first, also at the end of the list, so
     the result does not depend on the block sizes. ``documents`` may be memory-mapped (``numpy.load(file,
-    mmap_mode="r")``): one block of it is in memory at a time, beside ``query_block x document_block`` similarities.
+    mmap_mode="r")``): one block of it is in memory at a time, beside the similarities of a block.
 
     Args:
         queries: vectors [queries, dim], float32.
@@ -55,8 +53,6 @@ def nearest(
         similarity: inner products, for which vectors of ``cosine`` must have unit length, or minus the euclidean or
             manhattan distance.
         device: where similarities are computed.
-        query_block: number of queries in a block.
-        document_block: number of documents in a block.
         on_block: called after each block with the number of similarities that were computed.
 
     Raises:
@@ -74,10 +70,10 @@ def nearest(
     found = np.full((len(queries), k), -np.inf, dtype=np.float32)
     if k == 0 or len(queries) == 0:
         return Neighbours(ids, found)
-    for start in range(0, len(queries), query_block):
-        block = slice(start, start + query_block)
+    for start in range(0, len(queries), QUERY_BLOCK):
+        block = slice(start, start + QUERY_BLOCK)
         own = finite_block(queries[block], "query", start, device)
-        best = _search(own, documents, k, document_block, on_block, similarity=similarity, check=start == 0)
+        best = _search(own, documents, k, on_block, similarity=similarity, check=start == 0)
         ids[block], found[block] = best.ids, best.scores
     return Neighbours(ids, found)
 
@@ -86,7 +82,6 @@ def _search(
     queries: Tensor,
     documents: np.ndarray,
     k: int,
-    document_block: int,
     on_block: Callable[[int], None] | None,
     *,
     similarity: VectorSimilarity,
@@ -100,8 +95,8 @@ def _search(
     ids = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
     best = torch.empty((len(queries), 0), dtype=torch.float32, device=queries.device)
     products = torch.empty(0, device=queries.device)
-    for start in range(0, len(documents), document_block):
-        part = slice(start, start + document_block)
+    for start in range(0, len(documents), DOCUMENT_BLOCK):
+        part = slice(start, start + DOCUMENT_BLOCK)
         block = finite_block(documents[part], "document", start, queries.device, check=check)
         if similarity in NORMS:
             scores = _minus_distances(queries, block, NORMS[similarity])

@@ -111,11 +111,9 @@ def measure_recall(
     exact, found = nearest(queries, vectors, wanted), search(queries, wanted)
     shares = []
     for row in range(len(queries)):
-        keep_exact, keep_found = np.ones(wanted, bool), np.ones(wanted, bool)
-        if own is not None:
-            keep_exact, keep_found = exact.ids[row] != own[row], found.ids[row] != own[row]
-        limit = exact.scores[row][keep_exact][:at].min() - TOLERANCE
-        shares.append(min(int((found.scores[row][keep_found] >= limit).sum()), at) / at)
+        itself = -1 if own is None else own[row]
+        limit = exact.scores[row][exact.ids[row] != itself][:at].min() - TOLERANCE
+        shares.append(min(int((found.scores[row][found.ids[row] != itself] >= limit).sum()), at) / at)
     return Recall(float(np.mean(shares)), at, len(queries))
 
 

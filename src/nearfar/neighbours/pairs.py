@@ -42,27 +42,20 @@ class NearestOthers(NamedTuple):
 
 
 def find_nearest_others(
-    vectors: Float32[np.ndarray, "vectors dim"],
-    *,
-    device: str | torch.device = "cpu",
-    rows: int = ROWS,
-    columns: int = COLUMNS,
-    on_rows: OnRows | None = None,
+    vectors: Float32[np.ndarray, "vectors dim"], *, device: str | torch.device = "cpu", on_rows: OnRows | None = None
 ) -> NearestOthers:
     """For each vector the other vector with the highest inner product.
 
     Args:
         vectors: [vectors, dim]; may be memory-mapped.
         device: where inner products are computed.
-        rows: number of rows in a block.
-        columns: number of columns in a block.
         on_rows: called after each block of rows.
 
     Raises:
         NearfarError: a vector is not finite.
     """
     found = NearestOthers(np.full(len(vectors), -np.inf, np.float32), np.full(len(vectors), -1, np.int64))
-    for block in _upper_blocks(vectors, device, rows, columns):
+    for block in _upper_blocks(vectors, device):
         last_row, last_column = block.row + block.scores.shape[0], block.column + block.scores.shape[1]
         # Columns first: their neighbours are at lower positions than those of the rows, and the first of equals stays.
         found.update(block.scores, np.arange(block.column, last_column), block.row, axis=1)
@@ -106,8 +99,6 @@ def connect(
     *,
     among: Int64[np.ndarray, " some"] | None = None,
     device: str | torch.device = "cpu",
-    rows: int = ROWS,
-    columns: int = COLUMNS,
     on_rows: OnRows | None = None,
 ) -> None:
     """Merge the groups of all pairs whose inner product is at least ``threshold``.
@@ -120,16 +111,13 @@ def connect(
         groups: the groups, which are changed in place.
         among: compare only the vectors at these positions, in ascending order.
         device: where inner products are computed.
-        rows: number of rows in a block.
-        columns: number of columns in a block.
         on_rows: called after each block of rows.
 
     Raises:
         NearfarError: a vector is not finite.
     """
     positions = np.arange(len(vectors)) if among is None else among
-    chosen = vectors if among is None else _Chosen(vectors, among)
-    for block in _upper_blocks(chosen, device, rows, columns):
+    for block in _upper_blocks(vectors, device, among):
         height, width = block.scores.shape
         places = nonzero(block.scores >= threshold).cpu().numpy()
         for start in range(0, len(places), MERGED):
@@ -137,20 +125,6 @@ def connect(
             groups.unite(positions[part // width + block.row], positions[part % width + block.column])
         if block.column + width == len(positions) and on_rows:
             on_rows(height)
-
-
-class _Chosen:
-    """The vectors at some positions; a slice of them is read from memory or disk when it is used."""
-
-    def __init__(self, vectors: np.ndarray, positions: np.ndarray) -> None:
-        self._vectors, self._positions = vectors, positions
-
-    def __len__(self) -> int:
-        return len(self._positions)
-
-    def __getitem__(self, part: slice) -> np.ndarray:
-        found: np.ndarray = self._vectors[self._positions[part]]
-        return found
 
 
 class _Block(NamedTuple):
@@ -162,17 +136,21 @@ class _Block(NamedTuple):
 
 
 def _upper_blocks(
-    vectors: np.ndarray | _Chosen, device: str | torch.device, rows: int, columns: int
+    vectors: np.ndarray, device: str | torch.device, among: Int64[np.ndarray, " some"] | None = None
 ) -> Iterator[_Block]:
-    """The blocks of the upper triangle, row by row."""
-    for row in range(0, len(vectors), rows):
-        queries = finite_block(vectors[row : row + rows], "text", row, device)
-        for column in range(row, len(vectors), columns):
-            scores = queries @ finite_block(vectors[column : column + columns], "text", column, device).T
+    """The blocks of the upper triangle, row by row, of all vectors or of those at some positions."""
+
+    def read(start: int, count: int) -> Tensor:
+        part = slice(start, start + count)
+        return finite_block(vectors[part if among is None else among[part]], "text", start, device)
+
+    count = len(vectors) if among is None else len(among)
+    for row in range(0, count, ROWS):
+        queries = read(row, ROWS)
+        for column in range(row, count, COLUMNS):
+            scores = queries @ read(column, COLUMNS).T
             if column < row + len(queries):  # the blocks on the diagonal
-                below = (
-                    torch.arange(column, column + scores.shape[1], device=scores.device)[None, :]
-                    <= (torch.arange(row, row + len(queries), device=scores.device)[:, None])
-                )
-                scores.masked_fill_(below, -torch.inf)
+                columns = torch.arange(column, column + scores.shape[1], device=scores.device)
+                rows = torch.arange(row, row + len(queries), device=scores.device)
+                scores.masked_fill_(columns <= rows[:, None], -torch.inf)
             yield _Block(row, column, scores)

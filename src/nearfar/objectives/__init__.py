@@ -5,11 +5,10 @@ Each returns one loss per pair or per anchor. The caller takes the mean, because
 """
 
 from nearfar.objectives._contrast import RowMask, by_rows
-from nearfar.objectives._directions import DirectionMasks, Directions, direction_masks, info_nce_directions
-from nearfar.objectives._info_nce import info_nce, nt_xent
+from nearfar.objectives._info_nce import DirectionMasks, Directions, direction_masks, info_nce, info_nce_directions
 from nearfar.objectives._masks import below_positive, distinct_rows, masked_fraction, not_known_positive
 from nearfar.objectives._premise_scl import HardNegatives, PremiseSets, premise_scl, premise_sets
-from nearfar.objectives._self_guided import matching_parameters, parameter_drift, self_guided, squared_distance
+from nearfar.objectives._self_guided import matching_parameters, nt_xent, parameter_drift, self_guided, squared_distance
 from nearfar.objectives._similarity import Similarity, l2_normalize, row_similarities, similarities
 from nearfar.objectives._supcon import supcon
 from nearfar.objectives._targets import (

@@ -1,11 +1,17 @@
-"""InfoNCE: identify an anchor's positive among in-batch negatives; NT-Xent: the same with two views of each text."""
+"""InfoNCE: identify an anchor's positive among in-batch negatives.
+
+And in other directions: from positives to anchors, in both, or also within the anchors and the positives.
+"""
+
+import math
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nearfar.objectives._contrast import RowMask, contrast
-from nearfar.objectives._masks import check_mask, full_mask, not_itself
+from nearfar.objectives._masks import check_mask, full_mask, not_itself, not_known_positive
 from nearfar.objectives._similarity import (
     Similarity,
     check_as_wide,
@@ -13,6 +19,7 @@ from nearfar.objectives._similarity import (
     check_same_shape,
     check_similarity,
     check_temperature,
+    prepare_pair,
 )
 from nearfar.types import NearfarError
 
@@ -104,52 +111,181 @@ def check_and_join(
     return positives if negatives is None else torch.cat([positives, negatives])
 
 
-def nt_xent(
-    first: Float[Tensor, "batch dim"],
-    second: Float[Tensor, "batch dim"],
-    *,
-    temperature: float,
-    mask: Bool[Tensor, "batch batch"] | RowMask | None = None,
-) -> Float[Tensor, " vectors"]:
-    """Pull the two views of each text together, and away from both views of every other text of the batch.
+# --- other directions ---
 
-    l(x) = -log[ exp(cos(x, x+) / t) / sum_{y in X, y != x} exp(cos(x, y) / t) ]
+Directions: TypeAlias = Literal["query_to_doc", "doc_to_query", "both", "all"]
+"""The comparisons of InfoNCE; anchors are queries, positives and negatives are documents.
 
-    with X the 2 batch vectors of both views, x+ the other view of x and t the temperature. The losses of the first
-    views come first, then those of the second, ``2 * batch`` in total.
-
-    ``mask`` False at [i, j] excludes both vectors of row j from the denominators of both vectors of row i; a vector's
-    own positive is always kept. Precision, and masks for large batches, are as in :func:`info_nce`.
-
-    Raises NearfarError for a temperature that is not positive and shapes that do not match.
-
-    Source: Chen et al. 2020, eq. 1; Kim et al. 2021, the base loss of section 3.1. The mask is nearfar's addition.
-
-    >>> same = torch.ones(2, 3)
-    >>> nt_xent(same, same, temperature=0.1)  # log 3, all vectors but the anchor
-    tensor([1.0986, 1.0986, 1.0986, 1.0986])
-    """
-    check_temperature(temperature)
-    check_same_shape("first second", first, second)
-    check_mask(mask, len(first), len(first))
-    return torch.cat(
-        [view_loss(*views, temperature=temperature, mask=mask) for views in ((first, second), (second, first))]
-    )
+``query_to_doc`` compares anchors with documents, ``doc_to_query`` positives with anchors, ``both`` is the mean of the
+two, and ``all`` is one softmax over these comparisons, those of anchors with each other, and those of positives with
+all documents.
+"""
 
 
-def view_loss(
+class DirectionMasks(NamedTuple):
+    """The candidates that are kept in the denominators of each direction; None for all but a row's own texts."""
+
+    query_to_doc: RowMask | None = None
+    """Rows are anchors, columns the positives and then the negatives."""
+    doc_to_query: RowMask | None = None
+    """Rows are positives, columns the anchors."""
+    query_to_query: RowMask | None = None
+    """Rows and columns are anchors."""
+    doc_to_doc: RowMask | None = None
+    """Rows are positives, columns the positives and then the negatives."""
+
+    def to(self, device: torch.device) -> "DirectionMasks":
+        """The same masks on ``device`` (:meth:`RowMask.to`)."""
+        return DirectionMasks(*(None if mask is None else mask.to(device) for mask in self))
+
+
+def info_nce_directions(
     anchors: Float[Tensor, "batch dim"],
-    views: Float[Tensor, "batch dim"],
+    positives: Float[Tensor, "batch dim"],
+    negatives: Float[Tensor, "negatives dim"] | None = None,
+    *,
+    directions: Directions = "query_to_doc",
+    temperature: float = 0.05,
+    hard_negative_weight: float = 0.0,
+    similarity: Similarity = "cosine",
+    masks: DirectionMasks | None = None,
+) -> Float[Tensor, " batch"]:
+    """InfoNCE with the comparisons that ``directions`` names.
+
+    With s the similarity, t the temperature, anchors a, positives p, negatives n and documents d (the positives and the
+    negatives), e(x, y) = exp(s(x, y) / t):
+
+    - ``query_to_doc``: :func:`info_nce`, -log[ e(a_i, p_i) / sum_k e(a_i, d_k) ]
+    - ``doc_to_query``: -log[ e(a_i, p_i) / sum_j e(p_i, a_j) ]
+    - ``both``: the mean of the two
+    - ``all``: -log[ e(a_i, p_i) / ( sum_k e(a_i, d_k) + sum_j e(p_i, a_j) + sum_{j != i} e(a_i, a_j)
+      + sum_{k != i} e(p_i, d_k) ) ], in which the own pair occurs twice
+
+    ``masks`` has a mask of the candidates for each direction; a row's own positive is always kept where it is a
+    candidate, and a row is never its own negative. ``hard_negative_weight`` is added to the logit of the own negative
+    of an anchor, in ``query_to_doc``, ``both`` and ``all``. Precision and masks for large batches are as in
+    :func:`info_nce`.
+
+    Raises NearfarError for unknown directions, a ``hard_negative_weight`` with ``doc_to_query``, and as
+    :func:`info_nce` does.
+
+    Source: ``both`` Günther et al. 2023 (Jina Embeddings 2), ``all`` Li et al. 2023 (GTE), section 3.3;
+    sentence-transformers' MultipleNegativesRankingLoss has the same comparisons and their names. Masks are nearfar's
+    addition.
+
+    >>> same = torch.ones(4, 2)
+    >>> info_nce_directions(same, same, directions="all")  # log(4 + 4 + 3 + 3)
+    tensor([2.6391, 2.6391, 2.6391, 2.6391])
+    """
+    if directions not in get_args(Directions):
+        raise NearfarError(f"directions must be one of {', '.join(get_args(Directions))}, not {directions!r}")
+    masks = DirectionMasks() if masks is None else masks
+    if directions == "doc_to_query" and hard_negative_weight:
+        raise NearfarError("hard_negative_weight applies to an anchor's negative, and doc_to_query has no negatives")
+
+    settings: dict[str, Any] = {"temperature": temperature, "similarity": similarity}
+    weighted = {"hard_negative_weight": hard_negative_weight, **settings}
+    if directions == "all":
+        documents = check_and_join(anchors, positives, negatives, **weighted)
+        return _all_directions(anchors, documents, masks, weight=hard_negative_weight, **settings)
+    if directions != "query_to_doc":
+        backward = info_nce(positives, anchors, mask=masks.doc_to_query, **settings)
+        if directions == "doc_to_query":
+            return backward
+    forward = info_nce(anchors, positives, negatives, mask=masks.query_to_doc, **weighted)
+    return forward if directions == "query_to_doc" else (forward + backward) / 2
+
+
+def _all_directions(
+    anchors: Float[Tensor, "batch dim"],
+    documents: Float[Tensor, "candidates dim"],
+    masks: DirectionMasks,
     *,
     temperature: float,
-    mask: Bool[Tensor, "batch batch"] | RowMask | None,
+    weight: float,
+    similarity: Similarity,
 ) -> Float[Tensor, " batch"]:
-    """Each anchor's own view against the other anchors and all views; the arguments are those of :func:`nt_xent`.
+    """One softmax over the comparisons of all directions; the positives come first among the documents."""
+    batch = len(anchors)
+    queries, docs = prepare_pair(anchors, documents, similarity)
+    positives = docs[:batch]
+    own_logits = (queries * positives).sum(dim=1) / temperature
 
-    l_i = -log[ exp(cos(a_i, v_i) / t) / ( sum_j exp(cos(a_i, v_j) / t) + sum_{j != i} exp(cos(a_i, a_j) / t) ) ]
+    def others(one: Tensor, other: Tensor, mask: RowMask | None, weight: float = 0.0) -> Float[Tensor, " batch"]:
+        """Log-sum-exp of each row's logits, without the one in its own column."""
+        return contrast(
+            one,
+            other,
+            None,
+            full_mask(mask, batch, other) & not_itself(batch, other),
+            temperature=temperature,
+            similarity="dot",
+            raised=batch + torch.arange(batch, device=anchors.device) if weight else None,
+            weight=weight,
+            mean_reduction=False,
+        )
+
+    negatives = torch.stack(
+        [
+            others(queries, docs, masks.query_to_doc, weight),
+            others(positives, queries, masks.doc_to_query),
+            others(queries, queries, masks.query_to_query),
+            others(positives, docs, masks.doc_to_doc),
+        ]
+    ).logsumexp(dim=0)
+    # -log(e^own / (2 e^own + e^negatives)) = log(2 + e^(negatives - own)), in full precision at any distance.
+    return torch.logaddexp(negatives - own_logits, torch.full_like(own_logits, math.log(2)))
+
+
+def direction_masks(
+    directions: Directions,
+    anchors: Int[Tensor, " batch"],
+    positives: Int[Tensor, " batch"],
+    negatives: Int[Tensor, " negatives"] | None = None,
+    *,
+    owners: Int[Tensor, " negatives"] | None = None,
+    near: tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]] | None = None,
+    distinct: bool = False,
+) -> DirectionMasks:
+    """The masks of ``directions`` by text ids, integers >= 0; equal texts have equal ids.
+
+    Left out are candidates with the text of the row itself, known positives of its text (the partners of equal texts in
+    other rows), and in ``doc_to_doc`` the texts of the negatives of the row's anchor. ``owners`` are the anchors of the
+    negatives, by default those of the same rows. ``near`` are further pairs (anchors, documents) that are no negatives
+    of each other. With ``distinct`` a text that occurs several times among the candidates is one candidate.
+
+    >>> masks = direction_masks("both", torch.tensor([0, 1, 0]), torch.tensor([2, 3, 4]))
+    >>> masks.query_to_doc[:1]  # row 2 has the same anchor
+    tensor([[False,  True, False]])
+    >>> masks.doc_to_query[1:2]
+    tensor([[ True, False,  True]])
     """
-    own = torch.arange(len(anchors), device=anchors.device)
-    among = full_mask(mask, len(anchors), views)
-    kept = among.beside(among & not_itself(len(anchors), anchors))
-    candidates = torch.cat([views, anchors])
-    return contrast(anchors, candidates, own, kept, temperature=temperature, similarity="cosine")
+    documents = positives if negatives is None else torch.cat([positives, negatives])
+    queries, docs = anchors, positives
+    if near is not None:
+        queries, docs = torch.cat([queries, near[0]]), torch.cat([docs, near[1]])
+
+    def unknown(one: Tensor, other: Tensor, candidates: Tensor, *, distinct: bool = distinct) -> RowMask:
+        every = not_known_positive(one, other, candidates)
+        mask = RowMask(every.__getitem__, (len(anchors), len(candidates)))  # without the rows of ``near``
+        return mask & RowMask.columns(_first_occurrences(candidates), len(anchors)) if distinct else mask
+
+    masks = DirectionMasks(query_to_doc=unknown(queries, docs, documents))
+    if directions == "query_to_doc":
+        return masks
+    masks = masks._replace(doc_to_query=unknown(docs, queries, anchors))
+    if directions != "all":
+        return masks
+    of_positives = unknown(queries, docs, documents) & unknown(docs, queries, documents, distinct=False)
+    if negatives is not None:
+        of_anchors = torch.cat([anchors, anchors if owners is None else owners])
+        of_positives &= unknown(of_anchors, torch.cat([positives, negatives]), documents, distinct=False)
+    return masks._replace(query_to_query=unknown(queries, docs, anchors), doc_to_doc=of_positives)
+
+
+def _first_occurrences(ids: Int[Tensor, " texts"]) -> Bool[Tensor, " texts"]:
+    """Where an id occurs for the first time."""
+    _, number = ids.unique(return_inverse=True)
+    places = torch.arange(len(ids), device=ids.device)
+    first = torch.full((len(ids),), len(ids), device=ids.device).scatter_reduce(0, number, places, "amin")
+    return first[number] == places

@@ -1,4 +1,6 @@
-"""Self-guided contrastive learning: a sentence's vector against the views of it from a frozen clone's layers.
+"""NT-Xent: the two views of each text among those of the batch; self-guided contrastive learning.
+
+There, a sentence's vector is compared with the views of it from a frozen clone's layers.
 
 And the drift, the squared distance of the trained parameters from the clone's, which keeps training near its start.
 """
@@ -12,10 +14,61 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nearfar.objectives._contrast import RowMask, contrast
-from nearfar.objectives._info_nce import info_nce, nt_xent, view_loss
+from nearfar.objectives._info_nce import info_nce
 from nearfar.objectives._masks import check_mask, full_mask, not_itself
-from nearfar.objectives._similarity import check_temperature, prepare_pair
+from nearfar.objectives._similarity import check_same_shape, check_temperature, prepare_pair
 from nearfar.types import NearfarError, SelfGuidedVariant
+
+
+def nt_xent(
+    first: Float[Tensor, "batch dim"],
+    second: Float[Tensor, "batch dim"],
+    *,
+    temperature: float,
+    mask: Bool[Tensor, "batch batch"] | RowMask | None = None,
+) -> Float[Tensor, " vectors"]:
+    """Pull the two views of each text together, and away from both views of every other text of the batch.
+
+    l(x) = -log[ exp(cos(x, x+) / t) / sum_{y in X, y != x} exp(cos(x, y) / t) ]
+
+    with X the 2 batch vectors of both views, x+ the other view of x and t the temperature. The losses of the first
+    views come first, then those of the second, ``2 * batch`` in total.
+
+    ``mask`` False at [i, j] excludes both vectors of row j from the denominators of both vectors of row i; a vector's
+    own positive is always kept. Precision, and masks for large batches, are as in :func:`info_nce`.
+
+    Raises NearfarError for a temperature that is not positive and shapes that do not match.
+
+    Source: Chen et al. 2020, eq. 1; Kim et al. 2021, the base loss of section 3.1. The mask is nearfar's addition.
+
+    >>> same = torch.ones(2, 3)
+    >>> nt_xent(same, same, temperature=0.1)  # log 3, all vectors but the anchor
+    tensor([1.0986, 1.0986, 1.0986, 1.0986])
+    """
+    check_temperature(temperature)
+    check_same_shape("first second", first, second)
+    check_mask(mask, len(first), len(first))
+    return torch.cat(
+        [view_loss(*views, temperature=temperature, mask=mask) for views in ((first, second), (second, first))]
+    )
+
+
+def view_loss(
+    anchors: Float[Tensor, "batch dim"],
+    views: Float[Tensor, "batch dim"],
+    *,
+    temperature: float,
+    mask: Bool[Tensor, "batch batch"] | RowMask | None,
+) -> Float[Tensor, " batch"]:
+    """Each anchor's own view against the other anchors and all views; the arguments are those of :func:`nt_xent`.
+
+    l_i = -log[ exp(cos(a_i, v_i) / t) / ( sum_j exp(cos(a_i, v_j) / t) + sum_{j != i} exp(cos(a_i, a_j) / t) ) ]
+    """
+    own = torch.arange(len(anchors), device=anchors.device)
+    among = full_mask(mask, len(anchors), views)
+    kept = among.beside(among & not_itself(len(anchors), anchors))
+    candidates = torch.cat([views, anchors])
+    return contrast(anchors, candidates, own, kept, temperature=temperature, similarity="cosine")
 
 
 def self_guided(

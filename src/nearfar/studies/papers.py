@@ -238,7 +238,7 @@ def write_inputs(folder: Path) -> Path:
     with new_folder(folder) as part:
         sentences = [text for (text,) in load_sentences("microworld-text").rows]
         pairs = load_pairs("microworld:dev+test")
-        labelled = [str(text) for _, (text,) in find("microworld", "labelled")[0].table.rows(("text",))]
+        labelled = [str(text) for _, (text,) in find("microworld", "labelled")[0].rows(("text",))]
         texts = [*sentences, *(text for pair in pairs for text in pair[:2]), *labelled]
         texts += [text for (text,) in load_sentences("microworld").rows]
         words = _write_encoder(part / ENCODER, texts)

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -112,10 +112,7 @@ class MetricsFile:
         rounded = {name: round(value, 6) for name, value in report.terms.items()}
         self._append(
             {"step": report.step, "epoch": report.epoch, **rounded, "learning_rate": report.learning_rate}
-            | {
-                "gradient_norm": round(report.gradient_norm, 6),
-                "items_per_second": round(report.items_per_second, 1),
-            }
+            | {"gradient_norm": round(report.gradient_norm, 6), "items_per_second": round(report.items_per_second, 1)}
         )
 
     def on_evaluate(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
@@ -297,45 +294,26 @@ def open_tracker(name: Tracker, folder: Path, *, title: str, run: str | None) ->
     Raises:
         Exception: whatever the tracker raises.
     """
+    from accelerate import tracking
+
     folder.mkdir(exist_ok=True)
-    return _OPEN[name](folder, title, run)
-
-
-def _tensorboard(folder: Path, title: str, run: str | None) -> OpenTracker:
-    from accelerate.tracking import TensorBoardTracker
-
-    del title, run  # TensorBoard names a run by its folder
-    recorder = TensorBoardTracker("tensorboard", folder)
+    recorder: Any
+    if name == "tensorboard":  # which names a run by its folder
+        recorder = tracking.TensorBoardTracker("tensorboard", folder)
+    elif name == "wandb":
+        run, project = run or uuid4().hex[:12], os.environ.get("WANDB_PROJECT", PROJECT)
+        quiet = {"console": "off"}
+        recorder = tracking.WandBTracker(project, name=title, id=run, resume="allow", dir=str(folder), settings=quiet)
+    else:
+        for variable, value in _MLFLOW_PATIENCE.items():
+            os.environ.setdefault(variable, value)
+        artifacts = None
+        if not os.environ.get("MLFLOW_TRACKING_URI"):
+            database = f"sqlite:///{(folder / 'mlflow.db').resolve().as_posix()}"
+            importlib.import_module("mlflow").set_tracking_uri(database)
+            artifacts = (folder / "artifacts").resolve().as_uri()
+        recorder = tracking.MLflowTracker(PROJECT, logging_dir=artifacts, run_id=run, run_name=title)
     recorder.start()
-    return OpenTracker(recorder, None)
-
-
-def _wandb(folder: Path, title: str, run: str | None) -> OpenTracker:
-    from accelerate.tracking import WandBTracker
-
-    run = run or uuid4().hex[:12]
-    project = os.environ.get("WANDB_PROJECT", PROJECT)
-    recorder = WandBTracker(project, name=title, id=run, resume="allow", dir=str(folder), settings={"console": "off"})
-    recorder.start()
-    return OpenTracker(recorder, run)
-
-
-def _mlflow(folder: Path, title: str, run: str | None) -> OpenTracker:
-    from accelerate.tracking import MLflowTracker
-
-    for name, value in _MLFLOW_PATIENCE.items():
-        os.environ.setdefault(name, value)
-    artifacts = None
-    if not os.environ.get("MLFLOW_TRACKING_URI"):
-        importlib.import_module("mlflow").set_tracking_uri(f"sqlite:///{(folder / 'mlflow.db').resolve().as_posix()}")
-        artifacts = (folder / "artifacts").resolve().as_uri()
-    recorder = MLflowTracker(PROJECT, logging_dir=artifacts, run_id=run, run_name=title)
-    recorder.start()
-    return OpenTracker(recorder, str(recorder.active_run.info.run_id))
-
-
-_OPEN: Mapping[Tracker, Callable[[Path, str, str | None], OpenTracker]] = {
-    "tensorboard": _tensorboard,
-    "wandb": _wandb,
-    "mlflow": _mlflow,
-}
+    if name == "mlflow":
+        run = str(recorder.active_run.info.run_id)
+    return OpenTracker(recorder, None if name == "tensorboard" else run)

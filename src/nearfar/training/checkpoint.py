@@ -88,13 +88,9 @@ class TrainingState:
 
     def parts(self) -> dict[str, Part]:
         """The files of a checkpoint, by their names."""
-        parts: dict[str, Part] = {
-            WEIGHTS: (self.weights, self.load_weights),
-            OPTIMISER_STATE: (self.moments, self.load_moments),
-        }
-        if self.average is not None:
-            parts[AVERAGE] = (self.averages, self.load_averages)
-        return parts
+        parts: dict[str, Part] = {WEIGHTS: (self.weights, self.load_weights)}
+        parts[OPTIMISER_STATE] = self.moments, self.load_moments
+        return parts if self.average is None else {**parts, AVERAGE: (self.averages, self.load_averages)}
 
     def weights(self) -> dict[str, Tensor]:
         """All weights; a tensor shared by several names (tied weights) only under the first name."""

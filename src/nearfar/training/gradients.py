@@ -22,7 +22,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, distributed, nn
@@ -96,11 +96,7 @@ class Gradients:
             for number, (objective, batch, weight) in enumerate(parts):
                 last = index == len(group) - 1 and number == len(parts) - 1
                 loss, count = self.accumulate(
-                    objective,
-                    batch,
-                    weight=weight / len(group),
-                    key=(step, index, number),
-                    sums=sums if last else None,
+                    objective, batch, weight=weight / len(group), key=(step, index, number), sums=sums if last else None
                 )
                 items += count
                 terms["loss"] += weight / len(group) * float(loss.total.detach())
@@ -113,13 +109,7 @@ class Gradients:
         return terms, items
 
     def accumulate(
-        self,
-        objective: Objective,
-        batch: Any,
-        *,
-        weight: float,
-        key: tuple[int, ...],
-        sums: "Sums | None" = None,
+        self, objective: Objective, batch: Any, *, weight: float, key: tuple[int, ...], sums: "Sums | None" = None
     ) -> tuple[Loss, int]:
         """Accumulate the gradient of ``weight`` times the batch's loss; return the loss and the number of items.
 
@@ -249,16 +239,11 @@ class Sums:
         self._processes.all_reduce_gradients(self._parameters)
 
 
-class _Sent(NamedTuple):
-    parameters: Sequence[nn.Parameter]
-    flat: Tensor
-    work: distributed.Work
-
-
 class OverlappedSums(Sums):
     """Sums most gradients during the last backward pass of a step.
 
-    Row-sparse gradients are summed afterwards, because the rows have to be agreed on first.
+    Row-sparse gradients, on whose rows the processes have to agree first, and those that are complete before that
+    backward pass are summed afterwards.
 
     Args:
         processes: the processes, more than one.
@@ -266,25 +251,21 @@ class OverlappedSums(Sums):
     """
 
     def __init__(self, processes: Processes, parameters: Sequence[nn.Parameter], *, bucket: int = BUCKET) -> None:
-        super().__init__(processes, parameters)
-        trained = [parameter for parameter in dict.fromkeys(parameters) if parameter.requires_grad]
-        self._sparse = [p for p in trained if p.ndim == 2 and len(p) >= SPARSE_MIN_ROWS]
-        sparse = set(self._sparse)
-        self._dense = [p for p in trained if p not in sparse]
+        super().__init__(processes, [p for p in dict.fromkeys(parameters) if p.requires_grad])
+        dense = [p for p in self._parameters if p.ndim != 2 or len(p) < SPARSE_MIN_ROWS]
         self._bucket_size = bucket
-        self._number = {parameter: number for number, parameter in enumerate(self._dense)}
-        self._completed: list[int] = []
-        """The numbers of the parameters whose gradients were completed in the last backward pass, in order."""
+        self._completed: list[nn.Parameter] = []
+        """The parameters whose gradients were completed in the last backward pass, in order."""
         self._buckets: list[list[nn.Parameter]] = []
         self._place: dict[nn.Parameter, int] = {}
         """The bucket of each parameter."""
         self._missing: list[int] = []
         """How many gradients each bucket still waits for."""
-        self._sent: list[_Sent] = []
+        self._sent: list[tuple[Tensor, distributed.Work]] = []
         self._watching = False
         self.sent_early = 0
         """Number of buckets that were sent during backward passes."""
-        self._hooks = [parameter.register_post_accumulate_grad_hook(self._complete) for parameter in self._dense]
+        self._hooks = [parameter.register_post_accumulate_grad_hook(self._complete) for parameter in dense]
 
     @contextmanager
     def last_backward(self) -> Iterator[None]:
@@ -298,27 +279,26 @@ class OverlappedSums(Sums):
     def finish(self) -> None:
         """Wait until all gradients are summed; a gradient that is None in all processes stays None."""
         if not self._buckets:
-            order = self._processes.broadcast_from_first(lambda: list(self._completed))
-            self._processes.all_reduce_gradients([*self._dense, *self._sparse])
+            number = {parameter: number for number, parameter in enumerate(self._parameters)}
+            order = self._processes.broadcast_from_first(lambda: [number[parameter] for parameter in self._completed])
+            super().finish()
             self._completed.clear()
-            if order:
-                self._make_buckets(order)
+            self._make_buckets([self._parameters[number] for number in order])
             return
         with lost_process_errors():
             while len(self._sent) < len(self._buckets):
                 self._send()
-            has_gradient = [float(p.grad is not None) for p in self._dense]
-            found = torch.tensor(has_gradient, device=self._dense[0].device)
+            found = torch.tensor([float(p.grad is not None) for p in self._place], device=self._sent[0][0].device)
             distributed.all_reduce(found)
-            counts = found.tolist()
-            for parameters, flat, work in self._sent:
+            counts = dict(zip(self._place, found.tolist(), strict=True))
+            for parameters, (flat, work) in zip(self._buckets, self._sent, strict=True):
                 work.wait()
                 for parameter, summed in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
                     if parameter.grad is not None:
                         parameter.grad.copy_(summed.view_as(parameter))
-                    elif counts[self._number[parameter]]:
+                    elif counts[parameter]:
                         parameter.grad = summed.view_as(parameter).clone()
-        self._processes.all_reduce_gradients(self._sparse)
+        self._processes.all_reduce_gradients([p for p in self._parameters if p not in self._place])
         self._begin()
 
     def close(self) -> None:
@@ -326,18 +306,15 @@ class OverlappedSums(Sums):
         for hook in self._hooks:
             hook.remove()
 
-    def _make_buckets(self, order: Sequence[int]) -> None:
-        """Fill buckets in this order; parameters that got no gradient in the backward pass come last."""
-        rest = sorted(set(range(len(self._dense))) - set(order))
+    def _make_buckets(self, order: Sequence[nn.Parameter]) -> None:
         size = 0
-        for number in (*order, *rest):
-            parameter = self._dense[number]
-            if not self._buckets or size + parameter.numel() > self._bucket_size or number in rest[:1]:
+        for parameter in order:
+            size += parameter.numel()
+            if not self._buckets or size > self._bucket_size:
                 self._buckets.append([])
-                size = 0
+                size = parameter.numel()
             self._buckets[-1].append(parameter)
             self._place[parameter] = len(self._buckets) - 1
-            size += parameter.numel()
         self._begin()
 
     def _begin(self) -> None:
@@ -349,9 +326,9 @@ class OverlappedSums(Sums):
         if not self._watching:
             return
         if not self._buckets:
-            self._completed.append(self._number[parameter])
-            return
-        self._missing[self._place[parameter]] -= 1
+            self._completed.append(parameter)
+        elif parameter in self._place:
+            self._missing[self._place[parameter]] -= 1
         with lost_process_errors():
             while len(self._sent) < len(self._buckets) and not self._missing[len(self._sent)]:
                 self._send()
@@ -359,8 +336,7 @@ class OverlappedSums(Sums):
 
     def _send(self) -> None:
         parameters = self._buckets[len(self._sent)]
-        parts = [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in parameters]
-        flat = torch.cat(parts)
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in parameters])
         work = distributed.all_reduce(flat, async_op=True)
         assert work is not None
-        self._sent.append(_Sent(parameters, flat, work))
+        self._sent.append((flat, work))

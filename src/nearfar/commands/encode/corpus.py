@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from msgspec import Meta
 
 from nearfar.data.cells import Location, column_indices, text_field
-from nearfar.data.parquet import column_values, parquet_error
+from nearfar.data.files import column_values, parquet_error
 from nearfar.data.paths import as_path
 from nearfar.disk.places import file_system, is_remote, local_path, opened, protocol, remote_errors
 from nearfar.types import NearfarError

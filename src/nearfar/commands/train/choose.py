@@ -117,7 +117,7 @@ def choose_method(
 def count_rows(specs: Sequence[str], column: str, at_most: int) -> int:
     """The number of rows of data with a ``column``; ``at_most`` if there are more, too few to train on, or no rows."""
     try:
-        rows = (row for spec in specs for found in find(spec, "labelled") for row in found.table.rows((column,)))
+        rows = (row for spec in specs for found in find(spec, "labelled") for row in found.rows((column,)))
         count = sum(1 for _ in islice(rows, at_most))
     except NearfarError:  # training reads them again, and says what is wrong
         return at_most
@@ -187,7 +187,7 @@ def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
         return _choice(recipes.SENTENCES)
     if named is not None and named.scale is not None:
         return _choice(recipes.SCORED, columns=recipes.SCORED.columns)
-    table = find(spec)[0].table
+    table = find(spec)[0]
     if table.is_plain_text:
         return _choice(recipes.SENTENCES)
     columns = column_names(table)

@@ -18,7 +18,7 @@ from nearfar.config.values import flag, named_models
 from nearfar.data.cells import MissingColumnError, fold_name
 from nearfar.data.hold_out import DEV
 from nearfar.data.named_sets import OWN
-from nearfar.data.rows import NliData, TextData
+from nearfar.data.rows import TextData
 from nearfar.data.sources import skipping_empty
 from nearfar.methods.gunel import SupconTextConfig
 from nearfar.methods.kim import SgOpt1Config
@@ -30,7 +30,7 @@ from nearfar.types import MethodEntry, NearfarError
 if TYPE_CHECKING:
     from nearfar.data.hold_out import HeldOut
 
-Rows: TypeAlias = NliData | TextData
+Rows: TypeAlias = TextData
 SHARED_SETTINGS = {field.name for field in fields(TrainConfig)} - {"batch_size", "data", "limit"}
 """Settings that a second objective shares with the first."""
 Verify = Callable[[str, Callable[[], str]], None]

@@ -23,8 +23,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nearfar.disk import is_private, private_temporary_folder, publish
+from nearfar.disk import is_private, private_temporary_folder, publish, sha256_of
 from nearfar.runtime import machine
+from nearfar.types import NearfarError
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 FLAGS = ("-O3", "-fno-math-errno", "-std=gnu++17", "-shared", "-fPIC", "-march=native", "-fopenmp")
@@ -57,13 +58,6 @@ def load(*, rebuild: bool = False) -> BuiltLibrary:
     """
     compiler = find_compiler()
     key = _key(compiler)
-    for folder in () if rebuild else folders(create=False):
-        if not is_private(folder) or (record := _read(folder / f"kernels-{key}.json")) is None:
-            continue
-        if "error" in record:
-            raise KernelBuildError(record["error"], cached=True)
-        if (library := _open(folder / record["library"], record["sha256"])) is not None:
-            return BuiltLibrary(library, record["compiler"])
     problems: list[str] = []
     for folder in folders():
         try:
@@ -71,15 +65,22 @@ def load(*, rebuild: bool = False) -> BuiltLibrary:
             if not is_private(folder):
                 problems.append(f"{abbreviate_home(folder)} is a link, or other users can write to it or replace it")
                 continue
-            build_folder = tempfile.TemporaryDirectory(prefix="kernels-build-", dir=folder, ignore_cleanup_errors=True)
+            record = None if rebuild else _read(folder / f"kernels-{key}.json")
+            if record is not None and "error" in record:
+                raise KernelBuildError(record["error"], cached=True)
+            library = None if record is None else _open(folder / record["library"], record["sha256"])
+            if record is None or library is None:
+                with tempfile.TemporaryDirectory(
+                    prefix="kernels-build-", dir=folder, ignore_cleanup_errors=True
+                ) as fresh:
+                    record = _compile(compiler, Path(fresh), folder, key)
+                if problems:
+                    kept = f"the compiled kernels are kept in {abbreviate_home(folder)}"
+                    warnings.warn(f"{problems[0]}: {kept}.", stacklevel=2)
+                library = _open(folder / record["library"], record["sha256"])
         except OSError as error:
             problems.append(f"{abbreviate_home(folder)} cannot be written ({error.strerror or error})")
             continue
-        with build_folder as fresh:
-            record = _compile(compiler, Path(fresh), folder, key)
-        if problems:
-            warnings.warn(f"{problems[0]}: the compiled kernels are kept in {abbreviate_home(folder)}.", stacklevel=2)
-        library = _open(folder / record["library"], record["sha256"])
         if library is None:
             raise KernelBuildError(f"{abbreviate_home(folder)} lost or changed the compiled library")
         return BuiltLibrary(library, record["compiler"])
@@ -104,17 +105,14 @@ def find_compiler() -> list[str]:
     raise KernelBuildError(f"no C++ compiler was found ({', '.join(COMPILERS)}, or the program in CXX)")
 
 
-def folders(*, create: bool = True) -> Iterator[Path]:
-    """Folders for the library, in order of preference: the user's cache, then a private temporary folder.
-
-    The temporary folder is created if there is none, unless ``create`` is False.
-    """
+def folders() -> Iterator[Path]:
+    """Folders for the library, in order of preference: the user's cache, then a private temporary folder."""
     if cache := os.environ.get("XDG_CACHE_HOME"):
         yield Path(cache) / "nearfar"
     else:
         with suppress(RuntimeError):  # no home folder
             yield Path.home() / ".cache" / "nearfar"
-    if (private := private_temporary_folder("nearfar-kernels-", create=create)) is not None:
+    if (private := private_temporary_folder("nearfar-kernels-")) is not None:
         yield private
 
 
@@ -156,7 +154,7 @@ def _compile(compiler: Sequence[str], fresh: Path, folder: Path, key: str) -> di
         if done.returncode < 0:  # killed, perhaps for lack of memory: not recorded, so the next process tries again
             raise KernelBuildError(f"{name} was killed by signal {-done.returncode}")
         if done.returncode == 0 and compiled.exists():
-            digest = _digest(compiled)
+            digest = sha256_of(compiled)
             library = f"kernels-{key}-{digest[:16]}.so"
             built = {"library": library, "sha256": digest, "compiler": _version(compiler)}
             record.write_text(json.dumps(built, indent=1), encoding="utf-8")
@@ -172,33 +170,15 @@ def _compile(compiler: Sequence[str], fresh: Path, folder: Path, key: str) -> di
 
 def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     """Run a command, and kill it with all its children after :data:`COMPILE_TIMEOUT`."""
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    try:
-        out, err = process.communicate(timeout=COMPILE_TIMEOUT)
-    except BaseException:  # including Ctrl-C, which a child in a new session does not receive
-        _kill(process)
-        raise
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True, errors="replace", start_new_session=True) as process:
+        try:
+            out, err = process.communicate(timeout=COMPILE_TIMEOUT)
+        except BaseException:  # including Ctrl-C, which a child in a new session does not receive
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
     return subprocess.CompletedProcess(command, process.returncode, out, err)
-
-
-def _kill(process: "subprocess.Popen[str]") -> None:
-    if hasattr(os, "killpg"):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    else:
-        process.kill()
-    process.wait()
-    for pipe in (process.stdout, process.stderr):
-        if pipe:
-            pipe.close()
 
 
 def _first_error(done: "subprocess.CompletedProcess[str]") -> str:
@@ -229,10 +209,6 @@ def _read(file: Path) -> dict[str, Any] | None:
     return record if "error" in record or _LIBRARY.fullmatch(str(record["library"])) else None
 
 
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
 def _open(file: Path, sha256: str) -> ctypes.CDLL | None:
     """Load the library; None if it is missing or its digest differs.
 
@@ -240,9 +216,9 @@ def _open(file: Path, sha256: str) -> ctypes.CDLL | None:
         KernelBuildError: its digest matches, but the system cannot load it.
     """
     try:
-        if _digest(file) != sha256:
+        if sha256_of(file) != sha256:
             return None
-    except OSError:
+    except (OSError, NearfarError):
         return None
     try:
         return ctypes.CDLL(str(file))

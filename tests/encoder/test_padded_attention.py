@@ -9,8 +9,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nearfar import Encoder
-from nearfar.encoder.fixed_shape import BatchShape, FixedShapeBatch, round_up
 from nearfar.encoder.frozen import Guide
+from nearfar.encoder.padded_attention import BatchShape, FixedShapeBatch, round_up
 from nearfar.encoder.tokens import TokenRows
 from tests.same_gradients import assert_same_gradients, gradients_of
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
@@ -40,10 +40,19 @@ def gradients(encoder: Encoder, output: torch.Tensor) -> dict[str, torch.Tensor]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("architecture", RAGGED)
-def test_embeddings_and_gradients_equal_those_of_a_ragged_batch(architecture: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("architecture", "pooling"),
+    [
+        *((name, "mean") for name in RAGGED),
+        *(("bert", name) for name in ("cls", "mean_without_cls", "max", "first_last", "layer:1:max")),
+    ],
+)
+def test_embeddings_and_gradients_equal_those_of_a_ragged_batch(
+    architecture: str, pooling: str, tmp_path: Path
+) -> None:
     """Also for a shape with more padding than needed, and for texts within and over the local attention window."""
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture), pooling="mean")
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture), pooling=pooling)
+    encoder.add_dense()
     rows = rows_of(encoder, TEXTS)
     expected = encoder(rows)
     right = gradients(encoder, expected)
@@ -59,18 +68,6 @@ def test_embeddings_and_gradients_equal_those_of_a_ragged_batch(architecture: st
         assert_same_gradients(gradients(encoder, output[: len(TEXTS)]), right, tolerance=1e-4)
     with pytest.raises(AssertionError, match="_local_scalar_dense"), _NoReadingBack():
         float(output.sum())
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("pooling", ["cls", "mean", "mean_without_cls", "max", "first_last", "layer:1:max"])
-def test_every_pooling_equals_that_of_a_ragged_batch(pooling: str, tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path), pooling=pooling)
-    encoder.add_dense()
-    rows = rows_of(encoder, TEXTS)
-    expected = encoder(rows)
-    output = encoder.embed_batch(fixed(encoder, rows))[: len(TEXTS)]
-    torch.testing.assert_close(output, expected, atol=1e-5, rtol=0)
-    assert_same_gradients(gradients(encoder, output), gradients(encoder, expected), tolerance=1e-4)
 
 
 @pytest.mark.long
