@@ -98,7 +98,7 @@ RECIPES = {
         Recipe(
             *("pairs and sentences", "recipes-pairs-sentences-minilm", "recipe", "mnrl-simcse"),
             f"{MNRL} and SimCSE, 1e-5, the lowest tried",
-            ("pairs-sentences-minilm",),
+            ("pairs-minilm", "pairs-minilm-more", "pairs-sentences-minilm"),
         ),
         Recipe(
             *("NLI rows", "recipes-nli-minilm", "average", "mnrl", f"{MNRL}, 1e-5, the lowest tried"),
@@ -440,13 +440,14 @@ def _added_comparisons(name: str, table: StudyTable, layout: Layout) -> list[Stu
 def _orderings(layout: Layout, tested: Sequence[StudyComparison]) -> str:
     """Which orderings of the paper are seen: of the tested differences, and of all pairs of lines."""
     words: dict[Order, list[str]] = {}
+    several = len({one.column for one in tested}) > 1
     for one in tested:
         order = order_of(layout, one)
         if order is not None:
             swapped = replace(one, first=one.second, first_coordinates=one.second_coordinates, second=one.first)
             swapped = replace(swapped, second_coordinates=one.first_coordinates)
             above = one if (layout.paper_difference(one) or 0) > 0 else swapped
-            column = "" if one.column.startswith("average") else f" ({layout.heading(one.column)})"
+            column = f" ({layout.heading(one.column)})" if several else ""
             words.setdefault(order, []).append(f"{_name(layout.pair(above)).replace(' − ', ' above ')}{column}")
     lines = [f"- **{ORDERS[order]}**: {'; '.join(words[order])}." for order in ORDERS if order in words]
     columns = [one for one in layout.table.columns if one.startswith("average")] or layout.table.columns
@@ -464,7 +465,9 @@ def _timing(layout: Layout) -> str:
     runs = sorted({len(group.kept) for group in layout.groups})
     size = settings.get("batch_size")
     how = f"batches of {size}, in the order of the file" if size else "batches of similar length, of no set size"
-    rounds = "One run of each row" if runs == [1] else f"{runs[0]} rounds over all rows, standard deviations of rounds"
+    rounds = f"{runs[0]} rounds over all rows, with their standard deviation"
+    if runs == [1]:
+        rounds = "One run of each row, so nothing is known of its spread"
     words = [f"{rounds}; texts in {how}."]
     for column in layout.table.columns:
         known = {group.row: layout.scores[group.place, column] for group in layout.groups}
@@ -476,22 +479,25 @@ def _timing(layout: Layout) -> str:
 
 
 def _made(table: StudyTable) -> str:
-    """Where and when the results of a table were made, and in which precision it was trained."""
+    """Where and when the results of a table were made, and in which precision."""
     runs = table.runs
     if not runs.commits:
         return "The record names no machine, date or commit."
     commits = ", ".join(f"`{commit[:8]}`" for commit in runs.commits)
-    days = " to ".join(dict.fromkeys(str(date)[:10] for date in (runs.first_date, runs.last_date)))
+    days = " to ".join(dict.fromkeys(date[:10] for date in (runs.first_date, runs.last_date) if date))
+    notes = dict.fromkeys(str(one["reconstructed"]) for one in runs.hardware if "reconstructed" in one)
     machines = dict.fromkeys(
         f"{machine.get('processor')} ({machine.get('instruction_sets')})" for machine in runs.hardware
     )
-    trainings = {key for part in (table.study, *table.study["rows"]) for key in part} & {"train", "finetune"}
-    chosen = {str(table.study.get(step, {}).get("precision", "auto")) for step in trainings}
+    used = {key for part in (table.study, *table.study["rows"]) for key in part} & {"train", "finetune", "geometry"}
+    chosen = {str(table.study.get(step, {}).get("precision", "auto")) for step in used}
     sets = {one for machine in runs.hardware for one in str(machine.get("instruction_sets")).split()}
     native = "fp32" if sets.isdisjoint(BF16_SETS) else "bf16"
     precisions = sorted({native if one == "auto" else one for one in chosen})
-    trained = f"; trained in {' and '.join(precisions)}" if precisions else ""
-    return f"Made {days} at {commits} on {', '.join(machines)}{trained}{_reduction(table)}."
+    verb = "measured" if used == {"geometry"} else "trained"
+    trained = f"; {verb} in {' and '.join(precisions)}" if precisions else ""
+    where = f"Made {days} at {commits} on {', '.join(machines)}{trained}{_reduction(table)}."
+    return " ".join([where, *(f"{note[:1].upper()}{note[1:]}." for note in notes)])
 
 
 def _reduction(table: StudyTable) -> str:

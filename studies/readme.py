@@ -326,6 +326,8 @@ def report() -> None:
     tables = {name: RESULTS / f"{name}.parquet" for name in ROWS}
     claims = [claim(ROWS[name], pd.read_parquet(file)) for name, file in tables.items() if file.exists()]
     fair = [made for made in claims if made["settings_peer"] >= made["settings_ours"]]
+    for unfair in (made for made in claims if made not in fair):
+        unfair.update(p_holm=None, verdict=None, more_units=None)
     families = fair, [made["versus_start"] for made in claims], [made["peer_versus_start"] for made in claims]
     for family in families:
         for tested, p in zip(family, holm([tested["p"] for tested in family]), strict=True):

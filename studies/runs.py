@@ -19,6 +19,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from nearfar import Encoder
 from nearfar.disk import write_text
+from nearfar.evaluation.correlation import Floats
 from nearfar.evaluation.results import provenance
 
 START = "sentence-transformers/all-MiniLM-L6-v2"
@@ -32,7 +33,7 @@ def main() -> None:
     data = Path(os.environ["NEARFAR_DATA"]) / "ir" / "cisi"
     documents, queries = (read(data / name) for name in ("corpus.jsonl", "queries.jsonl"))
     encoder = Encoder.from_pretrained(START)
-    vectors = [encoder.encode([*texts.values()], normalize=True) for texts in (queries, documents)]
+    vectors = [encoder.encode([*texts.values()], normalize=True, precision="fp32") for texts in (queries, documents)]
     folder = if_committed(HERE / "results" / "runs")
     folder.mkdir(parents=True, exist_ok=True)
     scored = {
@@ -52,7 +53,7 @@ def read(file: Path) -> dict[str, str]:
     return {row["_id"]: f"{row.get('title', '')} {row['text']}".strip() for row in rows}
 
 
-def bm25(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
+def bm25(queries: Sequence[str], documents: Sequence[str]) -> Floats:
     """Scores of all documents for each query [queries, documents], of lower-case words as they are (Robertson 1994).
 
     The sum over the words of a query of ``idf * n (k1 + 1) / (n + k1 (1 - b + b length / mean length))``, where ``n``
@@ -64,11 +65,11 @@ def bm25(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
     having = (counts > 0).sum(0)
     idf = np.log(1 + (len(documents) - having + 0.5) / (having + 0.5))
     weights = idf * counts * (K1 + 1) / (counts + K1 * (1 - B + B * lengths / lengths.mean()))
-    scores: np.ndarray = words.transform(queries).toarray() @ weights.T
+    scores: Floats = words.transform(queries).toarray() @ weights.T
     return scores
 
 
-def lines_of(scores: np.ndarray, queries: Sequence[str], documents: Sequence[str], tag: str) -> str:
+def lines_of(scores: Floats, queries: Sequence[str], documents: Sequence[str], tag: str) -> str:
     """The lines of a run file: query, Q0, document, rank, score, tag."""
     lines = []
     for query, of_query in zip(queries, scores, strict=True):

@@ -20,7 +20,7 @@ from nearfar.jobs import JobsFailedError
 from nearfar.jobs.job import ATTEMPT_FILE
 from nearfar.studies import TABLE, dry_run, steps, study
 from nearfar.studies.cells import Cell, load_study, plan_jobs
-from nearfar.studies.sources import find_model
+from nearfar.studies.sources import find_finetuning_task, find_model
 from nearfar.types import NearfarError
 from tests.studies.helpers import STUDY, write_study
 from tests.tiny import save_tiny
@@ -474,6 +474,17 @@ def test_the_universal_sentence_encoder_is_missing_without_tensorflow(
     (missing,) = found.missing
     assert missing.startswith(f"{model}: The Universal Sentence Encoder runs on TensorFlow")
     assert "pip install tensorflow" in missing
+
+
+def test_another_training_split_is_tested_on_the_rows_of_its_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
+    file = tmp_path / "nli" / "MNLI" / "mine.tsv"
+    file.parent.mkdir(parents=True)
+    file.write_text("some rows\n", encoding="utf-8")
+    found = find_finetuning_task("mnli:mine")
+    assert [line.partition(": ")[0] for line in found.on_hub] == ["mnli:dev_matched"]
 
 
 def test_the_teacher_of_a_second_objective_is_known_too(folder: Path) -> None:

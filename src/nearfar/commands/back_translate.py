@@ -425,12 +425,3 @@ def _quiet() -> Iterator[None]:
     with quiet(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"transformers\.")
         yield
-
-
-RoundTrip: TypeAlias = Callable[[list[str], int], list[tuple[str, str]]]
-"""Returns pivot and translation of each sentence of a batch, which has a number; both are empty if either is."""
-COLUMNS = ("sentence", "translation", "pivot")
-BEAMS = BackTranslateConfig.beams
-BLOCK = 8
-"""Number of batches in a block. Sentences are sorted by length within a block, and saved block by block."""
-WORDS = {"sentences": "the number of texts", "digest": "the texts of --input"}

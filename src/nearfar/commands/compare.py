@@ -102,7 +102,7 @@ def compare(
     task = _queries(opened, run if TASK in (tasks or ()) else None) if config.examples else None
     computing: dict[str, Any] = {"recent": RecentVectors(), "progress": progress}
     evaluated = partial(_evaluate, tasks=tasks, opened_runs=opened_runs, run=run, **computing)
-    sides = [[item if isinstance(item, EvaluationRun) else evaluated(item) for item in side] for side in opened]
+    sides = [[item if isinstance(item, EvaluationRun) else evaluated(model=item) for item in side] for side in opened]
     how = {name: getattr(config, name) for name in ("aggregate", "measure", "resamples", "seed")}
     comparison = compare_sides(
         sides,

@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from itertools import chain, count, islice
 from operator import itemgetter
 from pathlib import Path
@@ -145,12 +146,13 @@ def geometry(
                 measured[name] = ModelGeometry(model=str(model), pooling=pooling, layers=layers, **measures_of_model)
             if texts:
                 page_vectors[name] = np.asarray(encode(texts.texts))
+        explorer: ExplorerPage | None = None
         result: GeometryResult | ExplorerPage | None = None
         if page and texts:
             device, notes = str(choose_device(config.device)), texts.notes(config.seed)
             how: dict[str, Any] = {"color_by": config.color_by, "seed": config.seed, "progress": progress}
             about: dict[str, Any] = {"spec": str(config.texts), "notes": notes, "device": device}
-            result = write_page(page, texts.texts, columns, page_vectors, **about, **how)
+            result = explorer = write_page(page, texts.texts, columns, page_vectors, **about, **how)
         if file and data:
             own = {field.name: getattr(config, field.name) for field in fields(GeometrySettings)}
             result = GeometryResult(
@@ -158,7 +160,7 @@ def geometry(
                 provenance=results.provenance(),
                 plots=_draw(file.parent, measured, data),
                 models=measured,
-                page=result,
+                page=explorer,
                 **data.described,
             )
             save_with_tables(result, file)
@@ -257,6 +259,10 @@ def _project(data: GeometryData, layout: Encode) -> Projection | None:
     return Projection(similar=similar, dissimilar=dissimilar, labelled=labelled)
 
 
+def _known_vectors(known: Mapping[str, NDArray[Any]], texts: Sequence[str]) -> NDArray[Any]:
+    return np.stack([known[text] for text in texts])
+
+
 def _layers(encoder: "Encoder", subsets: Subsets, *, progress: bool) -> dict[str, list[float | None]]:
     """Pooling -> Spearman x 100 over all pairs for each layer, as evaluating with ``layer:K:pooling`` gives it."""
     from nearfar.encoder.encoder import layer_embeddings
@@ -266,7 +272,7 @@ def _layers(encoder: "Encoder", subsets: Subsets, *, progress: bool) -> dict[str
     for (_, pooling), vectors in layer_embeddings(encoder, texts, progress=progress).items():
         encode = dict(zip(texts, vectors, strict=True))
         scored = evaluate_sts(
-            lambda some, encode=encode: np.stack([encode[text] for text in some]),
+            partial(_known_vectors, encode),
             {"task": subsets},
             similarity=encoder.similarity,
             resamples=0,
@@ -455,7 +461,7 @@ def load_page_texts(spec: str, *, column: str | None = None, limit: int, seed: i
 
 def _entries(spec: str, column: str | None) -> tuple[list[str], Iterator[tuple[str, tuple[str, ...]]]]:
     """The names of the other columns, and the texts with their values of these."""
-    tables = [(found, *_columns(found, spec, column)) for found in find(spec)]
+    tables = [(table, *_columns(table, spec, column)) for table in find(spec)]
     shared = [name for name in tables[0][2] if all(name in others for _, _, others in tables)]
     return shared, (entry for table, own, _ in tables for entry in _read(table, own, shared))
 

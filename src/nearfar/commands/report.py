@@ -205,7 +205,9 @@ class Sources:
         record, steps, evaluations = None, list[results.TrainingStep](), list[results.DevEvaluation]()
         if "run.json" in there:
             record = self._load(results.TrainingRecord, folder / "run.json")
-        files = {name: self._read(folder / name) for name in ("config.toml", "second.toml") if name in there}
+        files: dict[str, str] = {
+            name: self._read(folder / name) for name in ("config.toml", "second.toml") if name in there
+        }
         settings: dict[str, Any] = dict(record.config) if record else {}
         if "config.toml" in files:
             try:
@@ -220,8 +222,9 @@ class Sources:
         tested, summary = (folder / HELD_OUT / name for name in (COMPARISON, HELD_OUT_SUMMARY))
         comparison = self._load(results.ComparisonResult, tested) if tested.is_file() else None
         held_out = self._read_json(summary).get("digest") if summary.is_file() else None
-        kept = (settings, files, steps, evaluations, record)
-        run = inputs.TrainingRun("", str(folder), "", *kept, tested=comparison, held_out=held_out)
+        run = inputs.TrainingRun(
+            "", str(folder), "", settings, files, steps, evaluations, record, tested=comparison, held_out=held_out
+        )
         self.runs.append((folder, run))
         if "result.json" in there:  # of fine-tuning: the scores on its test rows
             self.add(folder / "result.json")

@@ -98,13 +98,18 @@ def _pairs_of(names: tuple[str, ...], columns: tuple[str, str], root: str | None
     return pair_hashes((str(first), str(second)) for table in tables for _, (first, second) in table.rows(columns))
 
 
+def data_folder(entry: NamedSet) -> Path | None:
+    """Return the folder of a named set: in the package, or in ``NEARFAR_DATA``; None if that is not set."""
+    root = Path(__file__).parent if entry.packaged else os.environ.get("NEARFAR_DATA")
+    return as_path(root) / entry.folder if root else None
+
+
 def _find_tables(name: str, entry: NamedSet, requested: tuple[str, ...]) -> list[Table]:
     for split in requested if entry.files else ():
         if split not in entry.files:
             raise NearfarError(f"{name} has no split {split!r}. It has: {', '.join(entry.files)}.")
     splits = requested or entry.splits
-    root = Path(__file__).parent if entry.packaged else os.environ.get("NEARFAR_DATA")
-    folder = as_path(root) / entry.folder if root else None
+    folder = data_folder(entry)
     paths = {split: folder / _file_name(entry, split) for split in splits} if folder else {}
     local = {split: path for split, path in paths.items() if is_file(path)}
     if "all" in entry.hub_splits and not requested and len(local) < len(splits):

@@ -140,7 +140,8 @@ def load_nli(
             before, dropped_before = len(rows), unlabelled
             for entry in found.entries(columns, label_column, check):
                 repaired += entry.repaired
-                rows.append(NliRow(*entry.texts, entry.target))
+                premise, hypothesis = entry.texts
+                rows.append(NliRow(premise, hypothesis, entry.target))
             title, count, dropped = found.title, len(rows) - before, unlabelled - dropped_before
             if not count:
                 raise NearfarError(f"{title}: no labelled rows ({dropped} without a label were dropped).")

@@ -8,7 +8,7 @@ import os
 import time
 import warnings
 from functools import cache
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, get_args
 
 from nearfar.runtime import machine
 from nearfar.types import NearfarError, Precision, Resolved
@@ -210,7 +210,7 @@ def _from_environment() -> Precision:
     given = os.environ.get(VARIABLE) or "auto"
     if given not in CHOICES:
         raise NearfarError(f"{VARIABLE}={given[:80]!r}: must be auto, fp32 or bf16. Correct it, or unset it.")
-    return cast("Precision", given)
+    return given
 
 
 def _place(device: "str | torch.device | None") -> "torch.device":

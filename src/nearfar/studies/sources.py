@@ -69,11 +69,13 @@ def find_task(task: str) -> Source:
 
 
 def find_finetuning_task(task: str) -> Source:
-    """The data of a task of ``nearfar finetune``."""
-    if task not in FINETUNING_TASKS:
+    """The data of a task of ``nearfar finetune``; another training split of a named one stands after a colon."""
+    name, _, split = task.partition(":")
+    if name not in FINETUNING_TASKS:
         return find_source(task)
-    entry = FINETUNING_TASKS[task]
-    return _joined(task, [find_source(one) for one in (entry.source, entry.test, entry.validation) if one is not None])
+    entry = FINETUNING_TASKS[name]
+    rows = f"{entry.source}:{split}" if split else entry.source
+    return _joined(task, [find_source(one) for one in (rows, entry.test, entry.validation) if one is not None])
 
 
 def find_model(model: str) -> Source:

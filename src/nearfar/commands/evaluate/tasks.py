@@ -245,8 +245,10 @@ def score_votes(
     for name, task in votes.items():
         cached = CachedEncode(encode)
         cached([*task.texts, *task.training_texts])  # in one call, as vectors of several may not be comparable
-        sides = (np.asarray(cached(texts), np.float32) for texts in (task.texts, task.training_texts))
-        predicted = neighbour_vote(*sides, task.training_labels, similarity=model.similarity, device=model.device)
+        vectors, labelled = (np.asarray(cached(texts), np.float32) for texts in (task.texts, task.training_texts))
+        predicted = neighbour_vote(
+            vectors, labelled, task.training_labels, similarity=model.similarity, device=model.device
+        )
         seeds, digest = [seed, *name.encode()], fingerprint([task])
         scored[name] = vote_scores(task.texts, task.labels, predicted, resamples=resamples, seed=seeds, digest=digest)
     return scored

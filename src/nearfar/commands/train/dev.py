@@ -155,13 +155,11 @@ def hold_out_sentences(rows: "TextData", size: float | None, *, source: str) -> 
 
     from nearfar.data.fingerprints import text_hashes
     from nearfar.data.hold_out import number_to_hold_out, take_rows
-    from nearfar.data.rows import TextData
 
     hashes = text_hashes(text for (text,) in rows.rows)
     wanted = number_to_hold_out(len(rows.rows), size, source=source)
     chosen = hashes <= np.sort(hashes)[wanted - 1]  # texts that differ only in case or white space share a hash
     kept = take_rows(rows, np.flatnonzero(~chosen).tolist())
-    assert isinstance(kept, TextData)
     texts = [rows.rows[place][0] for place in np.flatnonzero(chosen)]
     return replace(kept, held_out=len(texts)), texts
 

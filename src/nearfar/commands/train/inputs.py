@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from nearfar.commands.train.dev import DevSet, agreement_dev, held_out_dev, hold_out_sentences, load_dev_pairs, no_dev
 from nearfar.commands.train.recipes import FEW_LABELLED
@@ -30,7 +30,6 @@ from nearfar.types import MethodEntry, NearfarError
 if TYPE_CHECKING:
     from nearfar.data.hold_out import HeldOut
 
-Rows: TypeAlias = TextData
 SHARED_SETTINGS = {field.name for field in fields(TrainConfig)} - {"batch_size", "data", "limit"}
 """Settings that a second objective shares with the first."""
 Verify = Callable[[str, Callable[[], str]], None]
@@ -108,7 +107,7 @@ class ObjectiveRows(NamedTuple):
     """An objective with its rows."""
 
     objective: Objective
-    rows: Rows
+    rows: TextData
 
     @property
     def texts(self) -> Sequence[Sequence[object]]:
@@ -127,7 +126,7 @@ def entry_of(config: TrainConfig) -> MethodEntry:
     return entry
 
 
-def read_rows(config: TrainConfig) -> Rows:
+def read_rows(config: TrainConfig) -> TextData:
     """Read the rows of the config's method.
 
     Raises:
@@ -137,7 +136,7 @@ def read_rows(config: TrainConfig) -> Rows:
     assert read is not None
     try:
         with skipping_empty(config.skip_empty):
-            rows: Rows = read(config)
+            rows: TextData = read(config)
     except MissingColumnError as error:
         flags = _column_flags(config, error.names)
         raise NearfarError(f"{str(error).removesuffix('.')}: {flags}" if flags else str(error)) from None
@@ -168,7 +167,7 @@ def read_training_data(objectives: Sequence[Objective]) -> list[ObjectiveRows]:
         config = objective.config
         with objective.errors():
             if data and isinstance(config, SgOpt1Config) and OWN in config.data:
-                rows: Rows = read_sentences(config, own=_texts(data[0].rows.rows))
+                rows: TextData = read_sentences(config, own=_texts(data[0].rows.rows))
             else:
                 rows = read_rows(config)
         data.append(ObjectiveRows(objective, rows))
@@ -224,7 +223,6 @@ def load_inputs(
         why = "of --hold-out 0" if config.hold_out == 0 else "plain sentences have no positives, labels or scores"
         return Inputs(data, no_dev(_texts(rows.rows), why=why))
     if kind is None:  # sentences are scored by the agreement with the teacher
-        assert isinstance(rows, TextData)
         assert teacher is not None
         kept, sentences = hold_out_sentences(rows, config.hold_out, source=source)
         data = _without_held_out(data, kept, sentences)
@@ -234,7 +232,7 @@ def load_inputs(
     return _tested(data, rows, verify, in_folds=in_folds)
 
 
-def _tested(data: list[ObjectiveRows], rows: Rows, verify: Verify, *, in_folds: bool) -> Inputs:
+def _tested(data: list[ObjectiveRows], rows: TextData, verify: Verify, *, in_folds: bool) -> Inputs:
     """Hold out some of the ``rows`` of the first objective, or test all of a small file in folds."""
     from nearfar.data import hold_out
     from nearfar.disk.model_folder import read_seen
@@ -260,7 +258,7 @@ def _tested(data: list[ObjectiveRows], rows: Rows, verify: Verify, *, in_folds: 
     return Inputs(data, dev, held_out)
 
 
-def _without_held_out(data: Sequence[ObjectiveRows], kept: Rows, held_out: Sequence[str]) -> list[ObjectiveRows]:
+def _without_held_out(data: Sequence[ObjectiveRows], kept: TextData, held_out: Sequence[str]) -> list[ObjectiveRows]:
     """The first objective with the rows ``kept``, a second one with those of its rows that have no held-out text."""
     from nearfar.data.hold_out import without_texts
 

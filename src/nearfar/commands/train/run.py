@@ -23,7 +23,6 @@ from nearfar.commands.train.dev import finds
 from nearfar.commands.train.inputs import (
     Inputs,
     ObjectiveRows,
-    Rows,
     entry_of,
     load_inputs,
     read_training_data,
@@ -159,7 +158,7 @@ def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
     return encoder
 
 
-def build_method(config: TrainConfig, context: BuildContext, rows: Rows) -> BuiltMethod:
+def build_method(config: TrainConfig, context: BuildContext, rows: TextData) -> BuiltMethod:
     """Build the method on its rows (:func:`read_rows`).
 
     Raises:
@@ -190,7 +189,9 @@ def has_default_batch_size(config: TrainConfig) -> bool:
     return config.batch_size in (default, config.recipe_batch_size)
 
 
-def _fit_batch_size(config: TrainConfig, rows: Rows, context: BuildContext, *, min_rows: int) -> tuple[int, list[str]]:
+def _fit_batch_size(
+    config: TrainConfig, rows: TextData, context: BuildContext, *, min_rows: int
+) -> tuple[int, list[str]]:
     """The batch size, of all processes together, and a fact if it is smaller than the requested one.
 
     Raises:
@@ -290,7 +291,7 @@ class EncoderRun(Run):
         encoder.seen = self.encoder.seen = self.seen_with(self.encoder.seen, self._trained, self.dev.rows)
         encoder.save_pretrained(folder)
         objective, rows = self._inputs[0]
-        if isinstance(objective.config, SupconTextConfig) and isinstance(rows, TextData):
+        if isinstance(objective.config, SupconTextConfig):
             texts = [text for (text,) in rows.rows]
             vectors = encoder.encode(texts, normalize=True, precision=self.config.precision)
             weights = fit_weights(vectors, np.array(rows.targets, dtype=np.intp))
