@@ -70,6 +70,7 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[FinetuneConf
         validation=write(folder / "validation.tsv", separable(40, seed=1)),
         test=write(folder / "test.tsv", separable(60, seed=2)),
         scl_weight=0.5,
+        scl_reduction="mean",
         batch_size=10,
         epochs=4,
         learning_rate=3e-3,
