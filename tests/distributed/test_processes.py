@@ -187,7 +187,7 @@ def never(texts: Sequence[str]) -> tuple[list[list[int]], int]:
 
 def share_tokens(rank: int, size: int, folder: Path) -> None:
     join(rank, size, folder)
-    tokens.BLOCK_SIZE, tokens.FILE_THRESHOLD = 7, 1
+    tokens.BLOCK, tokens.FILE_THRESHOLD = 7, 1
     tempfile.tempdir = str(folder / "temporary")
     store = TokenStore(
         never if rank else character_codes, vocabulary=256, broadcast_from_first=Processes().broadcast_from_first
