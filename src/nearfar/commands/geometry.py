@@ -351,7 +351,7 @@ def load_geometry_data(config: GeometryConfig) -> GeometryData:
         raise NearfarError(
             f"{name}: no pair has a score above --positive-above {above:g}; the highest score is {highest:g}."
         )
-    described: dict[str, Any] = {"unavailable": unavailable}
+    described: dict[str, Any] = {"unavailable": unavailable, "task": None}
     described["pairs"] = MeasuredPairs(
         spec=name,
         instead_of=PAIRS if PAIRS in unavailable else None,

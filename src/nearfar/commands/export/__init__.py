@@ -31,7 +31,7 @@ from nearfar.config.verbs import ExportConfig
 from nearfar.disk import check_output_path, path_errors, write_bytes, write_text
 from nearfar.disk.folders import forget_folder, new_folder
 from nearfar.disk.model_folder import write_seen
-from nearfar.encoder.classifier import HEAD_FILE
+from nearfar.encoder.classifier import HEAD_FILE, Classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.encoder_folder import EMBEDDING
 from nearfar.encoder.exported import FILES, GraphBackbone
@@ -150,17 +150,18 @@ def _check_output(config: ExportConfig) -> Path:
 def _compare(source: graphs.Source, folder: Path, config: ExportConfig, rows: Rows) -> Comparison:
     """The graph in ``folder`` compared with the original, and with bfloat16 where this processor has it."""
     precision = "int8" if config.quantize == "int8" else "fp32"
-    outputs, opened = ("embedding" if isinstance(source.model, Encoder) else "logits"), type(source.model)
+    outputs = "embedding" if isinstance(source.model, Encoder) else "logits"
+    opened = Encoder.from_pretrained if outputs == "embedding" else Classifier.from_pretrained
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*were truncated|.*similarity_fn_name")
         functions: dict[str, Compute] = {
             "nearfar fp32": partial(graphs.outputs_of, source.model),
-            f"{config.format} {precision}": partial(graphs.outputs_of, opened.from_pretrained(folder, device="cpu")),
+            f"{config.format} {precision}": partial(graphs.outputs_of, opened(folder, device="cpu")),
         }
         if cpu_has_bf16():
             functions["nearfar bf16"] = partial(graphs.outputs_of, source.model, precision="bf16")
         if cpu_has_bf16() and config.format == "openvino":
-            native = opened.from_pretrained(folder, device="cpu")
+            native = opened(folder, device="cpu")
             assert isinstance(native.backbone, GraphBackbone)
             native.backbone.use_native_precision()
             name = "openvino int8, bf16 otherwise" if precision == "int8" else "openvino bf16, its default here"

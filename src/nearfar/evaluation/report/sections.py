@@ -205,20 +205,17 @@ def settings(inputs: ReportInputs) -> list[Block]:
 
 def _differences(caption: str, title: str, configs: Mapping[str, list[Mapping[str, Any]]]) -> list[Block]:
     """A row for each group, with the values of all its runs, and a column for each key that differs."""
-    from pandas import DataFrame  # imported here: the import is slow
-
-    groups = [name for name, members in configs.items() for _ in members]
-    if len(groups) < 2:
-        return []
     every = [config for members in configs.values() for config in members]
+    if len(every) < 2:
+        return []
     keys = dict.fromkeys(key for config in every for key in config if key not in _IGNORED_KEYS)
-    rows_of_values = [[_value(config.get(key)) for key in keys] for config in every]
-    values = DataFrame(rows_of_values, columns=[*keys], index=groups, dtype=object)
-    differ = [key for key in keys if values[key].nunique() > 1]
+    differ = [key for key in keys if len({_value(config.get(key)) for config in every}) > 1]
     if not differ:
         return [[f"{caption}: none, except for the output folder."]]
-    parts = values.groupby(level=0, sort=False)
-    rows = [[str(name), *(", ".join(part[key].unique()) for key in differ)] for name, part in parts]
+    rows = [
+        [name, *(", ".join(dict.fromkeys(_value(config.get(key)) for config in members)) for key in differ)]
+        for name, members in configs.items()
+    ]
     notes = [f"{DASH}: off, empty, or not a setting of this method."]
     columns = [title, *differ]
     return [Table(title=caption, columns=columns, rows=rows, notes=notes, left=len(columns))]
