@@ -14,7 +14,8 @@ import transformers
 
 import nearfar
 from nearfar.commands import back_translate as module
-from nearfar.commands.back_translate import BLOCK, load_translator, locate_translator, weights_digest
+from nearfar.commands.back_translate import BLOCK
+from nearfar.commands.back_translate.translator import load_translator, locate_translator, weights_digest
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, sentences
 from tests.tiny_seq2seq import save_tiny_fsmt, save_tiny_seq2seq, use_sacremoses

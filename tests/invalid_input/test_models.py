@@ -19,7 +19,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from nearfar import Encoder, NearfarError
-from nearfar.commands.back_translate import load_translator
+from nearfar.commands.back_translate.translator import load_translator
 from nearfar.encoder import weights
 from nearfar.encoder.classifier import Classifier
 from tests.invalid_input.cli_runner import assert_refused

@@ -47,191 +47,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from nearfar.data.draws import Drawing, draw
 from nearfar.data.labelled import Reader, Split, infer_reader, label_summary
 from nearfar.data.named_sets import FINETUNING_TASKS, FinetuningTask, Metric
 from nearfar.types import NearfarError, Splits
 
-VALIDATION_ROWS = 500
-"""Default number of validation rows, except in full splits (Gunel et al. 2021)."""
 
 
-class Part(NamedTuple):
-    """Rows of one part, and where they come from, for display."""
-
-    rows: Split
-    source: str
 
 
-def default_splits(name_or_file: str, *, sampled: bool) -> Splits:
-    """What ``auto`` means for a task: the protocol of Gunel et al. (2021) for GLUE tasks, else held-out.
-
-    ``sampled``: whether a sample of the training rows is drawn.
-    """
-    named = FINETUNING_TASKS.get(name_or_file.partition(":")[0])
-    if named is None or not named.glue:
-        return "held-out"
-    return "few-shot" if sampled else "full"
 
 
-class _Drawing(NamedTuple):
-    """Draws rows by a seed, stratified by label unless their targets are scores."""
-
-    seed: int
-    labelled: bool
-
-    @property
-    def words(self) -> str:
-        """How the rows are drawn."""
-        return f"drawn by seed {self.seed}{', stratified by label' if self.labelled else ''}"
-
-    def strata(self, rows: Split) -> list[int]:
-        """The label of each row."""
-        return [int(target) for target in rows.targets] if self.labelled else [0] * len(rows.targets)
-
-    def hold_out(self, rows: Split, count: int, part: str, title: str) -> tuple[Split, Split]:
-        """The remaining rows and those held out for a part, both in their original order.
-
-        Raises:
-            NearfarError: no row can be held out.
-        """
-        held_out = set(hold_out(self.strata(rows), count, seed=f"{self.seed} {part}"))
-        if not held_out:
-            raise NearfarError(f"{title}: too few rows to hold some out for {part}; name other data for {part}.")
-        remaining = [index for index in range(len(rows.texts)) if index not in held_out]
-        return pick(rows, remaining), pick(rows, sorted(held_out))
-
-    def hold_out_validation(
-        self, train: Split, title: str, *, count: int | None, test_rows: int | None
-    ) -> tuple[Split, Part]:
-        """The remaining training rows, and the validation rows that are drawn from them.
-
-        They are ``count``, by default as many as ``test_rows`` or, if that is None, 500.
-
-        Raises:
-            NearfarError: no row can be held out.
-        """
-        wanted, rows = count or test_rows or VALIDATION_ROWS, len(train.texts)
-        held_out = wanted if rows >= 2 * wanted else max(1, rows // 10)
-        remaining, validation = self.hold_out(train, held_out, "validation", title)
-        as_many = ", as many as test rows" if held_out == test_rows and count is None else ""
-        tenth = f" (a tenth: {rows:,} rows are too few for {wanted:,})" if held_out < wanted else ""
-        return remaining, Part(validation, f"of train, {self.words}{as_many}{tenth}")
-
-    def divide_test(self, tested: Split, title: str, *, splits: Splits, count: int | None) -> tuple[Part, Part]:
-        """The validation and the test rows of ``few-shot`` and ``10-90``, both from the rows of a test set.
-
-        Raises:
-            NearfarError: too few rows for both parts.
-        """
-        rows = len(tested.texts)
-        if splits == "10-90":
-            if rows < 10:
-                raise NearfarError(f"{title}: --splits 10-90 needs at least 10 rows, but there are {rows}.")
-            first, last = pick(tested, range(rows // 10)), pick(tested, range(rows // 10, rows))
-            return Part(first, f"the first 10% of {title}"), Part(last, f"the last 90% of {title}")
-        other, test = self.hold_out(tested, max(1, rows // 2), "test", title)
-        wanted, half = count or VALIDATION_ROWS, f"half of {title}"
-        if wanted >= len(other.texts):
-            small = f" (it is too small for {wanted:,} rows)" if wanted > len(other.texts) else ""
-            validation = Part(other, f"the other {half}{small}")
-        else:
-            chosen = draw(self.strata(other), wanted, balanced=False, seed=f"{self.seed} validation")
-            validation = Part(pick(other, chosen), f"of the other {half}, {self.words}")
-        return validation, Part(test, f"{half}, {self.words}")
 
 
-def pick(rows: Split, indices: Sequence[int]) -> Split:
-    """The rows with these indices, in this order."""
-    return Split([rows.texts[index] for index in indices], [rows.targets[index] for index in indices])
 
 
-def draw(
-    targets: Sequence[int], count: int, *, balanced: bool, seed: int | str, label_names: Sequence[str] = ()
-) -> list[int]:
-    """Return the indices of ``count`` rows, drawn without replacement, in ascending order: a few-shot sample.
-
-    With ``balanced`` all labels have the same number of rows; if ``count`` is not a multiple of the number of labels,
-    randomly chosen labels have one more. Otherwise labels keep their proportions in ``targets``
-    (:func:`largest_remainder`), with at least one row each. Gunel et al. (2021) draw ten samples each of 20, 100 and
-    1,000 rows for their few-shot results, and 20 rows of each of two labels for those of Table 7.
-
-    The sample is a function of the arguments; neighbouring seeds give independent samples. ``label_names`` are for
-    messages.
-
-    Raises:
-        NearfarError: ``count`` is below the number of labels or above the number of rows, or a label has too few rows
-            for its share of a balanced sample.
-
-    >>> targets = [0, 0, 0, 0, 0, 0, 1, 1, 1]
-    >>> [sum(targets[row] for row in draw(targets, 6, balanced=balanced, seed=1)) for balanced in (True, False)]
-    [3, 2]
-    """
-    rows_of = _rows_of(targets)
-    if not len(rows_of) <= count <= len(targets):
-        raise NearfarError(
-            f"A sample of {count} rows cannot be drawn: it must be from {len(rows_of)}, the number of labels, to "
-            f"{len(targets)}, the number of rows."
-        )
-    generator = _generator(seed)
-    sizes = [len(rows) for rows in rows_of.values()]
-    shares = largest_remainder([1 for _ in sizes] if balanced else sizes, count, generator)
-    for index, (label, rows) in enumerate(rows_of.items()):
-        if shares[index] == 0:
-            shares[shares.index(max(shares))] -= 1
-            shares[index] = 1
-        if shares[index] > len(rows):
-            name = repr(label_names[label]) if label_names else str(label)
-            raise NearfarError(
-                f"The label {name} has {len(rows)} rows, but a balanced sample of {count} needs {shares[index]}. "
-                "Draw fewer rows, or keep the proportions of the labels."
-            )
-    return _sample(list(rows_of.values()), shares, generator)
 
 
-def hold_out(targets: Sequence[int], count: int, *, seed: int | str) -> list[int]:
-    """Return the indices of ``count`` rows to hold out, in ascending order, stratified by label.
-
-    The only row of a label is never held out, and at most half of all other rows are, so that each label keeps at least
-    one. The held-out rows may lack a rare label. Returns an empty list if no label has two rows.
-    """
-    groups = [rows for rows in _rows_of(targets).values() if len(rows) > 1]
-    sizes = [len(rows) for rows in groups]
-    generator = _generator(seed)
-    return _sample(groups, largest_remainder(sizes, min(count, sum(sizes) // 2), generator), generator)
 
 
-def largest_remainder(sizes: Sequence[int], count: int, generator: random.Random) -> list[int]:
-    """Apportion ``count`` in proportion to ``sizes`` by the largest remainder method; the shares add up to ``count``.
-
-    Each share is count x size / sum of sizes, rounded down; the rest goes, one each, to the largest fractions, with
-    ties broken at random. If ``count`` is at most the sum, no share exceeds its size.
-
-    >>> largest_remainder([60, 30, 11], 10, random.Random("1"))
-    [6, 3, 1]
-    """
-    total = sum(sizes)
-    shares = [count * size // total for size in sizes]
-    order = generator.sample(range(len(sizes)), len(sizes))  # the sort is stable, so this order breaks ties
-    by_fraction = sorted(order, key=lambda index: count * sizes[index] % total, reverse=True)
-    for index in by_fraction[: count - sum(shares)]:
-        shares[index] += 1
-    return shares
 
 
-def _rows_of(targets: Sequence[int]) -> dict[int, list[int]]:
-    rows_of: dict[int, list[int]] = {label: [] for label in sorted(set(targets))}
-    for row, label in enumerate(targets):
-        rows_of[label].append(row)
-    return rows_of
 
 
-def _sample(groups: Sequence[Sequence[int]], shares: Sequence[int], generator: random.Random) -> list[int]:
-    return sorted(row for rows, share in zip(groups, shares, strict=True) for row in generator.sample(rows, share))
 
 
-def _generator(seed: int | str) -> random.Random:
-    # A string seed is hashed with SHA-512, so the streams of neighbouring seeds are independent.
-    return random.Random(f"{seed}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,7 +146,7 @@ def load_classification(
     train, title = reader.read(chosen.train)
     counts = Counter(int(target) for target in train.targets) if reader.label_names else Counter()
     labels = label_summary({name: counts[number] for number, name in enumerate(reader.label_names)}) if counts else []
-    drawing = _Drawing(seed, bool(reader.label_names))
+    drawing = Drawing(seed, bool(reader.label_names))
     if chosen.test is None:
         own = drawing._replace(seed=chosen.test_seed)
         train, tested = own.hold_out(train, max(1, len(train.texts) // 5), "test", title)

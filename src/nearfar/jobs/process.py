@@ -58,10 +58,12 @@ class _Worker:
         with suppress(OSError):  # it has ended
             self._stdin.write(task.to_json() + "\n")
         line = self.outcomes.readline()
-        self.busy = False
         if line.endswith("\n"):
+            self.busy = False
             return Outcome(**json.loads(line))
-        return Outcome(task.key, "died", message=f"its worker {describe_exit(self.end(0))}")
+        status = self.end(0)
+        self.busy = False  # not before it has ended, so that no other task is sent to it
+        return Outcome(task.key, "died", message=f"its worker {describe_exit(status)}")
 
     def has_ended(self) -> bool:
         """Whether the process has ended. It is not reaped, so no other process gets its number."""

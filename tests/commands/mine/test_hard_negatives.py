@@ -8,7 +8,7 @@ import pytest
 import torch
 from sentence_transformers.util import cos_sim, mine_hard_negatives, pairwise_cos_sim
 
-from nearfar.commands.mine import NO_DOCUMENT, NegativeLimits, Negatives, gather, mask_of, select_negatives
+from nearfar.commands.mine.negatives import NO_DOCUMENT, NegativeLimits, Negatives, gather, mask_of, select_negatives
 from nearfar.neighbours.exact import nearest
 
 

@@ -16,18 +16,14 @@ or samples from the full softmax at a temperature.
 
 import hashlib
 import json
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import torch
-from huggingface_hub import get_repo_discussions, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from rich.console import Console
 
+from nearfar.commands.back_translate.translator import load_translator, locate_translator, weights_digest
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import BackTranslateConfig
 from nearfar.data.cells import text_field
@@ -48,28 +44,12 @@ from nearfar.disk import (
 from nearfar.disk.folders import folder_lock
 from nearfar.disk.places import OWN, LocalFolder
 from nearfar.disk.work import PLAN, Work, list_changes, refuse_changes
-from nearfar.encoder.folder_checks import check_links, read_object
-from nearfar.encoder.precision import check_device, choose_device
-from nearfar.encoder.pretrained import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    check_complete,
-    check_vocabulary,
-    load_config,
-    load_model,
-    load_tokenizer,
-    opening,
-    quiet,
-    reason,
-)
-from nearfar.encoder.weights import FILES, path_of
+from nearfar.encoder.precision import check_device
 from nearfar.evaluation.results import provenance
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError, convert
 
-CONVERTER = "SFconvertbot"
-"""The account of the Hugging Face Hub that proposes safetensors weights, as pull requests, to repositories."""
 Row: TypeAlias = tuple[str, str, str]
 """Sentence, translation and pivot."""
 RoundTrip: TypeAlias = Callable[[list[str], int], list[tuple[str, str]]]
@@ -270,158 +250,3 @@ def _open_translators(config: BackTranslateConfig) -> tuple[RoundTrip, dict[str,
         return rows
 
     return round_trip, weights
-
-
-@dataclass(frozen=True)
-class Translator:
-    """A translation model, ready to run."""
-
-    model: Any  # a PreTrainedModel with GenerationMixin; transformers has no type for both
-    tokenizer: PreTrainedTokenizerBase
-    max_length: int
-    """Maximum number of tokens in a text and in its translation."""
-
-    def translate(
-        self, texts: Sequence[str], *, beams: int = 1, temperature: float | None = None, seed: int = 0
-    ) -> list[str]:
-        """One translation per text, with whitespace collapsed to single spaces; it may be empty.
-
-        Texts are generated as one batch, so rounding errors and random draws depend on the whole list: the same list
-        gives the same translations. The caller's random state does not change.
-
-        Args:
-            texts: one batch.
-            beams: number of beams, if there is no temperature.
-            temperature: sample with the logits divided by this, without top-k or nucleus filtering.
-            seed: seed of the sampling.
-        """
-        if not texts:
-            return []
-        search: dict[str, Any]
-        if temperature is None:
-            search = {"num_beams": beams, "do_sample": False, "temperature": None, "top_k": None, "top_p": None}
-        else:
-            search = {"num_beams": 1, "do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
-        device = self.model.device
-        with (
-            _quiet(),
-            torch.inference_mode(),
-            torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-        ):
-            torch.manual_seed(seed)
-            tokens = self.tokenizer(
-                list(texts), padding=True, truncation=True, max_length=self.max_length, return_tensors="pt"
-            ).to(device)
-            written = self.model.generate(
-                input_ids=tokens["input_ids"],
-                attention_mask=tokens["attention_mask"],
-                max_new_tokens=self.max_length,
-                trust_remote_code=False,
-                **search,
-            )
-            translations = self.tokenizer.batch_decode(written, skip_special_tokens=True)
-        return [" ".join(translation.split()) for translation in translations]
-
-
-def load_translator(folder: Path, *, max_length: int, device: str | None = None) -> Translator:
-    """Load a model folder in float32; ``max_length`` is capped at the model's number of positions.
-
-    Raises:
-        NearfarError: config.json or safetensors weights are missing or damaged; the model is not an encoder-decoder;
-            the tokenizer needs a missing package; a multilingual model has no fixed target language; no such device.
-    """
-    place = choose_device(device)
-    check_links(folder, folder)
-    config = load_config(folder, kind="translation model")
-    if (folder / "generation_config.json").exists():
-        read_object(folder / "generation_config.json")  # transformers silently ignores a damaged one
-    tokenizer = load_tokenizer(folder, fast=False)
-    with _quiet():
-        model, info = load_model(folder, config, kind="translation model", dtype=torch.float32)
-    check_complete(folder, info, lambda _: True)
-    check_vocabulary(folder, tokenizer, model)
-    _check_generation(folder, model, tokenizer)
-    model.to(place).eval()
-    positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
-    # The decoder's start token takes one position.
-    return Translator(model, tokenizer, int(min(max_length, tokenizer.model_max_length, positions - 1)))
-
-
-def locate_translator(name_or_path: str | Path) -> Path:
-    """The folder of a translation model: a given folder, else the local hub cache, else a download from the hub.
-
-    Many translation models on the hub have pickled weights only; then the hub's own conversion to safetensors is used,
-    which is a pull request by :data:`CONVERTER`.
-
-    Raises:
-        NearfarError: the model is not found, or has no safetensors weights.
-    """
-    name = str(name_or_path)
-    folder = path_of(name)
-    if folder.is_dir():
-        return folder
-    if folder.is_absolute() or name.startswith(".") or name.count("/") != 1:
-        raise NearfarError(f"{name}: there is no such model folder, and a model on the hub is named owner/name.")
-    files = [*FILES, "*.spm"]
-    try:
-        cached = Path(snapshot_download(name, allow_patterns=files, local_files_only=True))
-        for snapshot in (cached, *sorted(cached.parent.iterdir())):
-            if any(snapshot.glob("*.safetensors")):
-                return snapshot
-    except (OSError, ValueError, HFValidationError):
-        pass  # not cached
-    try:
-        fetched = Path(snapshot_download(name, allow_patterns=files))
-        if not any(fetched.glob("*.safetensors")) and (revision := _conversion_revision(name)) is not None:
-            fetched = Path(snapshot_download(name, allow_patterns=files, revision=revision))
-    except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
-        raise NearfarError(
-            f"no translation model {name!r}: there is no such folder, it is not in the local hub cache, and the hub "
-            f"says: {reason(error)}. Give a folder, or download it once while online."
-        ) from error
-    if not any(fetched.glob("*.safetensors")):
-        raise NearfarError(
-            f"{name}: has no safetensors weights on the hub, and nearfar opens no pickle files. Choose another model, "
-            "or, if you trust its authors, load it with transformers and save it as safetensors."
-        )
-    return fetched
-
-
-def weights_digest(folder: Path) -> str:
-    """SHA-256 over the weights in a folder (16 hexadecimal digits)."""
-    digest = hashlib.sha256()
-    for file in sorted(folder.glob("*.safetensors")):
-        with opening(file), file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()[:16]
-
-
-def _conversion_revision(name: str) -> str | None:
-    """The revision with the hub's own conversion, if there is one."""
-    proposals = get_repo_discussions(name, author=CONVERTER, discussion_type="pull_request", discussion_status="open")
-    return next((str(found.git_reference) for found in proposals if "safetensors" in found.title), None)
-
-
-def _check_generation(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise for a model without a start token, or without a fixed target language (M2M100, NLLB, mBART-50)."""
-    start, end = (getattr(model.generation_config, f"{key}_token_id", None) for key in ("decoder_start", "eos"))
-    chosen = getattr(model.generation_config, "forced_bos_token_id", None)
-    if start is None and getattr(model.generation_config, "bos_token_id", None) is None:
-        raise NearfarError(
-            f"{folder / 'generation_config.json'}: has no decoder_start_token_id, which generation starts from."
-        )
-    fixed = getattr(model.config, "langs", None) is not None  # FSMT: one model for each pair of languages
-    if hasattr(tokenizer, "src_lang") and not fixed and chosen is None and start == end:
-        raise NearfarError(
-            f"{folder}: translates between many languages and has no fixed target language. Use a model for two "
-            "languages, or save a copy with its tokenizer's src_lang and its generation config's forced_bos_token_id "
-            "set."
-        )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence transformers while loading and generating; problems that matter are raised as errors here."""
-    with quiet(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"transformers\.")
-        yield

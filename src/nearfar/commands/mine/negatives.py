@@ -1,8 +1,6 @@
-"""``nearfar mine``: hard negatives for pairs of texts, by exact search among the positives and a corpus."""
+"""Which documents are hard negatives of a query: candidates, limits on their scores, and the search for them."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,31 +8,24 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int64
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.vectors import OpenEncoder, kept_vectors, open_encoder, remove_vectors, vectors_folder
-from nearfar.config.calls import accepts_settings
+from nearfar.commands.encode.vectors import OpenEncoder
 from nearfar.config.mining import MineConfig
-from nearfar.config.values import flag
 from nearfar.data.fingerprints import normalize_for_hash
-from nearfar.data.memory import takes_rows
-from nearfar.data.rows import load_documents
-from nearfar.data.sources import skipping_empty
-from nearfar.data.triplets import load_tuples
-from nearfar.disk import TABLES, check_output_file, path_errors, refuse_existing, write_table, write_text
-from nearfar.encoder.precision import check_computing
 from nearfar.neighbours import pair_similarities
 from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.runtime.progress import progress_bar
-from nearfar.runtime.versions import __version__
-from nearfar.types import NearfarError, VectorSimilarity
+from nearfar.types import VectorSimilarity
 
 NO_DOCUMENT = -1
 """The id in place of a negative that was not found; its score is minus infinity."""
+
+
 CHUNK = 2**11
 """Number of anchors whose nearest documents are searched together, and of pairs that are scored together."""
+
+
 _SAMPLE = 64
 """Number of random documents that are tried for each missing negative before all documents are scored."""
-QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Examples are the triplets at these quantiles of the negative's score."""
 
 
 class Triplet(NamedTuple):
@@ -45,108 +36,6 @@ class Triplet(NamedTuple):
     negative: str
     positive_score: float
     negative_score: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class MiningResult:
-    """What ``nearfar mine`` found; ``OUTPUT.summary.json`` holds the same fields."""
-
-    pairs: int
-    """Number of pairs in the data."""
-    anchors: int
-    """Number of distinct anchors."""
-    documents: int
-    """Number of distinct documents: the positives and the corpus."""
-    triplets: int
-    """Number of rows written."""
-    without_negative: int
-    """Number of pairs without a row."""
-    filled: int
-    """Number of rows whose negative is a random document (``fill_random``)."""
-    searched: int
-    """Number of nearest documents that were searched for each anchor."""
-    candidates: int
-    """Number of candidates of all anchors: the nearest documents that are neither positives nor equal texts."""
-    dropped: dict[str, int]
-    """Limit -> number of candidates that it dropped. Limits apply in this order, and each candidate counts once."""
-    positive_score: float
-    """Mean score of the rows' positives."""
-    negative_score: float
-    """Mean score of the rows' negatives."""
-    similarity: VectorSimilarity
-    """What scores are: cosines, or what the model's folder names."""
-    examples: tuple[Triplet, ...]
-    """The triplets at the quantiles 0, 0.25, 0.5, 0.75 and 1 of the negative's score."""
-
-    @property
-    def dropped_shares(self) -> dict[str, float]:
-        """Limit -> the share of all candidates that it dropped."""
-        return {name: count / max(1, self.candidates) for name, count in self.dropped.items()}
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        examples = zip(QUANTILES, self.examples, strict=False)
-        shown = [{"quantile": quantile, **example._asdict()} for quantile, example in examples]
-        return {**asdict(self), "dropped_shares": self.dropped_shares, "examples": shown}
-
-
-@takes_rows
-@accepts_settings(MineConfig)
-@path_errors()
-def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
-    """Write triplets with hard negatives for the pairs in ``config.data`` to ``config.output``.
-
-    Settings can be given by name: ``mine(model="runs/first", data="pairs.tsv", output="triplets.tsv")``; see
-    :class:`nearfar.MineConfig`. Candidates are all distinct positives and the texts of ``config.corpus``, scored by the
-    cosine of ``encode_query(anchor)`` and ``encode_document(text)``, or as :attr:`nearfar.Encoder.similarity` says. For
-    an anchor with positives of scores p₁ ... pₙ and p = min pᵢ, a negative's score s satisfies
-    s <= p - \\|p\\| * relative_margin, and s <= p - absolute_margin, s <= max_score and s >= min_score where these are
-    set (Moreira et al. 2024, arXiv:2407.15831). The positives of an anchor, and texts with the same letters and digits
-    as the anchor or one of its positives, are never negatives.
-
-    The output has one row for each pair and negative, in the order of the pairs, with the columns anchor, positive and
-    negative; ``info-nce`` trains on it with ``negative_column="negative"``. The summary is written to
-    ``OUTPUT.summary.json``. Vectors are kept in ``OUTPUT.vectors`` until the output is complete, so that another call
-    does not compute them again. Search is exact and blocked: in memory are the texts and a few blocks.
-
-    Args:
-        config: the settings.
-        progress: show progress bars.
-
-    Raises:
-        NearfarError: an input, a column or the model is missing or unusable; the output has another suffix, exists, is
-            an input or cannot be written; no pair has a negative within the limits.
-    """
-    output, summary = Path(config.output), summary_file(config.output)
-    check_output_file(output, [*config.data, *config.corpus], overwrite=config.overwrite, suffixes=TABLES)
-    check_computing(config.device, config.precision)
-    refuse_existing([summary], overwrite=config.overwrite, flag="--output (its summary)")
-    with skipping_empty(config.skip_empty):
-        columns = (config.anchor_column, config.positive_column)
-        pairs = load_tuples(config.data, columns=columns, limit=config.limit).rows
-        candidates = gather(pairs, load_documents(config.corpus, column=config.corpus_column))
-    opened = open_encoder(config.model, config.opening, config.precision)
-    similarity = opened.encoder.similarity
-    for name in ("max_score", "min_score"):
-        if similarity != "cosine" and getattr(config, name) is not None:
-            raise NearfarError(
-                f"{flag(name)}: is a cosine, and {config.model} compares by {similarity!r}; set "
-                "--relative-margin or --absolute-margin."
-            )
-    with vectors_folder(output) as vectors:
-        mined = find_negatives(vectors, opened, candidates, config, progress=progress)
-        result = _summarise(candidates, mined, config, similarity)
-        names = Triplet._fields[: None if config.with_scores else 3]
-        write_table(output, names, (row[: len(names)] for row in list_triplets(candidates, mined)))
-        content = {"nearfar": __version__, "settings": asdict(config), **result.to_dict()}
-        write_text(summary, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-        remove_vectors(vectors)
-    return result
-
-
-def summary_file(output: str | Path) -> Path:
-    """The path of the summary that belongs to an output file."""
-    return Path(f"{output}.summary.json")
 
 
 class Candidates(NamedTuple):
@@ -440,50 +329,3 @@ def list_triplets(candidates: Candidates, mined: Mined) -> Iterator[Triplet]:
             if negative != NO_DOCUMENT:
                 texts = (candidates.anchors[anchor], documents[positive], documents[negative])
                 yield Triplet(*texts, round(float(score), 6), round(negative_score, 6))
-
-
-def _summarise(candidates: Candidates, mined: Mined, config: MineConfig, similarity: VectorSimilarity) -> MiningResult:
-    """The counts and examples of what was mined.
-
-    Raises:
-        NearfarError: no pair has a negative.
-    """
-    negatives = mined.negatives
-    found = (negatives.ids != NO_DOCUMENT).sum(axis=1)[candidates.anchor_of]
-    if not found.any():
-        start = "lower --range-min, " if config.range_min else ""
-        causes = ", ".join(f"{flag(name)} dropped {count:,}" for name, count in negatives.dropped.items() if count)
-        raise NearfarError(
-            f"No pair has a negative: of {negatives.candidates:,} candidates "
-            f"{causes or 'none is in the range of ranks'}. Relax the limits, {start}increase --range-max or add a "
-            f"--corpus; {kept_vectors(config.output)} keeps the embeddings for the next call."
-        )
-    scores = negatives.scores[candidates.anchor_of]
-    scores = scores[np.isfinite(scores)]
-    chosen = quantile_rows(scores)
-    shown = {number: row for number, row in enumerate(list_triplets(candidates, mined)) if number in chosen}
-    return MiningResult(
-        pairs=len(found),
-        anchors=len(candidates.anchors),
-        documents=len(candidates.documents),
-        triplets=int(found.sum()),
-        without_negative=int((found == 0).sum()),
-        filled=int(mined.filled[candidates.anchor_of].sum()),
-        searched=mined.depth,
-        candidates=negatives.candidates,
-        dropped=negatives.dropped,
-        positive_score=float(np.average(mined.positive_scores, weights=found)),
-        negative_score=float(scores.mean(dtype=np.float64)),
-        similarity=similarity,
-        examples=tuple(shown[number] for number in chosen),
-    )
-
-
-def quantile_rows(scores: Sequence[float] | np.ndarray) -> list[int]:
-    """The position of the score at each of :data:`QUANTILES`, by rank; of equal scores the first ones come first.
-
-    >>> quantile_rows([0.5, 0.1, 0.3])
-    [1, 1, 2, 2, 0]
-    """
-    order = np.argsort(scores, kind="stable")
-    return [int(order[int(quantile * (len(order) - 1))]) for quantile in QUANTILES]
