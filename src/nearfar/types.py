@@ -48,7 +48,7 @@ Tracker: TypeAlias = Literal["tensorboard", "wandb", "mlflow"]
 """A program that records the metrics of runs, beside ``metrics.jsonl``."""
 """The learning rate after the warm-up."""
 Splits: TypeAlias = Literal["auto", "few-shot", "full", "held-out", "10-90"]
-"""How fine-tuning gets its validation and test rows; see :mod:`nearfar.data.classification`."""
+"""How fine-tuning gets its validation and test rows; see :mod:`nearfar.data.draws`."""
 RetrievalMeasure: TypeAlias = Literal["ndcg@10", "mrr@10", "map@100", "recall@1", "recall@10", "recall@100"]
 """A measure of retrieval; see :mod:`nearfar.evaluation.retrieval`."""
 

@@ -15,6 +15,7 @@ import transformers
 import nearfar
 from nearfar.commands import back_translate as module
 from nearfar.commands.back_translate import BLOCK
+from nearfar.commands.back_translate import translator as translator_module
 from nearfar.commands.back_translate.translator import load_translator, locate_translator, weights_digest
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, sentences
@@ -190,8 +191,8 @@ class Hub:
 def hub(tmp_path, monkeypatch):
     def make(**revisions):
         created = Hub(tmp_path, **revisions)
-        monkeypatch.setattr(module, "snapshot_download", created.download)
-        monkeypatch.setattr(module, "get_repo_discussions", created.discussions)
+        monkeypatch.setattr(translator_module, "snapshot_download", created.download)
+        monkeypatch.setattr(translator_module, "get_repo_discussions", created.discussions)
         return created
 
     return make

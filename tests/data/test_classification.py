@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from nearfar import FinetuneConfig
 from nearfar.commands.finetune import load_task, resolve_splits
-from nearfar.data.classification import default_splits, draw, hold_out, largest_remainder, load_classification
+from nearfar.data.classification import load_classification
+from nearfar.data.draws import default_splits, draw, hold_out, largest_remainder
 from nearfar.data.labelled import load_labelled_task, load_transfer
 from nearfar.data.named_sets import FINETUNING_TASKS
 from nearfar.data.rows import load_sentences

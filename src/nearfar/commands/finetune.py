@@ -16,7 +16,8 @@ from nearfar.commands.train.recipes import RECIPE_WIDTH
 from nearfar.config.calls import accepts_settings
 from nearfar.config.training import FinetuneConfig
 from nearfar.data.batching import TextBatches
-from nearfar.data.classification import ClassificationTask, default_splits, draw, load_classification
+from nearfar.data.classification import ClassificationTask, load_classification
+from nearfar.data.draws import default_splits, draw
 from nearfar.data.labelled import Split
 from nearfar.data.memory import takes_rows
 from nearfar.data.named_sets import FINETUNING_TASKS

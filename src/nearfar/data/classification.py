@@ -17,61 +17,22 @@ yelp2     text; negative, positive                reviews with 1-2 and 4-5 stars
 ========  ======================================  ==========================================================
 
 GLUE does not publish the labels of its test sets. Its *validation* set is the test set here, or is divided into
-validation and test rows (:mod:`nearfar.data.classification`); scores are not comparable with GLUE's leaderboard.
+validation and test rows (:mod:`nearfar.data.draws`); scores are not comparable with GLUE's leaderboard.
 Another training split is named after a colon: ``mnli:train_20k_nyu``. Reviews with 3 stars are dropped, as in the
 polarity sets of Zhang et al. (2015), which are the tasks ``amazon-polarity`` and ``yelp-polarity``. The labelled
 *sentences* of ``sentiment-labelled:yelp`` were selected for being clear and do not represent reviews, so ``yelp2``
 holds out its own test set.
-
-GLUE does not publish the labels of its test sets, so papers make splits of their own:
-
-=========  ====================================  ================================================  ====================
-splits     test rows                             validation rows                                   source
-=========  ====================================  ================================================  ====================
-few-shot   half of GLUE's validation set         500 rows of the other half, or all of it if it    Gunel et al. 2021,
-                                                 is smaller                                        Tables 2 and 3
-full       GLUE's validation set                 training rows, as many as test rows               the same, Table 5
-held-out   GLUE's validation set                 500 training rows                                 nearfar
-10-90      the last 90% of GLUE's validation     its first 10%                                     Kim et al. 2021,
-           set                                                                                     Table 10
-=========  ====================================  ================================================  ====================
-
-All draws are stratified by label and depend on a fixed seed only, not on the sample of training rows. Training rows
-that are held out are never trained on. With fewer than twice as many training rows as validation rows, a tenth of the
-training rows is held out instead.
 """
 
-import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nearfar.data.draws import Drawing, draw
+from nearfar.data.draws import Drawing
 from nearfar.data.labelled import Reader, Split, infer_reader, label_summary
 from nearfar.data.named_sets import FINETUNING_TASKS, FinetuningTask, Metric
 from nearfar.types import NearfarError, Splits
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
 
 
 @dataclass(frozen=True, kw_only=True)

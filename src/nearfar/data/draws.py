@@ -1,14 +1,30 @@
-"""DOC"""
+"""Which labelled rows validate, test and train: the splits of the papers, drawn by label and seed.
+
+GLUE does not publish the labels of its test sets, so papers make splits of their own:
+
+=========  ====================================  ================================================  ====================
+splits     test rows                             validation rows                                   source
+=========  ====================================  ================================================  ====================
+few-shot   half of GLUE's validation set         500 rows of the other half, or all of it if it    Gunel et al. 2021,
+                                                 is smaller                                        Tables 2 and 3
+full       GLUE's validation set                 training rows, as many as test rows               the same, Table 5
+held-out   GLUE's validation set                 500 training rows                                 nearfar
+10-90      the last 90% of GLUE's validation     its first 10%                                     Kim et al. 2021,
+           set                                                                                     Table 10
+=========  ====================================  ================================================  ====================
+
+All draws are stratified by label and depend on a fixed seed only, not on the sample of training rows. Training rows
+that are held out are never trained on. With fewer than twice as many training rows as validation rows, a tenth of the
+training rows is held out instead.
+"""
 
 import random
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
-from nearfar.data.labelled import Reader, Split, infer_reader, label_summary
-from nearfar.data.named_sets import FINETUNING_TASKS, FinetuningTask, Metric
-from nearfar.types import NearfarError, Splits
 
+from nearfar.data.labelled import Split
+from nearfar.data.named_sets import FINETUNING_TASKS
+from nearfar.types import NearfarError, Splits
 
 VALIDATION_ROWS = 500
 """Default number of validation rows, except in full splits (Gunel et al. 2021)."""

@@ -11,9 +11,8 @@ import pytest
 
 from nearfar import Encoder, MineConfig, NearfarError, mine
 from nearfar.cli import main
-from nearfar.commands import mine as search
 from nearfar.commands.encode import vectors
-from nearfar.commands.mine import MiningResult
+from nearfar.commands.mine import MiningResult, negatives
 from tests.encode_helpers import Killed, stop_in
 from tests.tiny import save_tiny, sentences
 
@@ -31,7 +30,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "corpus.txt").write_text("\n".join(TEXTS[61:]) + "\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(vectors, "PART_TEXTS", 7)
-    monkeypatch.setattr(search, "CHUNK", 10)
+    monkeypatch.setattr(negatives, "CHUNK", 10)
     return tmp_path
 
 
@@ -130,7 +129,7 @@ def test_random_sampling_depends_on_the_seed_and_not_on_the_chunks(
     first, _ = mined("a.tsv", sampling="random", range_max=40)
     mined("b.tsv", sampling="random", range_max=40, seed=1)
     mined("c.tsv", range_max=40)
-    monkeypatch.setattr(search, "CHUNK", 3)
+    monkeypatch.setattr(negatives, "CHUNK", 3)
     mined("d.tsv", sampling="random", range_max=40)
     content = [Path(f"{name}.tsv").read_bytes() for name in "abcd"]
     assert content[0] == content[3]
@@ -170,7 +169,7 @@ def test_ctrl_c_prints_how_to_continue(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch:
-        stop_in(patch, search, "nearest", 1, KeyboardInterrupt())
+        stop_in(patch, negatives, "nearest", 1, KeyboardInterrupt())
         assert main(["mine", *FLAGS]) == 130
     printed = capsys.readouterr().out
     assert "Stopped; finished parts are kept in triplets.tsv.vectors. Continue with:" in printed
@@ -182,7 +181,7 @@ def test_ctrl_c_prints_how_to_continue(
 @pytest.mark.long
 def test_vectors_of_other_models_and_texts_are_not_used(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        stop_in(patch, search, "nearest", 1, Killed())
+        stop_in(patch, negatives, "nearest", 1, Killed())
         with pytest.raises(Killed):
             mined()
     save_tiny(workspace / "other", seed=1)

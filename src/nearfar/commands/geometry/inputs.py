@@ -1,4 +1,4 @@
-"""The inputs of ``nearfar geometry``: pairs, a task and labelled texts to measure, and texts with columns for the page."""
+"""The inputs of ``nearfar geometry``: pairs, a task and labelled texts to measure; texts with columns for the page."""
 
 import math
 import random
