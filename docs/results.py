@@ -299,9 +299,9 @@ def _claim(one: StudyComparison | None) -> str:
 def recipes(start: str) -> str:
     """``START``: every recipe from it beside no training and the peer.
 
-    The lead is that over the peer where at least as many of its settings were tried, else that over no training, or
-    where that was not tested, that over the peer without a verdict. Lines are the claims of the study: what such rows
-    are for, then similarity.
+    The lead is that over the peer where at least as many of its settings were tried or it is ahead, else that over no
+    training, or where that was not tested, that over the peer without a verdict. Lines are the claims of the study:
+    what such rows are for, then similarity.
     """
     known = pd.read_csv(CHOICES, dtype=str, keep_default_na=False)
     settings = known[["study", "row", "setting", "side"]].drop_duplicates().groupby(["study", "side"]).size()
@@ -316,7 +316,8 @@ def recipes(start: str) -> str:
         )
         for place, column in enumerate(layout.study.claims or ()):
             over = {one.second: one for one in table.comparisons if (one.first, one.column) == (recipe.ours, column)}
-            fair = theirs >= ours and not recipe.no_claim
+            ahead = over[recipe.theirs].difference < 0  # with fewer settings, all the more
+            fair = (theirs >= ours or ahead) and not recipe.no_claim
             if fair or recipe.no_claim or UNTRAINED not in over:
                 lead = [claim(over[recipe.theirs])[0], over[recipe.theirs].verdict if fair else recipe.no_claim]
             else:

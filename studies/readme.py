@@ -12,8 +12,8 @@ gold in place of score: Spearman's correlation is no mean over units.
 `report` counts the settings that each side was given on held-out data, in the choices of these rows, and says which of
 the peer's is the best there. The peer gets more by `python studies/tables.py readme-ROW-choice`, which trains on fewer
 rows in fp32 with one thread. Then write the best into ROWS, remove runs/readme/ROW/peer-*, and run the row. A
-difference to the peer has a verdict where the peer had at least as many settings; else the claim is that to no
-training.
+difference to the peer has a verdict where the peer had at least as many settings, or is ahead; else the claim is that
+to no training.
 """
 
 import argparse
@@ -325,7 +325,7 @@ def report() -> None:
     """Write claims.json: each row that has scores, with the differences of ours to the peer and to the start."""
     tables = {name: RESULTS / f"{name}.parquet" for name in ROWS}
     claims = [claim(ROWS[name], pd.read_parquet(file)) for name, file in tables.items() if file.exists()]
-    fair = [made for made in claims if made["settings_peer"] >= made["settings_ours"]]
+    fair = [made for made in claims if made["settings_peer"] >= made["settings_ours"] or made["difference"] < 0]
     for unfair in (made for made in claims if made not in fair):
         unfair.update(p_holm=None, verdict=None, more_units=None)
     families = fair, [made["versus_start"] for made in claims], [made["peer_versus_start"] for made in claims]
