@@ -8,46 +8,49 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from numbers import Integral, Real
-from typing import Any, Literal, TypeVar, get_args, get_origin
-
-from msgspec import inspect as kinds
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from nearfar.config.bounds import check_text
 from nearfar.types import NearfarError
-from nearfar.validation import InvalidValueError, convert, format_value, options, type_info
+from nearfar.validation import InvalidValueError, convert, format_value
 
 Made = TypeVar("Made", bound="Settings")
-_SCALARS: tuple[tuple[type, type, str], ...] = (
-    (bool, kinds.BoolType, "BOOL"),
-    (int, kinds.IntType, "INT"),
-    (float, kinds.FloatType, "FLOAT"),
-    (str, kinds.StrType, "STR"),
-)
-"""Types of a single value: Python's, msgspec's, and the name in help."""
 
 
 class FieldType:
     """The values that a field accepts, read from its type annotation: a scalar, choices, or a list of one of them."""
 
     def __init__(self, hint: Any) -> None:
-        self.hint, every = hint, options(type_info(hint))
-        self.nullable = any(isinstance(option, kinds.NoneType) for option in every)
-        listed = next((option.item_type for option in every if isinstance(option, kinds.VarTupleType)), None)
-        self.is_sequence = listed is not None
-        items = options(listed) if listed else every
-        self.choices = _choices(hint)
-        self.scalar, self._name = next(
-            ((scalar, name) for scalar, kind, name in _SCALARS if any(isinstance(item, kind) for item in items)),
-            (None, None),
-        )
-        extra = _extra(type_info(hint))
+        self.hint, self.nullable, self.is_sequence = hint, False, False
+        self.choices: tuple[Any, ...] = ()
+        self.scalar: type | None = None
+        extra: dict[str, Any] = {}
+        parts = [hint]
+        for part in parts:
+            origin, inner = get_origin(part), get_args(part)
+            if origin is Literal:
+                self.choices = inner
+            elif origin is Annotated:
+                extra |= inner[1].extra or {}
+                parts.append(inner[0])
+            elif origin is tuple:
+                self.is_sequence = True
+                parts.append(inner[0])
+            elif inner:  # a union
+                parts += inner
+            elif part is NoneType:
+                self.nullable = True
+            else:
+                self.scalar = part
         self.check: Callable[[Any], str | None] | None = extra.get("check", check_text if self.scalar is str else None)
         self.names_model: bool = extra.get("names_model", False)
 
     @property
     def metavar(self) -> str:
         """The placeholder for the value in ``--help``."""
-        every = [*([self._name] if self._name else []), *map(str, self.choices), *(["none"] if self.nullable else [])]
+        every = [self.scalar.__name__.upper()] if self.scalar else []
+        every += [*map(str, self.choices), *(["none"] if self.nullable else [])]
         if self.is_sequence and not self.choices:
             return f"{every[0]} [{every[0]} ...]"
         single = "|".join(every) if self.scalar else f"{{{','.join(every)}}}"
@@ -61,7 +64,7 @@ class FieldType:
         """
         plain = [_plain(part) for part in value] if isinstance(value, (list, tuple)) else _plain(value)
         if self.is_sequence and not isinstance(plain, list) and not (self.nullable and plain is None):
-            example = {int: "[1, 2]", float: "[0.1, 0.2]"}.get(self.scalar or str, '["one", "two"]')
+            example = '["one", "two"]' if self.scalar is str else "[1, 2]"
             example = f'["{self.choices[0]}"]' if self.choices else example
             raise InvalidValueError(f"must be a list, as in {example}", value=value)
         clean = convert(plain, self.hint, null="none")
@@ -90,24 +93,9 @@ class FieldType:
             if word == str(choice):
                 return choice
         try:
-            return self.scalar(word) if self.scalar in (int, float) else word
+            return int(word) if self.scalar is int else float(word) if self.scalar is float else word
         except ValueError:
             return word
-
-
-def _choices(hint: Any) -> tuple[Any, ...]:
-    """The values of the Literals in a type, in their order."""
-    if get_origin(hint) is Literal:
-        return get_args(hint)
-    return tuple(choice for part in get_args(hint) for choice in _choices(part))
-
-
-def _extra(info: Any) -> dict[str, Any]:
-    """What the annotations anywhere in a type say beside its bounds."""
-    if isinstance(info, kinds.Metadata):
-        return {**_extra(info.type), **(info.extra or {})}
-    inner = info.types if isinstance(info, kinds.UnionType) else (info.item_type,) if hasattr(info, "item_type") else ()
-    return {key: value for part in inner for key, value in _extra(part).items()}
 
 
 def _plain(value: Any) -> Any:
