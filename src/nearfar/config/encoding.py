@@ -11,21 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from nearfar.config.bounds import (
-    BelowOne,
-    Count,
-    File,
-    Logit,
-    NumpySeed,
-    Output,
-    PageTexts,
-    PlotPoints,
-    ProcessCount,
-    RowCount,
-    Shard,
-    Width,
-    shard_numbers,
-)
+from nearfar.config import bounds
 from nearfar.config.encoder import ComputeOptions, EncoderOptions, SearchOptions
 from nearfar.config.values import flag
 from nearfar.types import NearfarError, Precision
@@ -45,14 +31,14 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     many workers write.
     """
 
-    input: File
+    input: bounds.File
     """Text file with one text per line, optionally gzipped; or a .tsv, .csv, .jsonl or .parquet file with --column. For
     output in parts: a .parquet file, a quoted pattern such as 'FOLDER/*.parquet', or an fsspec address of either
     (s3://, gs://)."""
-    output: Output
+    output: bounds.Output
     """File to write: .npy, or .parquet with the columns row and embedding. For output in parts: a folder, or its fsspec
     address, for part-00000.parquet, ... with the columns row and vector."""
-    processes: ProcessCount = 1
+    processes: bounds.ProcessCount = 1
     """Number of processes. They share the processor cores of this machine, or use one GPU each."""
     resume: bool = False
     """Resume an interrupted run: write the parts that are missing or whose checksum is wrong, in OUTPUT.partial or in a
@@ -66,7 +52,7 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     """Column with the texts."""
     normalize: bool = False
     """Scale each embedding to unit length."""
-    dimensions: Width | None = None
+    dimensions: bounds.Width | None = None
     """Keep the first DIMENSIONS of each embedding, best of a model that was trained with --matryoshka. Embeddings of
     unit length get unit length again. By default all."""
     dtype: Literal["float32", "float16"] = "float32"
@@ -74,7 +60,7 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     quantize: Literal["float16", "int8", "binary"] | None = None
     """Write smaller embeddings. int8: one byte for each dimension, with the ranges of the dimensions in
     OUTPUT.ranges.npy (without the suffix of OUTPUT); binary: one bit, the sign; float16: as --dtype float16."""
-    calibrate: File | None = None
+    calibrate: bounds.File | None = None
     """Ranges of int8: a .npy file of embeddings, or the .ranges.npy file of an earlier run, whose codes are then
     comparable with the new ones. By default the ranges of the embeddings themselves."""
     with_texts: bool = False
@@ -84,20 +70,20 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
 
     # --- Output in parts ---
 
-    shard_rows: RowCount | None = None
+    shard_rows: bounds.RowCount | None = None
     """Write a folder of parts with this number of rows each; 1,000,000 where parts are written for another reason. Each
     part is one job, which a worker does, or does again, as a whole."""
     keep: tuple[str, ...] = ()
     """Columns of the input to copy into the parts."""
     engine: Literal["local", "ray"] = "local"
     """Where parts are written: by workers on this machine, or on a Ray cluster (needs nearfar[scale])."""
-    workers: Count = 1
+    workers: bounds.Count = 1
     """Number of workers. Each keeps an encoder in memory."""
-    threads: Count | None = None
+    threads: bounds.Count | None = None
     """Threads of each worker; by default the cores of this machine divided by WORKERS, and 1 with --ray-address."""
     ray_address: str | None = None
     """Address of the Ray cluster; by default a Ray is started on this machine."""
-    shard: Shard | None = None
+    shard: bounds.Shard | None = None
     """Write one share of the parts, as in 17/1000: the 17th of 1,000 processes with the same OUTPUT, such as those of a
     Slurm array. Implies --resume."""
 
@@ -145,7 +131,7 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     @property
     def shard_numbers(self) -> tuple[int, int]:
         """``17/1000`` as (17, 1000); (1, 1) without ``--shard``."""
-        return shard_numbers(self.shard)
+        return bounds.shard_numbers(self.shard)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,9 +144,9 @@ class SearchConfig(SearchOptions, ComputeOptions):
 
     # --- Texts ---
 
-    model: File
+    model: bounds.File
     """Model folder, run folder, or owner/name on the Hugging Face Hub."""
-    input: File
+    input: bounds.File
     """File with the texts: .tsv, .csv, .jsonl or .parquet, or .txt with one text per line; text files may end in .gz.
     """
     column: str | None = None
@@ -171,25 +157,25 @@ class SearchConfig(SearchOptions, ComputeOptions):
 
     # --- Queries and hits ---
 
-    queries: File | None = None
+    queries: bounds.File | None = None
     """File with queries, in the same formats."""
     query_column: str | None = None
     """Column with the queries; by default query, text, the first texts of pairs (anchor, question, sent0), or the only
     column."""
     skip_empty: bool = False
     """Leave out rows without a text; by default they are an error."""
-    top: Count = 10
+    top: bounds.Count = 10
     """Number of hits for each query."""
     keep_duplicates: bool = False
     """Show every row of a text that occurs several times; by default such a text is one hit."""
-    output: Output | None = None
+    output: bounds.Output | None = None
     """File to write the hits to: .tsv or .jsonl. By default they are printed."""
     overwrite: bool = False
     """Replace OUTPUT if it exists."""
 
     # --- Index ---
 
-    index: Output | None = None
+    index: bounds.Output | None = None
     """Folder of the index; by default INPUT.index, next to the file."""
     rebuild: bool = False
     """Replace the index, also one that is damaged or of another model."""
@@ -198,9 +184,9 @@ class SearchConfig(SearchOptions, ComputeOptions):
     quantize: Literal["int8", "binary"] | None = None
     """Search small codes of the embeddings, then score the best by the embeddings: int8 (a quarter of the bytes) or
     binary (one bit for each dimension). Prints the recall against exact search."""
-    rescore: Count | None = None
+    rescore: bounds.Count | None = None
     """Number of candidates that QUANTIZE scores by the embeddings, for each hit; default: 2 for int8, 10 for binary."""
-    dimensions: Width | None = None
+    dimensions: bounds.Width | None = None
     """Keep the first DIMENSIONS of each embedding, best of a model that was trained with --matryoshka; by default
     all."""
     normalize: bool = True
@@ -239,7 +225,6 @@ Margin = Annotated[float, Meta(ge=0, le=2)]
 Negatives = Annotated[int, Meta(ge=1, le=1000)]
 """Number of hard negatives of an anchor."""
 Rank = Annotated[int, Meta(ge=0, le=10**6)]
-LastRank = Annotated[int, Meta(ge=1, le=10**6)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,14 +236,14 @@ class MineConfig(SearchOptions, ComputeOptions):
     another call does not compute them again.
     """
 
-    model: File
+    model: bounds.File
     """Encoder that scores the candidates: a model folder, a run folder, or owner/name on the Hugging Face Hub."""
-    data: tuple[File, ...]
+    data: tuple[bounds.File, ...]
     """Pairs: files with the columns below, or flickr8k, microworld."""
-    output: Output
+    output: bounds.Output
     """File to write: .tsv, .csv or .jsonl with the columns anchor, positive, negative. The summary is written next to
     it."""
-    corpus: tuple[File, ...] = ()
+    corpus: tuple[bounds.File, ...] = ()
     """More documents to choose negatives from, besides the positives: text files with one document per line, tables
     with CORPUS_COLUMN, or named sets."""
     anchor_column: str = "anchor"
@@ -272,7 +257,7 @@ class MineConfig(SearchOptions, ComputeOptions):
 
     negatives: Negatives = 1
     """Number of negatives for each pair; each is a row of the output."""
-    relative_margin: BelowOne | None = 0.05
+    relative_margin: bounds.BelowOne | None = 0.05
     """A negative's score is at most the positive's score times (1 - RELATIVE_MARGIN); none turns this off. 0.05 is the
     best limit of Moreira et al. 2024 (TopK-PercPos, 95%)."""
     absolute_margin: Margin | None = None
@@ -284,7 +269,7 @@ class MineConfig(SearchOptions, ComputeOptions):
     """A negative's score is at least this cosine."""
     range_min: Rank = 0
     """Skip this number of the nearest candidates that are within the limits."""
-    range_max: LastRank | None = None
+    range_max: bounds.Count | None = None
     """Take negatives from this number of nearest documents, not counting positives. Default: RANGE_MIN + 10 *
     NEGATIVES + the largest number of positives of an anchor."""
     sampling: Literal["top", "random"] = "top"
@@ -295,13 +280,13 @@ class MineConfig(SearchOptions, ComputeOptions):
 
     # --- Rows and output ---
 
-    limit: RowCount | None = None
+    limit: bounds.RowCount | None = None
     """Use only the first LIMIT pairs of the data."""
     skip_empty: bool = False
     """Leave out rows with an empty cell, and say how many; by default they are an error."""
     with_scores: bool = False
     """Add the columns positive_score and negative_score."""
-    seed: NumpySeed = 0
+    seed: bounds.NumpySeed = 0
     """Seed of random sampling."""
     overwrite: bool = False
     """Replace OUTPUT and its summary if they exist."""
@@ -327,12 +312,12 @@ class DedupConfig(EncoderOptions, ComputeOptions):
     complete, so that another call does not compute them again.
     """
 
-    model: File
+    model: bounds.File
     """Encoder that scores similarity: a model folder, a run folder, or owner/name on the Hugging Face Hub."""
-    input: File
+    input: bounds.File
     """Text file with one text per line; or a .tsv, .csv, .jsonl or .parquet file with --column. Text formats may be
     gzipped."""
-    output: Output | None = None
+    output: bounds.Output | None = None
     """File to write, in the format of INPUT, with all columns of the rows kept. Without --threshold nothing is written
     to it, but the embeddings are kept in OUTPUT.vectors for a second call with --threshold."""
     threshold: Cosine | None = None
@@ -340,7 +325,7 @@ class DedupConfig(EncoderOptions, ComputeOptions):
     texts is one group."""
     keep: Literal["first", "longest"] = "first"
     """Row of a group to keep: the first in the file, or the one with the longest text."""
-    groups: Output | None = None
+    groups: bounds.Output | None = None
     """File that lists the rows of each group: .tsv, .csv or .jsonl."""
     column: str | None = None
     """Column with the texts."""
@@ -370,9 +355,9 @@ class GeometryConfig(EncoderOptions):
 
     # --- Output ---
 
-    output: Output | None = None
+    output: bounds.Output | None = None
     """Folder to write: geometry.json, the table geometry.md, and the plots. Uses --pairs, --task and --labelled."""
-    page: Output | None = None
+    page: bounds.Output | None = None
     """The .html file to write: an offline page with a map of --texts, search, and the nearest and farthest texts of
     each by one or two encoders. Needs --texts and no other data."""
     overwrite: bool = False
@@ -380,7 +365,7 @@ class GeometryConfig(EncoderOptions):
 
     # --- Page ---
 
-    texts: File | None = None
+    texts: bounds.File | None = None
     """Texts on the page: a named set, a text file with one text per line, or a .tsv, .csv, .jsonl or .parquet file,
     whose other columns are shown too."""
     column: str | None = None
@@ -388,24 +373,24 @@ class GeometryConfig(EncoderOptions):
     color_by: str | None = None
     """Column of --texts that gives the points their colours at first: at most 30 different values, or numbers. The page
     has a menu of all such columns."""
-    texts_limit: PageTexts = 50_000
+    texts_limit: bounds.PageTexts = 50_000
     """Maximum number of texts on the page; of more distinct texts, a random sample is shown (see --seed)."""
 
     # --- Measures and plots ---
 
-    pairs: File | None = None
+    pairs: bounds.File | None = None
     """Scored pairs to measure alignment and uniformity on: a named set, or a file with the columns score, sentence1,
     sentence2. Default: stsb:dev. microworld:dev is generated and needs no download."""
-    positive_above: Logit | None = None
+    positive_above: bounds.Logit | None = None
     """Alignment is measured on the pairs with a score above this. Default: 0.8 of the maximum score: 4 on STS-B (Gao et
     al. 2021, section 3), 0.8 of the highest score in a file."""
-    task: File | None = None
+    task: bounds.File | None = None
     """Scored pairs to evaluate every layer and pooling on; by default stsb (its test split)."""
-    labelled: File | None = None
+    labelled: bounds.File | None = None
     """Labelled texts to plot: a named set, or a file with the columns text, label; by default sst2:test."""
-    labelled_limit: PlotPoints = 400
+    labelled_limit: bounds.PlotPoints = 400
     """Number of labelled texts to plot."""
-    seed: NumpySeed = 0
+    seed: bounds.NumpySeed = 0
     """Seed of the sample for uniformity, of t-SNE, of the choice among pairs with equal scores, and of the sample of
     --texts."""
 
