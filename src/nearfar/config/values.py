@@ -32,7 +32,7 @@ class FieldType:
             if origin is Literal:
                 self.choices = inner
             elif origin is Annotated:
-                extra |= inner[1].extra or {}
+                extra = {key: value for meta in inner[1:] for key, value in (meta.extra or {}).items()}
                 parts.append(inner[0])
             elif origin is tuple:
                 self.is_sequence = True
