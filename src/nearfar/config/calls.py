@@ -69,7 +69,7 @@ def accepts_settings(
             bound.arguments["config"] = config
             return command(*bound.args, **bound.kwargs)
 
-        call.__signature__ = _with_settings(own, kind)  # type: ignore[attr-defined]
+        call.__signature__ = with_settings(own, kind)  # type: ignore[attr-defined]
         return call
 
     return decorate
@@ -85,7 +85,7 @@ def _check_paths(bound: BoundArguments, *, source: str) -> None:
                 raise NearfarError(f"{source}: {name} must be a name or a folder, not a {kind}; save it to one.")
 
 
-def _with_settings(own: Signature, kind: type[Settings]) -> Signature:
+def with_settings(own: Signature, kind: type[Settings]) -> Signature:
     """The command's signature with ``config`` optional, and every setting as a keyword."""
     hints = get_type_hints(kind)  # without bounds, which are Annotated
     parameters = dict(own.parameters)
