@@ -34,10 +34,7 @@ if TYPE_CHECKING:  # type checkers read these imports, and :func:`_modules` does
     from nearfar.commands.soup import soup
     from nearfar.commands.static import static
     from nearfar.commands.train import train
-    from nearfar.config.encode import EncodeConfig
-    from nearfar.config.geometry import GeometryConfig
-    from nearfar.config.mining import DedupConfig, MineConfig
-    from nearfar.config.search import SearchConfig
+    from nearfar.config.encoding import DedupConfig, EncodeConfig, GeometryConfig, MineConfig, SearchConfig
     from nearfar.config.training import FinetuneConfig, TrainConfig
     from nearfar.config.verbs import (
         BackTranslateConfig,

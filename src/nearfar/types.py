@@ -42,11 +42,11 @@ Resolved: TypeAlias = Literal["fp32", "bf16"]
 Precision: TypeAlias = Literal["auto", "fp32", "bf16"]
 """The precision setting; :func:`nearfar.encoder.precision.resolve` resolves ``auto``."""
 Schedule: TypeAlias = Literal["linear", "cosine", "constant"]
+"""The learning rate after the warm-up."""
 SelfGuidedVariant: TypeAlias = Literal["sg", "opt1", "opt2", "opt3"]
 """Which loss of Kim et al. 2021: sg, sg-opt1, sg-opt2 or sg-opt (opt3)."""
 Tracker: TypeAlias = Literal["tensorboard", "wandb", "mlflow"]
 """A program that records the metrics of runs, beside ``metrics.jsonl``."""
-"""The learning rate after the warm-up."""
 Splits: TypeAlias = Literal["auto", "few-shot", "full", "held-out", "10-90"]
 """How fine-tuning gets its validation and test rows; see :mod:`nearfar.data.draws`."""
 RetrievalMeasure: TypeAlias = Literal["ndcg@10", "mrr@10", "map@100", "recall@1", "recall@10", "recall@100"]

@@ -51,7 +51,8 @@ Check = Callable[[Path, Path], str]
 
 
 def cases(seed: int) -> Iterator[tuple[str, Check]]:
-    """Cases of each scenario in turn; every tenth kill is one of three in a row."""
+    """Cases of each scenario in turn, of which every tenth kill is one of three in a row; before, of this module."""
+    yield from ((f"itself: {writer}", partial(itself, writer)) for writer in WRITERS)
     for number in range(1, max(KILLS, FAULTS) + 1):
         for name, scenario in SCENARIOS.items():
             if number <= KILLS:
@@ -176,3 +177,36 @@ def wrong_message(scenario: Scenario, done: Done, whole: Undisturbed) -> str:
     words = {part for name in (*whole.start, *whole.files) for part in Path(name).parts}
     named = Done(done.status, done.output.replace(f"nearfar {scenario.arguments}", ""))
     return wrong_ending(named, {*words, "memory", "Too many open files"}, statuses=(0, 1, 2, 130))
+
+
+# --- this module ---
+
+WHOLE = "open('out.new', 'w').write('[1]'); os.rename('out.new', 'out')"
+WRITERS = {
+    "right": (WHOLE, ""),
+    "without rename": ("open('out', 'w').write('[2]'); open('out', 'w').write('[1]'); os.mkdir('z')", "half-written"),
+    "random name": (f"import tempfile; tempfile.mkstemp(dir='.'); {WHOLE}", "left over: tmp"),
+    "other content": (
+        "text = '[2]' if os.path.exists('out.new') else '[1]'; " + WHOLE.replace("'[1]'", "text"),
+        "different: out",
+    ),
+    "removed first": (
+        f"os.mkdir('k1'); os.rename('k1', 'k'); os.mkdir('k2'); os.rmdir('k'); os.rename('k2', 'k'); {WHOLE}",
+        "no version of k is left",
+    ),
+}
+"""Programs that write ``out``, and what is wrong with them."""
+
+
+def itself(writer: str, shared: Path, folder: Path) -> str:
+    """Kill a program before each of its calls: what is wrong with it must be found, and nothing else."""
+    program, sentence = WRITERS[writer]
+    program = f"exec import os\nif not os.path.exists('out'): {program}"
+    scenario = Scenario(f"itself {writer}", "", program, resumes=False, kept="k")
+    whole, problems = undisturbed(scenario, shared), []
+    for call in whole.calls:
+        (place := folder / str(call.number)).mkdir()
+        problems.append(kill(scenario, whole, call, "before", place) or continue_and_compare(scenario, whole, place))
+    problems = [problem for problem in problems if problem]
+    well = any(sentence in problem for problem in problems) if sentence else not problems
+    return "" if well else f"found {problems}"

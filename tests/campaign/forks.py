@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.campaign import shim
-
 PROCESSOR_SECONDS, WALL_SECONDS = 600, 1800
 """Limits of a fork, on a busy machine too: one that waits uses no processor time."""
 MEMORY_GIB = 8
@@ -63,7 +61,6 @@ def _run(function: Callable[[], object], cwd: Path, environment: Mapping[str, st
         sys.stdout = os.fdopen(os.dup(1), "w", buffering=1, errors="backslashreplace")
         sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
         os.environ.update({"HF_HUB_OFFLINE": "1", "COLUMNS": "400", "NEARFAR_PRECISION": "fp32", **environment})
-        shim.watch_without_library()
         function()
         status = 0
     except SystemExit as error:
@@ -77,7 +74,10 @@ def _run(function: Callable[[], object], cwd: Path, environment: Mapping[str, st
 
 
 def nearfar(words: str) -> None:
-    """Run a command; called in a fork."""
+    """Run a command, or with ``exec`` before it a program; called in a fork."""
+    if words.startswith("exec "):
+        exec(words.removeprefix("exec "), {})
+        return
     from nearfar.cli import main
 
     raise SystemExit(main(words.split()))

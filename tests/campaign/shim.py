@@ -1,21 +1,18 @@
 """Logs, kills at or fails the system calls of a fork that change files.
 
-The library, compiled from shim.c, must be preloaded into the process that forks. Where it is not, Python's audit events
-are logged and killed at: renames, deletions, new folders and files that Python opens to write; nothing fails then. The
-fork is told what to do by environment variables (:func:`settings`, and the head of ``shim.c``).
+The library, compiled from shim.c, must be preloaded into the process that forks. The fork is told what to do by
+environment variables (:func:`settings`, and the head of ``shim.c``).
 """
 
 import hashlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 SOURCE = Path(__file__).with_name("shim.c")
@@ -76,44 +73,3 @@ def settings(root: Path, *, log: Path | None = None, **others: str) -> dict[str,
     """
     shared = {"SHIM_ROOT": str(root.resolve()), "SHIM_LOG": str(log or "")}
     return shared | {f"SHIM_{name.upper()}": value for name, value in others.items()}
-
-
-EVENTS = {"os.rename": "rename", "os.remove": "unlink", "os.rmdir": "unlink", "os.mkdir": "mkdir", "open": "create"}
-"""Audit event -> the kind of a call."""
-
-
-def watch_without_library() -> None:
-    """Log the audit events of this process, and kill it, where the library is not preloaded."""
-    root, log = os.environ.get("SHIM_ROOT"), os.environ.get("SHIM_LOG")
-    if PRELOADED or root is None:
-        return
-    moment, _, number = os.environ.get("SHIM_KILL", "never:0").partition(":")
-    last, count = int(number) + (moment == "after"), 0
-    stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if log else None
-
-    def inside(path: Any, folder: int) -> str | None:
-        base = os.readlink(f"/proc/self/fd/{folder}") if folder >= 0 else os.getcwd()
-        full = os.path.normpath(os.path.join(base, os.fsdecode(path)))
-        return os.path.relpath(full, root) if full.startswith(f"{root}/") else None
-
-    def watch(event: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal count
-        if event not in EVENTS or not isinstance(arguments[0], str | bytes | os.PathLike):
-            return
-        path2 = ""
-        if event == "open":
-            path = inside(arguments[0], -1) if arguments[2] & os.O_CREAT else None
-        elif event == "os.rename":
-            path, path2 = inside(arguments[0], arguments[2]), inside(arguments[1], arguments[3]) or ""
-        else:
-            path = inside(arguments[0], arguments[-1])
-        if path is None:
-            return
-        count += 1
-        if count == last:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if stream is not None:
-            fields = (count, EVENTS[event], event, os.getpid(), path, path2, 0, 0, 0, 0)
-            os.write(stream, ("\t".join(map(str, fields)) + "\n").encode())
-
-    sys.addaudithook(watch)

@@ -251,7 +251,7 @@ def test_an_interrupted_finetune_says_how_to_resume(
     def stopped(*_: object, **__: object) -> None:
         raise Interrupted
 
-    monkeypatch.setattr("nearfar.commands.finetune.finetune", stopped)
+    monkeypatch.setattr("nearfar.finetune", stopped)
     assert main(["finetune", "labelled.tsv", "--output", "run [1]"]) == 130
     assert "nearfar finetune labelled.tsv --output 'run [1]' --resume\n" in capsys.readouterr().out
 

@@ -34,11 +34,8 @@ class Declared(NamedTuple):
     def name(self) -> str:
         """The accepted single values, in words."""
         words = {None: [], int: ["a whole number"], float: ["a number"], bool: ["true or false"], str: ["text"]}
-        return in_words([*words[self.scalar], *map(str, self.choices), *["none"] * self.nullable])
-
-
-def in_words(words: list[str]) -> str:
-    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+        *first, last = [*words[self.scalar], *map(str, sorted(self.choices)), *["none"] * self.nullable]
+        return f"{', '.join(first)} or {last}" if first else last
 
 
 def declared(hint: Any) -> Declared:
@@ -116,12 +113,8 @@ def bad_values(kind: Declared) -> list[tuple[Any, str]]:
 
 def bad_lists(kind: Declared) -> list[tuple[Any, str]]:
     """Values of a setting that is a list."""
-    words = {int: "whole numbers", float: "numbers", str: "texts"}.get(kind.scalar) or in_words([*kind.choices])
-    found = []
-    for value, sentence in bad_values(kind):
-        bounds = sentence != f"must be {kind.name}"
-        found.append(([value], sentence if bounds else f"must be a list of {words}"))
-    return [*found, *((value, "must be a list, as in [") for value in ("x", True, {"a": 1}))]
+    items = [([value], sentence) for value, sentence in bad_values(kind._replace(nullable=False))]
+    return [*items, *((value, "must be a list, as in [") for value in ("x", True, {"a": 1}))]
 
 
 def bad_words(kind: Declared) -> list[tuple[str, str]]:
@@ -130,6 +123,7 @@ def bad_words(kind: Declared) -> list[tuple[str, str]]:
         return [("yes", "this flag takes no value")]
     if kind.scalar is str:
         return list(bad_texts(kind))
+    kind = kind._replace(nullable=kind.nullable and not kind.several)
     words = [(word, f"must be {kind.name}") for word in ("nonsense", "", "true")]
     if kind.scalar is None:
         return words

@@ -139,7 +139,7 @@ def test_the_command_is_the_one_to_type() -> None:
         ("liao-tabel-2", "no table is called 'liao-tabel-2'. Did you mean 'liao-table-2'?"),
         ("kim", "no table is called 'kim'."),
         ("kim-table-1 kim-table-1", "kim-table-1: is named twice; name it once."),
-        ("kim-table-1 --scale huge", "--scale huge: must be tiny, here or paper."),
+        ("kim-table-1 --scale huge", "--scale huge: must be here, paper or tiny."),
         ("kim-table-1 kim-table-5 --only sg", "--only names rows of one table; give one table."),
         ("kim-table-1 --only sg-optt", "--only: no row is called 'sg-optt'."),
         ("kim-table-1 --scale paper --start m", "--start is for the scales here and tiny"),

@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import nearfar
 from nearfar.cli.parsing import Option
 from nearfar.cli.verbs import Call, MakeConsole, several, verb
 from nearfar.config.bounds import File
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from nearfar import CompareConfig, EvaluateConfig, GeometryConfig, ReportConfig, ReproduceConfig, StudyConfig
     from nearfar.evaluation.results import StudyTable
 
 DRY_RUN = Option(
@@ -22,7 +22,6 @@ DRY_RUN = Option(
 
 
 @verb(
-    "EvaluateConfig",
     several(
         "models",
         "Model folders, run folders, owner/name on the Hugging Face Hub, or baselines "
@@ -30,18 +29,17 @@ DRY_RUN = Option(
         "MODEL ...",
     ),
 )
-def evaluate(call: Call, config: "EvaluateConfig", models: tuple[str, ...]) -> None:
+def evaluate(call: Call, config: "nearfar.EvaluateConfig", models: tuple[str, ...]) -> None:
     """Score encoders one by one and print tables."""
     if not models:
         raise NearfarError("no model given: nearfar evaluate MODEL [MODEL ...]")
     if config.output and len(models) > 1:
         raise NearfarError("--output is for the result of one model; evaluate the models one by one.")
 
-    from nearfar.commands.evaluate import evaluate
     from nearfar.evaluation.tables.evaluation import evaluation_tables
 
     for model in models:
-        result = evaluate(model, config)
+        result = nearfar.evaluate(model, config)
         for table in evaluation_tables(
             result, metrics=[config.metric], measure=config.measure, subsets=config.subsets, screen=True
         ):
@@ -49,7 +47,6 @@ def evaluate(call: Call, config: "EvaluateConfig", models: tuple[str, ...]) -> N
 
 
 @verb(
-    "CompareConfig",
     several(
         "sides",
         "Two or more: models, result files, folders of result files (the seeds of one setting), or with --qrels run "
@@ -58,17 +55,16 @@ def evaluate(call: Call, config: "EvaluateConfig", models: tuple[str, ...]) -> N
         "SIDE ...",
     ),
 )
-def compare(call: Call, config: "CompareConfig", sides: tuple[str, ...]) -> None:
+def compare(call: Call, config: "nearfar.CompareConfig", sides: tuple[str, ...]) -> None:
     """Test whether the first side is better than the others."""
     if not sides:
         raise NearfarError("no side given: nearfar compare FIRST SECOND [MORE ...], or nearfar compare SCORES.tsv")
 
-    from nearfar.commands.compare import compare
     from nearfar.evaluation.results import ComparisonResult
     from nearfar.evaluation.tables import screen_tables
     from nearfar.evaluation.tables.comparison import queries_in_words
 
-    result = compare(*sides, config=config)
+    result = nearfar.compare(*sides, config=config)
     for table in screen_tables(result):
         call.show(table)
     if isinstance(result, ComparisonResult) and (queries := queries_in_words(result)) is not None:
@@ -76,20 +72,18 @@ def compare(call: Call, config: "CompareConfig", sides: tuple[str, ...]) -> None
 
 
 @verb(
-    "GeometryConfig",
     several("models", "Model folders, run folders, or owner/name on the Hugging Face Hub.", "MODEL ..."),
 )
-def geometry(call: Call, config: "GeometryConfig", models: tuple[str, ...]) -> None:
+def geometry(call: Call, config: "nearfar.GeometryConfig", models: tuple[str, ...]) -> None:
     """Measure, plot or explore embedding spaces."""
     if not models:
         raise NearfarError("no model given: nearfar geometry MODEL [MODEL ...] --output FOLDER")
     config.check_models(len(models))
 
-    from nearfar.commands.geometry import geometry
     from nearfar.evaluation.results import ExplorerPage
     from nearfar.evaluation.tables import explorer_notes, geometry_notes, geometry_table
 
-    result = geometry(models, config)
+    result = nearfar.geometry(models, config)
     page = result if isinstance(result, ExplorerPage) else result.page
     if not isinstance(result, ExplorerPage):
         call.show(replace(geometry_table(result), notes=()))
@@ -99,7 +93,6 @@ def geometry(call: Call, config: "GeometryConfig", models: tuple[str, ...]) -> N
 
 
 @verb(
-    "ReportConfig",
     several(
         "what",
         "Run folders, result files, folders of result files (the seeds of one setting), comparison files, geometry "
@@ -107,11 +100,9 @@ def geometry(call: Call, config: "GeometryConfig", models: tuple[str, ...]) -> N
         "RUN|RESULT ...",
     ),
 )
-def report(call: Call, config: "ReportConfig", what: tuple[str, ...]) -> None:
+def report(call: Call, config: "nearfar.ReportConfig", what: tuple[str, ...]) -> None:
     """Write a report about runs and results."""
-    from nearfar.commands.report import report
-
-    file = report(what, config)
+    file = nearfar.report(what, config)
     call.say(f"Wrote the report to {file} and, as Markdown, to {file.with_suffix('.md')}")
 
 
@@ -132,7 +123,6 @@ def study(argv: list[str], make_console: MakeConsole) -> int:
 
 
 @verb(
-    "StudyConfig",
     Option("file", File | None, "The study, a TOML file.", None, positional_name="[FILE.toml]"),
     DRY_RUN,
     Option(
@@ -143,7 +133,9 @@ def study(argv: list[str], make_console: MakeConsole) -> int:
     ),
     name="study",
 )
-def _run_study(call: Call, config: "StudyConfig", file: str | None, *, dry_run: bool, report: str | None) -> int | None:
+def _run_study(
+    call: Call, config: "nearfar.StudyConfig", file: str | None, *, dry_run: bool, report: str | None
+) -> int | None:
     if report is not None:
         raise NearfarError("--report FOLDER stands alone: nearfar study --report FOLDER")
     if file is None:
@@ -153,10 +145,9 @@ def _run_study(call: Call, config: "StudyConfig", file: str | None, *, dry_run: 
 
         call.say(*plan(file, config).lines())
         return None
-    from nearfar.studies import study
 
     try:
-        table = study(file, config, console=call.console)
+        table = nearfar.study(file, config, console=call.console)
     except KeyboardInterrupt:
         return call.stopped("; the same command goes on")
     _say_written(call, table, Path(config.output))
@@ -171,20 +162,20 @@ def _say_written(call: Call, table: "StudyTable", folder: Path) -> None:
     call.say(*model_lines(folder), f"The table is in {folder / 'page.md'}.{note}")
 
 
-@verb("ReproduceConfig", several("names", "Tables to reproduce; none: list all.", "[NAME ...]", str), DRY_RUN)
-def reproduce(call: Call, config: "ReproduceConfig", names: tuple[str, ...], *, dry_run: bool) -> int | None:
+@verb(several("names", "Tables to reproduce; none: list all.", "[NAME ...]", str), DRY_RUN)
+def reproduce(call: Call, config: "nearfar.ReproduceConfig", names: tuple[str, ...], *, dry_run: bool) -> int | None:
     """Run tables of the papers, plan them (--dry-run), or list them."""
     if not names:
         _say_tables(call, config)
         return None
-    from nearfar.studies.papers import plan, reproduce
+    from nearfar.studies.papers import plan
 
     if dry_run:
         for name, planned in plan(names, config).items():
             call.say(name, *planned.lines(), "")
         return None
     try:
-        tables = reproduce(names, config, console=call.console)
+        tables = nearfar.reproduce(names, config, console=call.console)
     except KeyboardInterrupt:
         return call.stopped("; the same command goes on")
     for name, table in tables.items():
@@ -192,7 +183,7 @@ def reproduce(call: Call, config: "ReproduceConfig", names: tuple[str, ...], *, 
     return None
 
 
-def _say_tables(call: Call, config: "ReproduceConfig") -> None:
+def _say_tables(call: Call, config: "nearfar.ReproduceConfig") -> None:
     from nearfar.config.verbs import SCALES
     from nearfar.studies.papers import PAPERS, list_tables
 

@@ -5,17 +5,16 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+import nearfar
 from nearfar.cli.verbs import Call, several, verb
 
 if TYPE_CHECKING:
     from nearfar.commands.get_data import GetDataResult, SetStatus
-    from nearfar.config.verbs import DemoConfig, EnvConfig, GetDataConfig
 
 WIDTH = 110
 
 
 @verb(
-    "GetDataConfig",
     several(
         "names",
         "Named sets, tasks, or the suites sts and transfer; with --source, the sets to convert (default: all).",
@@ -23,12 +22,10 @@ WIDTH = 110
         str,
     ),
 )
-def get_data(call: Call, config: "GetDataConfig", names: tuple[str, ...]) -> int | None:
+def get_data(call: Call, config: "nearfar.GetDataConfig", names: tuple[str, ...]) -> int | None:
     """Download, convert or list data sets."""
-    from nearfar.commands.get_data import get_data
-
     try:
-        result = get_data(names, config)
+        result = nearfar.get_data(names, config)
     except KeyboardInterrupt:
         return call.stopped("; finished files are kept. Resume with")
     call.say(*(_list(result) if result.listed else _summary(result)))
@@ -73,22 +70,21 @@ def _rows(file: str, rows: int | None, published: int | None) -> str:
     return f"{name} {rows:,}" + (f" (published: {published:,})" if published not in (None, rows) else "")
 
 
-@verb("DemoConfig")
-def demo(call: Call, config: "DemoConfig") -> None:
+@verb()
+def demo(call: Call, config: "nearfar.DemoConfig") -> None:
     """Generate pairs, train, test, search and explore."""
-    from nearfar.commands.demo import demo
     from nearfar.training import Interrupted
 
     try:
-        demo(config, console=call.console)
+        nearfar.demo(config, console=call.console)
     except Interrupted:  # the demo starts anew, so the checkpoint of its run is of no use
         raise KeyboardInterrupt from None
 
 
-@verb("EnvConfig")
-def env(call: Call, config: "EnvConfig") -> None:
+@verb()
+def env(call: Call, config: "nearfar.EnvConfig") -> None:
     """Print versions, processor, threads, GPU, kernels, folders, data and hub."""
-    from nearfar.commands.env import env, format_lines
+    from nearfar.commands.env import format_lines
 
-    report = env(config)
+    report = nearfar.env(config)
     call.say(*([json.dumps(report, indent=1, ensure_ascii=False)] if config.json else format_lines(report)))

@@ -76,24 +76,19 @@ class Option:
         shown = " ".join(map(str, self.default)) if isinstance(self.default, tuple) else str(self.default)
         return self.help if shown == "" else f"{self.help} (default: {'none' if self.default is None else shown})"
 
-    def value(self, words: Sequence[str]) -> Any:
+    def value(self, words: list[str]) -> Any:
         """The value that the words on the command line give.
 
         Raises:
             NearfarError: there is none, or the option does not accept it.
         """
-        name, kind = self.typed.split()[0], self.kind
+        name = self.typed.split()[0]
         if self.is_switch:
             return not self.default
         if not words:
-            raise NearfarError(f"{name}: needs a value{'; give one or more' * kind.is_sequence}.")
+            raise NearfarError(f"{name}: needs a value{'; give one or more' * self.kind.is_sequence}.")
         try:
-            if not kind.is_sequence:
-                return kind.from_text(words[0])
-            if kind.nullable and [word.lower() for word in words] == ["none"]:
-                return None
-            commas = kind.scalar in (int, float) or bool(kind.choices)  # lists of these may have them
-            return tuple(kind.from_text(part) for word in words for part in (word.split(",") if commas else [word]))
+            return self.kind.from_words(words)
         except InvalidValueError as error:
             raise NearfarError(f"{name} {' '.join(map(format_text, words))}: {error.problem}.") from None
 
@@ -164,12 +159,13 @@ def _split(argv: Sequence[str], options: Sequence[Option]) -> dict[str, list[str
                 raise NearfarError(f"{name}: is given twice; give it once.")
             given[option.name] = [value] if equals else []
             taking = None if option.is_switch or (equals and not option.kind.is_sequence) else option
-        elif taking is not None:
-            given[taking.name].append(word)
-            taking = taking if taking.kind.is_sequence else None
-        elif free:
-            given.setdefault(free[0].name, []).append(word)
-            free = free if free[0].kind.is_sequence else free[1:]
+        elif taking or free:
+            option = taking or free[0]
+            given.setdefault(option.name, []).append(word)
+            if option is taking:
+                taking = option if option.kind.is_sequence else None
+            elif not option.kind.is_sequence:
+                free.pop(0)
         else:
             raise NearfarError(f"{format_text(word)}: is neither a flag nor the value of one.")
     return given
@@ -177,28 +173,24 @@ def _split(argv: Sequence[str], options: Sequence[Option]) -> dict[str, list[str
 
 def _help_lines(kind: type[Settings], options: Sequence[Option], prog: str) -> Iterator[str]:
     """The text of ``--help``: usage, what the verb does, and the options by groups."""
-    arguments = [option for option in options if option.positional_name]
-    flags = [option for option in options if not option.positional_name]
-    required = [option for option in flags if option.default is MISSING]
-    width = min(shutil.get_terminal_size().columns, 120)
-    words = [prog, *(option.typed for option in arguments), *(option.usage for option in required), "[flags]"]
-    yield f"usage: {' '.join(words)}"
-    yield ""
+    groups: dict[str, list[Option]] = {"Arguments": [], OPTIONS: []}
+    for option in options:
+        groups.setdefault("Arguments" if option.positional_name else option.group, []).append(option)
+    required = [option for option in options if option.default is MISSING and not option.positional_name]
+    words = [*(option.typed for option in groups["Arguments"]), *(option.usage for option in required), "[flags]"]
+    yield f"usage: {' '.join([prog, *words])}\n"
     yield inspect.cleandoc(kind.__doc__ or "")
-    groups = {"Arguments": arguments, OPTIONS: []}
-    for option in flags:
-        groups.setdefault(option.group, []).append(option)
+    width, indent = min(shutil.get_terminal_size().columns, 120), " " * _INDENT
     for title, members in groups.items():
         if members:
             yield f"\n{title}:"
         for option in members:
-            head, indent = f"  {option.usage}", " " * _INDENT
+            head = f"  {option.usage}"
             if len(head) > _INDENT - 2:
                 yield head
                 head = ""
-            yield from wrap(
-                option.text, width, initial_indent=head.ljust(_INDENT), subsequent_indent=indent, break_on_hyphens=False
-            )
+            first = head.ljust(_INDENT)
+            yield from wrap(option.text, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def describe_fields(kind: type) -> dict[str, tuple[str, str]]:
@@ -225,11 +217,8 @@ def _fields_of(module: str) -> dict[str, dict[str, tuple[str, str]]]:
             continue
         members = described.setdefault(kind.name, {})
         for member, below in zip(kind.body, [*kind.body[1:], None], strict=True):
-            if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
-                above = [OPTIONS, *(titles[line] for line in range(kind.lineno, member.lineno) if line in titles)]
-                match below:
-                    case ast.Expr(value=ast.Constant(value=str(text))):
-                        members[member.target.id] = above[-1], " ".join(text.split())
-                    case _:
-                        members[member.target.id] = above[-1], ""
+            match member, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    above = [title for line, title in titles.items() if kind.lineno < line < member.lineno]
+                    members[name] = [OPTIONS, *above][-1], " ".join(text.split())
     return described

@@ -5,18 +5,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import nearfar
 from nearfar.cli.parsing import Option, parse
 from nearfar.cli.verbs import SAVED, Call, MakeConsole, one_model, several, short, verb
-from nearfar.config.training import TrainConfig
+from nearfar.config.training import FinetuneConfig, TrainConfig
 from nearfar.config.values import flag
 from nearfar.registry import METHODS
 from nearfar.settings import check_values, load_method, load_toml, read_toml
 from nearfar.types import NearfarError, metric_title
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nearfar import FinetuneConfig, MineConfig, SoupConfig, StaticConfig
     from nearfar.commands.mine import MiningResult
     from nearfar.commands.train import TrainResult
     from nearfar.commands.train.choose import Choice
@@ -64,41 +62,43 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
         more = "All flags of a method: nearfar train METHOD --help"
         sys.stdout.write("\n".join([USAGE, *lines, "", more, ""]))
         return 0 if argv else 2
-    choice = _choose(argv) if argv[0].startswith("-") else None
-    extras, source = (RESUME, DRY_RUN, VERBOSE), argv[0] if argv[0].endswith(".toml") else None
-    if choice is None:
-        kind, values = load_method(argv[0])
-        config, options = parse(
-            kind, argv[1:], prog=f"nearfar train {argv[0]}", extras=extras, values=values, source=source
-        )
+    call, extras = Call("train", argv, make_console), (RESUME, DRY_RUN, VERBOSE)
+    method, flags = _first_and_flags(argv)
+    source = method if method and method.endswith(".toml") else None
+    if method is None:
+        choice = _choose(flags)
+        kind, values, note = METHODS[choice.method], dict(choice.values), choice.explain()
     else:
-        config, options = parse(METHODS[choice.method], argv, prog="nearfar train", extras=extras, values=choice.values)
-    resume = options["resume"]
-    call = Call("train", argv, make_console)
-    if choice is not None:
-        call.say(choice.explain())
-    elif argv[0] in METHODS:
-        call.say(
-            f"{argv[0]} with its own defaults. nearfar train --data, without a method, takes the settings that were "
+        kind, values = load_method(method)
+        note = (
+            f"{method} with its own defaults. nearfar train --data, without a method, takes the settings that were "
             "measured for the rows and the start."
         )
+    prog = " ".join(["nearfar train", *([method] if method else [])])
+    config, options = parse(kind, flags, prog=prog, extras=extras, values=values, source=source)
+    if source is None:
+        call.say(note)
 
     if options["dry_run"]:
         from nearfar.commands.train.run import plan
 
         anchors = None if options["verbose"] else 3
-        _say_plan(call, plan(config, resume=resume, anchors=anchors, console=call.console))
+        _say_plan(call, plan(config, resume=options["resume"], anchors=anchors, console=call.console))
         return 0
 
-    from nearfar.commands.train import train as run
     from nearfar.training import Interrupted
 
     try:
-        trained = run(config, resume=resume, console=call.console)
+        trained = nearfar.train(config, resume=options["resume"], console=call.console)
     except Interrupted:
-        return call.interrupted(SAVED, resumed=resume)
+        return call.interrupted(SAVED, resumed=options["resume"])
     _say_run(call, trained, config)
     return 0
+
+
+def _first_and_flags(argv: list[str]) -> tuple[str | None, list[str]]:
+    """The first argument, if it is no flag, and the flags."""
+    return (argv[0], argv[1:]) if argv and not argv[0].startswith("-") else (None, argv)
 
 
 def _next_commands(run: Path, model: str, *, held_out: bool, labels: bool) -> list[str]:
@@ -124,18 +124,18 @@ def _choose(flags: list[str]) -> "Choice":
     return choose_method(data, given, model=model[0])
 
 
-def _values(flags: "Sequence[str]", name: str) -> list[str]:
+def _values(flags: list[str], name: str) -> list[str]:
     """The values of a flag on the command line."""
-    found: list[str] = []
+    values: list[str] = []
     inside = False
     for word in flags:
         if word.startswith("--"):
             known, equals, value = word.partition("=")
             inside = known.replace("_", "-") == name
-            found += [value] if inside and equals else []
+            values += [value] if inside and equals else []
         elif inside:
-            found.append(word)
-    return found
+            values.append(word)
+    return values
 
 
 def _say_plan(call: Call, plan: "Plan") -> None:
@@ -183,15 +183,14 @@ def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
 
 def finetune(argv: list[str], make_console: MakeConsole) -> int:
     """Fine-tune a classifier; returns the exit status."""
-    config, resume = _parse_finetune(*_file_and_flags(argv))
     call = Call("finetune", argv, make_console)
+    config, resume = _parse_finetune(*_first_and_flags(argv))
 
-    from nearfar.commands.finetune import finetune
     from nearfar.evaluation.tables.evaluation import evaluation_tables
     from nearfar.training import Interrupted
 
     try:
-        done = finetune(config, resume=resume, console=call.console)
+        done = nearfar.finetune(config, resume=resume, console=call.console)
     except Interrupted:
         return call.interrupted(SAVED, resumed=resume)
     for table in evaluation_tables(done.result, screen=True):
@@ -204,61 +203,50 @@ def finetune(argv: list[str], make_console: MakeConsole) -> int:
     return 0
 
 
-def _file_and_flags(argv: list[str]) -> tuple[str | None, list[str]]:
-    """The first argument, if it is no flag, and the flags."""
-    return (argv[0], argv[1:]) if argv and not argv[0].startswith("-") else (None, argv)
-
-
-def _parse_finetune(task_or_file: str | None, flags: list[str]) -> "tuple[FinetuneConfig, bool]":
-    """The config, and whether to resume. Flags override the values of a config file."""
-    from nearfar.config.training import FinetuneConfig
-
-    values: dict[str, Any] = {} if task_or_file is None else {"task": task_or_file}
-    source = None
+def _parse_finetune(task_or_file: str | None, flags: list[str]) -> tuple[FinetuneConfig, bool]:
+    """The config, and whether to resume. Flags override the values of a config file, or those recommended."""
+    prog, extras = "nearfar finetune [TASK|FILE|FILE.toml]", (RESUME,)
     if task_or_file is not None and task_or_file.endswith(".toml"):
-        source = task_or_file
-        kind, values = load_toml(source)
+        kind, values = load_toml(task_or_file)
         if not issubclass(kind, FinetuneConfig):
-            raise NearfarError(f"{source}: is a config for training an encoder; use nearfar train {source}")
-    prog = "nearfar finetune [TASK|FILE|FILE.toml]"
-    config, extra_values = parse(FinetuneConfig, flags, prog=prog, extras=(RESUME,), values=values, source=source)
-    if source is None:
-        from nearfar.commands.finetune import recommended_settings
+            raise NearfarError(f"{task_or_file}: is a config for training an encoder; use nearfar train {task_or_file}")
+        config, options = parse(FinetuneConfig, flags, prog=prog, extras=extras, values=values, source=task_or_file)
+        return config, options["resume"]
+    values = {} if task_or_file is None else {"task": task_or_file}
+    config, _ = parse(FinetuneConfig, flags, prog=prog, extras=extras, values=values)
 
-        values |= recommended_settings(config)
-        config, extra_values = parse(FinetuneConfig, flags, prog=prog, extras=(RESUME,), values=values)
-    return config, extra_values["resume"]
+    from nearfar.commands.finetune import recommended_settings
+
+    values |= recommended_settings(config)
+    config, options = parse(FinetuneConfig, flags, prog=prog, extras=extras, values=values)
+    return config, options["resume"]
 
 
 def back_translate(argv: list[str], make_console: MakeConsole) -> int:
     """Write sentences and their back-translations; returns the exit status."""
-    from nearfar.config.verbs import BackTranslateConfig
-
-    file, flags = _file_and_flags(argv)
+    file, flags = _first_and_flags(argv)
     values: dict[str, Any] = {}
     if file is not None:
         if not file.endswith(".toml"):
             raise NearfarError(f"{file}: a file of settings ends in .toml; name the sentences by --input {file}")
         values = read_toml(file)
-        if "method" in values:
-            raise NearfarError(f"{file}: is a config for training; back-translate needs one without the key 'method'.")
+    if "method" in values:
+        raise NearfarError(f"{file}: is a config for training; back-translate needs one without the key 'method'.")
     prog = "nearfar back-translate [FILE.toml]"
-    config, _ = parse(BackTranslateConfig, flags, prog=prog, values=values, source=file)
+    config, _ = parse(nearfar.BackTranslateConfig, flags, prog=prog, values=values, source=file)
 
-    from nearfar.commands.back_translate import back_translate
-
-    written = back_translate(config)
+    written = nearfar.back_translate(config)
     Call("back-translate", argv, make_console).say(f"Wrote sentences and their back-translations to {written}")
     return 0
 
 
-@verb("MineConfig")
-def mine(call: Call, config: "MineConfig") -> int | None:
+@verb()
+def mine(call: Call, config: "nearfar.MineConfig") -> int | None:
     """Write triplets with hard negatives."""
-    from nearfar.commands.mine import mine, summary_file
+    from nearfar.commands.mine import summary_file
 
     try:
-        result = mine(config)
+        result = nearfar.mine(config)
     except KeyboardInterrupt:
         return call.kept_vectors(config.output)
     train = shlex.join(
@@ -281,7 +269,7 @@ def mine(call: Call, config: "MineConfig") -> int | None:
     return None
 
 
-def _counts(result: "MiningResult", config: "MineConfig") -> list[str]:
+def _counts(result: "MiningResult", config: "nearfar.MineConfig") -> list[str]:
     lines = [
         f"Wrote {result.triplets:,} triplets to {config.output}: {result.triplets / result.pairs:.2f} negatives for "
         f"each of {result.pairs:,} pairs.",
@@ -302,17 +290,14 @@ def _counts(result: "MiningResult", config: "MineConfig") -> list[str]:
 
 
 @verb(
-    "SoupConfig",
     several("models", "Two or more run folders, model folders, or names owner/name on the hub.", "MODEL ..."),
 )
-def soup(call: Call, config: "SoupConfig", models: tuple[str, ...]) -> None:
+def soup(call: Call, config: "nearfar.SoupConfig", models: tuple[str, ...]) -> None:
     """Average models, and print each one's share."""
     if len(models) < 2:
         raise NearfarError("two models or more are needed: nearfar soup MODEL MODEL ... --output FOLDER")
 
-    from nearfar.commands.soup import soup
-
-    result = soup(*models, config=config)
+    result = nearfar.soup(*models, config=config)
     for one in result.models:
         score = "" if one.score is None else f"  {result.metric} {one.score:.2f}"
         call.say(f"  {one.weight:7.2%}{score}  {one.model}{'' if one.weight else '  (left out)'}")
@@ -322,10 +307,8 @@ def soup(call: Call, config: "SoupConfig", models: tuple[str, ...]) -> None:
     call.say(f"Wrote {what} to {config.output}{score}")
 
 
-@verb("StaticConfig", one_model())
-def static(call: Call, config: "StaticConfig", model: str) -> None:
+@verb(one_model())
+def static(call: Call, config: "nearfar.StaticConfig", model: str) -> None:
     """Write a static encoder."""
-    from nearfar.commands.static import static
-
-    made = static(model, config)
+    made = nearfar.static(model, config)
     call.say(f"Wrote vectors of {made.tokens:,} tokens with {made.dim} dimensions to {made.folder}")

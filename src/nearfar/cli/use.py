@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import nearfar
 from nearfar.cli.parsing import Option
 from nearfar.cli.verbs import Call, one_model, several, short, verb
 from nearfar.types import NearfarError
@@ -11,7 +12,6 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar import DedupConfig, EncodeConfig, ExportConfig, PredictConfig, PushConfig, SearchConfig
     from nearfar.commands.dedup import DedupResult
     from nearfar.commands.search import Hit, OpenedSearch
 
@@ -27,8 +27,8 @@ BAR = 30
 """Characters of the longest bar of the histogram of ``dedup``."""
 
 
-@verb("EncodeConfig", one_model())
-def encode(call: Call, config: "EncodeConfig", model: str) -> int | None:
+@verb(one_model())
+def encode(call: Call, config: "nearfar.EncodeConfig", model: str) -> int | None:
     """Write the embeddings of a file of texts."""
     from nearfar.commands.encode import can_be_continued, encode_parts
 
@@ -52,8 +52,8 @@ def encode(call: Call, config: "EncodeConfig", model: str) -> int | None:
     return None
 
 
-@verb("SearchConfig", several("query", "Texts to search for.", "[QUERY ...]", str))
-def search(call: Call, config: "SearchConfig", query: tuple[str, ...]) -> int | None:
+@verb(several("query", "Texts to search for.", "[QUERY ...]", str))
+def search(call: Call, config: "nearfar.SearchConfig", query: tuple[str, ...]) -> int | None:
     """Search and print or write the hits; without a query, ask for queries in a terminal."""
     config.check_queries(query)
     asks = sys.stdin is not None and sys.stdin.isatty()
@@ -145,18 +145,16 @@ def _table(query: str, hits: "Sequence[Hit]", opened: "OpenedSearch") -> "Any":
 
 
 @verb(
-    "PredictConfig",
     one_model(
         "Run folder of nearfar finetune, or of nearfar train on labelled texts; a model folder, or any sequence "
         "classifier of transformers."
     ),
 )
-def predict(call: Call, config: "PredictConfig", model: str) -> None:
+def predict(call: Call, config: "nearfar.PredictConfig", model: str) -> None:
     """Write predicted labels and probabilities, and print how they agree with those of the input."""
-    from nearfar.commands.predict import predict
     from nearfar.evaluation.tables.evaluation import evaluation_tables
 
-    result = predict(model, config)
+    result = nearfar.predict(model, config)
     if result.scores is not None:
         for table in evaluation_tables(result.scores, screen=True):
             call.show(table)
@@ -164,19 +162,17 @@ def predict(call: Call, config: "PredictConfig", model: str) -> None:
 
 
 @verb(
-    "ExportConfig",
     one_model("Encoder or classifier: a model folder, a run folder, or owner/name on the Hugging Face Hub."),
 )
-def export(call: Call, config: "ExportConfig", model: str) -> None:
+def export(call: Call, config: "nearfar.ExportConfig", model: str) -> None:
     """Export a model and print how it compares with the original."""
-    from nearfar.commands.export import export
     from nearfar.commands.export.comparison import comparison_table
 
     if call.console.is_terminal:
         with call.console.status("") as status:
-            result = export(model, config, step=lambda what: status.update(f"{what} ..."))
+            result = nearfar.export(model, config, step=lambda what: status.update(f"{what} ..."))
     else:
-        result = export(model, config)
+        result = nearfar.export(model, config)
     call.say(f"{result.texts:,} texts; score: {result.metric} on {result.evaluated_on}")
     call.show(comparison_table(result.sides))
     size = sum(result.files.values()) / 2**20
@@ -187,15 +183,12 @@ def export(call: Call, config: "ExportConfig", model: str) -> None:
 
 
 @verb(
-    "PushConfig",
     one_model("A finished run folder, or a model folder.", "FOLDER"),
     Option("name", str, "The repository on the hub, owner/name.", positional_name="OWNER/NAME"),
 )
-def push(call: Call, config: "PushConfig", model: str, name: str) -> None:
+def push(call: Call, config: "nearfar.PushConfig", model: str, name: str) -> None:
     """Upload a model, or list what would be uploaded (--dry-run)."""
-    from nearfar.commands.push import push
-
-    done = push(model, name, config)
+    done = nearfar.push(model, name, config)
     call.say(
         *([done.card] if config.dry_run else []),
         f"{done.name}: {len(done.files)} files, {sum(done.files.values()) / 1e6:,.1f} MB",
@@ -205,14 +198,13 @@ def push(call: Call, config: "PushConfig", model: str, name: str) -> None:
     )
 
 
-@verb("DedupConfig")
-def dedup(call: Call, config: "DedupConfig") -> int | None:
+@verb()
+def dedup(call: Call, config: "nearfar.DedupConfig") -> int | None:
     """Remove near-duplicates, or show a histogram to choose the threshold."""
-    from nearfar.commands.dedup import dedup
     from nearfar.commands.encode.vectors import kept_vectors
 
     try:
-        result = dedup(config)
+        result = nearfar.dedup(config)
     except KeyboardInterrupt:
         return call.kept_vectors(config.output)
     call.say(
@@ -241,7 +233,7 @@ def _histogram(result: "DedupResult") -> Iterator[str]:
             yield f"         {one.similarity:.3f}  {short(one.first, 60)}  |  {short(one.second, 60)}"
 
 
-def _outcome(result: "DedupResult", config: "DedupConfig") -> Iterator[str]:
+def _outcome(result: "DedupResult", config: "nearfar.DedupConfig") -> Iterator[str]:
     if config.threshold is None or result.kept is None:
         yield "Choose --threshold T: texts with a cosine of at least T are merged into one group."
         return

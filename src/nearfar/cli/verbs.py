@@ -68,18 +68,19 @@ class Call:
         return self.stopped(f"; finished parts are kept in {kept_vectors(output)}. Continue with")
 
 
-def verb(settings: str, *extras: Option, name: str | None = None) -> Callable[[Callable[..., int | None]], Main]:
+def verb(*extras: Option, name: str | None = None) -> Callable[[Callable[..., int | None]], Main]:
     """Make a verb of ``run(call, config, **extras)``, which calls a command of Python and prints what it returns.
 
-    The verb is called as the function. ``settings`` names the config class in :mod:`nearfar`, which is imported
-    when the verb runs; ``extras`` are options beside it. ``name`` is the verb's, by default that of the function.
+    The type of ``config``, written as ``"nearfar.NAME"``, has its flags; it is imported when the verb runs. ``extras``
+    are options beside it. ``name`` is the verb's, by default that of the function.
     """
 
     def decorate(run: Callable[..., int | None]) -> Main:
         @wraps(run)
         def main(argv: list[str], make_console: MakeConsole) -> int:
             call = Call(name or run.__name__.replace("_", "-"), argv, make_console)
-            given, values = parse(getattr(nearfar, settings), argv, prog=f"nearfar {call.verb}", extras=extras)
+            kind = getattr(nearfar, run.__annotations__["config"].rpartition(".")[2])
+            given, values = parse(kind, argv, prog=f"nearfar {call.verb}", extras=extras)
             return run(call, given, **values) or 0
 
         return main

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nearfar.commands.encode.vectors import open_encoder, remove_vectors, vectors_folder
 from nearfar.config.calls import accepts_settings
-from nearfar.config.mining import DedupConfig
+from nearfar.config.encoding import DedupConfig
 from nearfar.data.cells import normalize_whitespace, text_field
 from nearfar.data.files import EXTENSIONS, PLAIN_TEXT, is_plain_text, read_file, read_lines
 from nearfar.data.lines import SourceChangedError

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from nearfar.config.encoder import fields_in_order
-from nearfar.config.values import Settings, field_types, make
+from nearfar.config.values import Settings, as_lists, make
 from nearfar.types import NearfarError
 from nearfar.validation import format_value, unknown_name_message
 
@@ -52,11 +52,20 @@ def accepts_settings(
             except TypeError as error:
                 raise TypeError(f"{source}: {error}; give settings by name") from None
             _check_paths(bound, source=source)
+            known = [field.name for field in fields(kind)]
+            for name in settings.keys() - known:
+                names = [*known, *(other for other in own.parameters if other not in known)]
+                raise NearfarError(f"{source}: {unknown_name_message(name, names, what='setting')}")
             given = bound.arguments.get("config")
-            _check_names(kind, settings, parameters=own.parameters, source=source)
-            config = _build(kind, given, settings, source=source)
+            if given is not None and not isinstance(given, kind):
+                raise NearfarError(
+                    f"{source}: config must be a {kind.__name__}, not {type(given).__name__} {format_value(given)}. "
+                    f"Give settings by name, as in {fields_in_order(kind)[0].name}=..."
+                )
+            settings = as_lists(kind, settings)
+            config = make(kind, settings, source=source, given=given)
             if given is None and recommend is not None:
-                config = _build(kind, None, {**recommend(config), **settings}, source=source)
+                config = make(kind, {**recommend(config), **settings}, source=source)
             bound.arguments["config"] = config
             return command(*bound.args, **bound.kwargs)
 
@@ -76,38 +85,11 @@ def _check_paths(bound: BoundArguments, *, source: str) -> None:
                 raise NearfarError(f"{source}: {name} must be a name or a folder, not a {kind}; save it to one.")
 
 
-def _check_names(
-    kind: type[Settings], settings: Mapping[str, Any], *, parameters: Mapping[str, Parameter], source: str
-) -> None:
-    """Refuse a keyword that is neither a setting nor a parameter of the command."""
-    known = [field.name for field in fields(kind)]
-    for name in settings:
-        if name not in known:
-            every = [*known, *(one for one in parameters if one not in known)]
-            raise NearfarError(f"{source}: {unknown_name_message(name, every, what='setting')}")
-
-
-def _build(kind: type[Settings], given: object, settings: Mapping[str, Any], *, source: str) -> Settings:
-    """The config of one call: ``given``, if there is one, with ``settings`` in place of its values."""
-    if given is not None and not isinstance(given, kind):
-        raise NearfarError(
-            f"{source}: config must be a {kind.__name__}, not {type(given).__name__} {format_value(given)}. "
-            f"Give settings by name, as in {fields_in_order(kind)[0].name}=..."
-        )
-    listed = {
-        name: (value,) if field_types(kind)[name].is_sequence and isinstance(value, (str, os.PathLike)) else value
-        for name, value in settings.items()
-    }
-    return make(kind, listed, source=source, given=given)
-
-
 def with_settings(own: Signature, kind: type[Settings]) -> Signature:
     """The command's signature with ``config`` optional, and every setting as a keyword."""
     hints = get_type_hints(kind)  # without bounds, which are Annotated
-    taken = [
-        one.replace(default=None, annotation=kind | None) if name == "config" else one
-        for name, one in own.parameters.items()
-    ]
+    parameters = dict(own.parameters)
+    parameters["config"] = parameters["config"].replace(default=None, annotation=kind | None)
     settings = [
         Parameter(
             field.name,
@@ -116,7 +98,6 @@ def with_settings(own: Signature, kind: type[Settings]) -> Signature:
             annotation=hints[field.name],
         )
         for field in fields_in_order(kind)
-        if field.name not in own.parameters
+        if field.name not in parameters
     ]
-    parameters = sorted([*settings, *taken], key=lambda parameter: parameter.kind)
-    return own.replace(parameters=parameters)
+    return own.replace(parameters=sorted([*settings, *parameters.values()], key=lambda parameter: parameter.kind))

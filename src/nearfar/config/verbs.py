@@ -367,11 +367,11 @@ class SoupConfig(ComputeOptions):
         """
         if self.weights is None:
             return None
-        kind = FieldType(bounds.Positive)
         try:
-            return tuple(kind.from_text(part) for part in self.weights.split(","))
+            numbers: tuple[float, ...] = FieldType(tuple[bounds.Positive, ...]).from_words([self.weights])
         except InvalidValueError as error:
             raise NearfarError(f"--weights {format_text(self.weights)}: each {error.problem}; as in 2,1,1.") from None
+        return numbers
 
 
 Opset = Annotated[int, Meta(ge=18, le=23)]

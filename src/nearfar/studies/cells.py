@@ -17,7 +17,7 @@ from msgspec import Meta
 from nearfar.baselines import is_baseline
 from nearfar.config.bounds import Count, File, RowCount, Runs, Seed
 from nearfar.config.encoder import EncoderOptions
-from nearfar.config.geometry import GeometryConfig
+from nearfar.config.encoding import GeometryConfig
 from nearfar.config.training import FinetuneConfig, RunConfig, TrainConfig
 from nearfar.config.values import Settings, field_types, named_models
 from nearfar.config.verbs import EvaluateConfig

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from nearfar.config.geometry import GeometryConfig
+from nearfar.config.encoding import GeometryConfig
 from nearfar.config.training import FinetuneConfig, RunConfig
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.paths import is_file

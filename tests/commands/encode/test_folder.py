@@ -18,7 +18,7 @@ import pytest
 from nearfar import Encoder, NearfarError
 from nearfar.commands.encode import can_be_continued
 from nearfar.commands.encode import run as module
-from nearfar.config.encode import EncodeConfig
+from nearfar.config.encoding import EncodeConfig
 from nearfar.disk.places import LocalFolder
 from tests.corpora import (
     ENDS,

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.child_programs import environment
+from tests.child_programs import children, environment, wait_until
 from tests.corpora import ROWS, contents, encoded, part_files, read_parts, start, write_corpus
-from tests.jobs.programs import children, wait_until
 
 pytestmark = [
     pytest.mark.nightly,

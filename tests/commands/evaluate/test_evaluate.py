@@ -194,7 +194,7 @@ def test_suites(monkeypatch):
     result = evaluate(letters, suite="all", resamples=0, progress=False)
     assert list(result.tasks) == ["stsb", "sickr"]
     assert set(suite_tasks("transfer")) - {"sickr-learned", "stsb-learned"} <= set(result.unavailable)
-    with pytest.raises(NearfarError, match="suite = 'glue': must be sts, transfer, all or none"):
+    with pytest.raises(NearfarError, match="suite = 'glue': must be all, sts, transfer or none"):
         evaluate(letters, suite="glue", progress=False)
 
 

@@ -56,7 +56,7 @@ def test_settings_override_a_file(tmp_path: Path) -> None:
         (SCL, {"lerning_rate": 1.0}, r"train\(\): no key is called 'lerning_rate'\. Did you mean 'learning_rate'\?"),
         ("scl", {"output": "x", "temperature": "1"}, r"train\(\): temperature = '1': must be a number"),
         ("scl", {"output": "x", "data": 3}, r"train\(\): data = 3: must be a list"),
-        ("scl", {"output": "x", "data": ["a", 3]}, r"must be a list of texts"),
+        ("scl", {"output": "x", "data": ["a", 3]}, r"data\[1\] = 3: must be text"),
         ("scl", {"data": "a.tsv"}, r"train\(\): lacks output"),
         ("scl-finetune", {"output": "x"}, "scl-finetune fine-tunes a classifier; use nearfar finetune"),
     ],

@@ -20,7 +20,7 @@ from nearfar.commands.encode.run import (
     plan_of_worker,
 )
 from nearfar.config.calls import accepts_settings
-from nearfar.config.encode import EncodeConfig
+from nearfar.config.encoding import EncodeConfig
 from nearfar.data.memory import takes_rows
 from nearfar.disk import path_errors
 from nearfar.disk.places import open_place

@@ -36,7 +36,7 @@ from nearfar.commands.encode.parts import (
     work_of,
 )
 from nearfar.commands.encode.vectors import OpenEncoder
-from nearfar.config.encode import DEFAULT_SHARD_ROWS, EncodeConfig
+from nearfar.config.encoding import DEFAULT_SHARD_ROWS, EncodeConfig
 from nearfar.data.lines import (
     Block,
     SourceChangedError,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from nearfar.config.geometry import GeometryConfig
+from nearfar.config.encoding import GeometryConfig
 from nearfar.data.catalog import find
 from nearfar.data.cells import normalize_whitespace, text_field
 from nearfar.data.files import extension

@@ -19,7 +19,7 @@ from nearfar.commands.mine.negatives import (
     list_triplets,
 )
 from nearfar.config.calls import accepts_settings
-from nearfar.config.mining import MineConfig
+from nearfar.config.encoding import MineConfig
 from nearfar.config.values import flag
 from nearfar.data.memory import takes_rows
 from nearfar.data.rows import load_documents

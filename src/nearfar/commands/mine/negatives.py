@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float32, Int64
 from numpy.typing import NDArray
 
 from nearfar.commands.encode.vectors import OpenEncoder
-from nearfar.config.mining import MineConfig
+from nearfar.config.encoding import MineConfig
 from nearfar.data.fingerprints import normalize_for_hash
 from nearfar.neighbours import pair_similarities
 from nearfar.neighbours.exact import Neighbours, nearest

@@ -15,7 +15,7 @@ from nearfar.commands.encode.vectors import open_encoder
 from nearfar.commands.search.corpus import Corpus, read_queries
 from nearfar.commands.search.update import IndexUpdate, choose_precision, update_index
 from nearfar.config.calls import accepts_settings
-from nearfar.config.search import SearchConfig
+from nearfar.config.encoding import SearchConfig
 from nearfar.data.cells import normalize_whitespace
 from nearfar.data.memory import takes_rows
 from nearfar.disk import check_output_file, new_file, path_errors

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from nearfar.commands.train import recipes
 from nearfar.config.training import TrainConfig
-from nearfar.config.values import Settings, field_types, flag
+from nearfar.config.values import as_lists, flag
 from nearfar.data.catalog import find
 from nearfar.data.cells import find_columns, parse_number, printable_name
 from nearfar.data.named_sets import CATALOG
@@ -265,15 +265,15 @@ def resolve_config(method: TrainConfig | str | os.PathLike[str] | None, settings
             the wrong type or out of bounds; a setting that is required and missing.
     """
     if isinstance(method, TrainConfig):
-        given = _sequences(type(method), settings)
+        given = as_lists(type(method), settings)
         return replace(method, **check_values(type(method), given, source=SOURCE)) if given else method
     if method is None:
         named = {"data": (), "model": TrainConfig.model}
         named |= {key: settings[key] for key in settings.keys() & named.keys()}
-        start = check_values(TrainConfig, _sequences(TrainConfig, named), source=SOURCE)
+        start = check_values(TrainConfig, as_lists(TrainConfig, named), source=SOURCE)
         choice = choose_method(start["data"], settings, model=start["model"])
         kind = METHODS[choice.method]
-        return build(kind, {**choice.values, **_sequences(kind, settings)}, source=SOURCE)
+        return build(kind, {**choice.values, **as_lists(kind, settings)}, source=SOURCE)
     if not isinstance(method, str | os.PathLike):
         raise NearfarError(
             f"{SOURCE}: the first argument is a method's name, a TOML file or a config, not a {type(method).__name__}. "
@@ -283,15 +283,6 @@ def resolve_config(method: TrainConfig | str | os.PathLike[str] | None, settings
     kind, values = load_method(name)
     check_keys(kind, settings, source=SOURCE)
     if not values:
-        return build(kind, _sequences(kind, settings), source=SOURCE)
-    own = check_values(kind, _sequences(kind, settings), source=SOURCE)
+        return build(kind, as_lists(kind, settings), source=SOURCE)
+    own = check_values(kind, as_lists(kind, settings), source=SOURCE)
     return build(kind, {**values, **own}, source=name)
-
-
-def _sequences(kind: type[Settings], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings, with a single text or path made a tuple where the setting is a tuple."""
-    types = field_types(kind)
-    return {
-        name: (value,) if isinstance(value, str | os.PathLike) and name in types and types[name].is_sequence else value
-        for name, value in settings.items()
-    }
