@@ -15,7 +15,6 @@ from nearfar.objectives._similarity import (
     check_as_wide,
     check_finite,
     check_same_shape,
-    check_similarity,
     prepare_pair,
     row_similarities,
     similarities,
@@ -98,7 +97,6 @@ def below_positive(
     >>> below_positive(anchors, torch.tensor([[3.0, 4.0]]), candidates, margin=0.1)[:]  # cosines 1 and 0 against 0.6
     tensor([[False,  True]])
     """
-    check_similarity(similarity)
     check_same_shape("anchors positives", anchors, positives)
     check_as_wide("candidates", candidates, anchors)
     check_finite("margin", margin)
