@@ -93,17 +93,6 @@ def test_formats(name: str, text: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(glove(["the dog .", "do"]), np.float32([[1 / 3, 1 / 3, 4 / 3], [4, 0, 0]]))
 
 
-def test_words_with_spaces_and_repeated_words(tmp_path: Path) -> None:
-    glove = Glove.from_file(saved(tmp_path, "a 1 2\n. . . 3 4\n\nb\u00a0c 5 6\na 7 8\n"))
-    assert list(glove.words) == ["a", ". . .", "b\u00a0c"]
-    np.testing.assert_array_equal(glove.vectors, [[1, 2], [3, 4], [5, 6]])
-
-
-def test_case_matters_if_the_file_has_upper_case_words(tmp_path: Path) -> None:
-    glove = Glove.from_file(saved(tmp_path, "Bill 1 0\nbill 0 1\nsings 4 4\n"))
-    np.testing.assert_array_equal(glove(["Bill", "bill", "BILL", "Sings"]), [[1, 0], [0, 1], [0, 1], [4, 4]])
-
-
 def test_texts_without_a_known_word_are_counted(tmp_path: Path) -> None:
     glove = Glove.from_file(saved(tmp_path, LINES))
     with pytest.warns(UserWarning, match=r"3 of 4 texts .* 60.0% of all tokens are unknown") as caught:
