@@ -30,7 +30,7 @@ from nearfar.methods.simcse import contrastive_loss
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Float, Int
     from torch import Tensor
 
     from nearfar.data.batching import TextBatch, TextBatches
@@ -223,7 +223,10 @@ def _order(
         return losses.sum() / max(len(losses), 1)
     if config.order_unrelated:
         premises, hypotheses = pairs.premises.unique(), pairs.hypotheses.unique()
-        one, other = to_device(_unrelated(premises, hypotheses, pairs).nonzero().T.contiguous(), queries.device)
+        unrelated = premises[:, None] != hypotheses  # different texts and no pair of the batch, whatever its label
+        paired = torch.searchsorted(premises, pairs.premises), torch.searchsorted(hypotheses, pairs.hypotheses)
+        unrelated[paired] = False
+        one, other = to_device(unrelated.nonzero().T.contiguous(), queries.device)
         others = similarities(
             queries[to_device(premises, queries.device)],
             documents[to_device(hypotheses, queries.device)],
@@ -232,17 +235,6 @@ def _order(
         scores = torch.cat([scores, others])
         ranks = torch.cat([ranks, ranks.new_full(others.shape, -CONTRADICTION - 1)])
     return cosent(scores, to_device(ranks, scores.device), **settings)
-
-
-def _unrelated(
-    premises: 'Int[Tensor, " anchors"]', hypotheses: 'Int[Tensor, " candidates"]', pairs: Pairs
-) -> 'Bool[Tensor, "anchors candidates"]':
-    """Where a premise and a hypothesis are different texts and no pair of the batch, whatever its label."""
-    import torch
-
-    unrelated = premises[:, None] != hypotheses
-    unrelated[torch.searchsorted(premises, pairs.premises), torch.searchsorted(hypotheses, pairs.hypotheses)] = False
-    return unrelated
 
 
 def _describe(config: NliOrderConfig, batch: "TextBatch", *, ranks_neutral: bool) -> list[str]:
