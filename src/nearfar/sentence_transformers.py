@@ -31,6 +31,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.sampler import DefaultBatchSampler
 from torch import Tensor, distributed, nn
 
+from nearfar import objectives
 from nearfar.data.batching import TextBatches
 from nearfar.encoder.backbone import freeze_embeddings as freeze_embedding_layer
 from nearfar.encoder.frozen import Guide
@@ -42,21 +43,6 @@ from nearfar.methods.gunel import PAPER as GUNEL
 from nearfar.methods.kim import PAPER, draw_layer, trained_weights
 from nearfar.methods.liao import PAPER as LIAO
 from nearfar.methods.simcse import PAPER as SIMCSE
-from nearfar.objectives import (
-    Directions,
-    HardNegatives,
-    SelfGuidedVariant,
-    Similarity,
-    direction_masks,
-    distinct_rows,
-    info_nce_directions,
-    nli_softmax,
-    nli_softmax_features,
-    premise_scl,
-    self_guided,
-    squared_distance,
-    supcon,
-)
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -258,7 +244,7 @@ class InfoNceLoss(TextLoss):
     Source: Gao et al. 2021 (SimCSE). The masks are nearfar's addition; the method ``info-nce`` has the same loss.
     """
 
-    directions: Directions
+    directions: objectives.Directions
     paper = SIMCSE
     texts = range(2, sys.maxsize), "anchor, positive[, negatives]"
 
@@ -267,9 +253,9 @@ class InfoNceLoss(TextLoss):
         model: SentenceTransformer,
         *,
         temperature: float = 0.05,
-        directions: Directions = "query_to_doc",
+        directions: objectives.Directions = "query_to_doc",
         hard_negative_weight: float = 0.0,
-        similarity: Similarity = "cosine",
+        similarity: objectives.Similarity = "cosine",
     ) -> None:
         super().__init__(model, locals())
 
@@ -280,8 +266,8 @@ class InfoNceLoss(TextLoss):
         hard = torch.cat(negatives) if negatives else None
         hard_ids = torch.cat(negative_ids) if negatives else None
         owners = anchor_ids.repeat(len(negatives)) if negatives else None
-        masks = direction_masks(self.directions, anchor_ids, positive_ids, hard_ids, owners=owners)
-        return info_nce_directions(anchors, positives, hard, masks=masks, **self.get_config_dict()).mean()
+        masks = objectives.direction_masks(self.directions, anchor_ids, positive_ids, hard_ids, owners=owners)
+        return objectives.info_nce_directions(anchors, positives, hard, masks=masks, **self.get_config_dict()).mean()
 
 
 class PremiseSclLoss(TextLoss):
@@ -327,8 +313,8 @@ class PremiseSclLoss(TextLoss):
         *,
         scl_weight: float = 0.3,
         temperature: float = 1.0,
-        similarity: Similarity = "dot",
-        hard_negatives: HardNegatives = "all",
+        similarity: objectives.Similarity = "dot",
+        hard_negatives: objectives.HardNegatives = "all",
         max_positives: int | None = None,
         max_negatives: int | None = None,
         head_layers: Literal[1, 2] = 2,
@@ -346,12 +332,14 @@ class PremiseSclLoss(TextLoss):
         premises, hypotheses = self.embed(columns)
         names = [name for name in self._settings if name not in ("scl_weight", "head_layers")]
         settings = {name: getattr(self, name) for name in names}
-        losses = premise_scl(premises, hypotheses, ids[0], labels, hypothesis_ids=ids[1], **settings)
+        losses = objectives.premise_scl(premises, hypotheses, ids[0], labels, hypothesis_ids=ids[1], **settings)
         scl = mean_or_zero(losses)
         if self.head is None:
             return scl
         self.check_width(premises, self.dim, without="scl_weight=1")
-        cross_entropy = nli_softmax(self.head(nli_softmax_features(premises, hypotheses)), labels).mean()
+        cross_entropy = objectives.nli_softmax(
+            self.head(objectives.nli_softmax_features(premises, hypotheses)), labels
+        ).mean()
         return (1 - self.scl_weight) * cross_entropy + self.scl_weight * scl
 
 
@@ -430,7 +418,7 @@ class SupconLoss(TextLoss):
         for row, text in enumerate(ids[0].tolist()):
             first.setdefault(text, row)
         distinct = list(first.values())
-        return mean_or_zero(supcon(embeddings[distinct], labels[distinct], temperature=self.temperature))
+        return mean_or_zero(objectives.supcon(embeddings[distinct], labels[distinct], temperature=self.temperature))
 
 
 class SelfGuidedLoss(TextLoss):
@@ -468,7 +456,7 @@ class SelfGuidedLoss(TextLoss):
     the same loss, with these defaults.
     """
 
-    variant: SelfGuidedVariant
+    variant: objectives.SelfGuidedVariant
     temperature: float
     drift_weight: float
     paper = PAPER
@@ -478,7 +466,7 @@ class SelfGuidedLoss(TextLoss):
         self,
         model: SentenceTransformer,
         *,
-        variant: SelfGuidedVariant = "opt3",
+        variant: objectives.SelfGuidedVariant = "opt3",
         temperature: float = 0.01,
         drift_weight: float = 0.1,
         projection: int | None = 4096,
@@ -527,16 +515,16 @@ class SelfGuidedLoss(TextLoss):
         projected = rows.to(torch.promote_types(rows.dtype, torch.float32))
         if self.head is not None:
             projected = self.head(projected)
-        contrast = self_guided(
+        contrast = objectives.self_guided(
             projected[:, 0],
             projected[:, 1:] if self.variant == "opt3" else projected[:, 1],
             temperature=self.temperature,
             variant=self.variant,
-            mask=distinct_rows(*ids),
+            mask=objectives.distinct_rows(*ids),
         ).mean()
         if not self.drift_weight:
             return contrast
-        drift = squared_distance(*trained_weights(_backbone(self.model), self.guide.backbone))
+        drift = objectives.squared_distance(*trained_weights(_backbone(self.model), self.guide.backbone))
         return contrast + self.drift_weight * drift
 
 

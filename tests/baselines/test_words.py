@@ -10,7 +10,6 @@ import pytest
 
 from nearfar.baselines import words as module
 from nearfar.baselines.words import PUBLISHED, Glove, Use, bag_of_words, words_of
-from nearfar.commands.evaluate import evaluate
 from nearfar.types import NearfarError
 
 TEXTS = ["A dog runs.", "a DOG sleeps", "Über die Brücke", "شخص ما يحمل", "", "a a a dog , ,"]
@@ -25,27 +24,6 @@ def test_cosines_are_shares_of_common_words() -> None:
             assert a @ b == common
             norms = np.linalg.norm(a) * np.linalg.norm(b)
             assert norms == pytest.approx((len(words_of(first)) * len(words_of(second))) ** 0.5)
-
-
-@pytest.mark.long
-def test_each_task_has_its_own_dimensions_and_the_same_scores_alone(tmp_path: Path) -> None:
-    files = []
-    for name, words in (("one", ["dog", "cat", "bird"]), ("two", ["sun", "moon", "sky", "rain"])):
-        rows = [f"{k}\t{word} and {words[0]}\t{word} or {words[-1]}" for k, word in enumerate(words)]
-        (tmp_path / f"{name}.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *rows]) + "\n")
-        files.append(str(tmp_path / f"{name}.tsv"))
-    both = evaluate("bow", tasks=files, resamples=0, progress=False)
-    assert both.config["transductive"] is False
-    for file in files:
-        assert evaluate("bow", tasks=[file], resamples=0, progress=False).tasks[file] == both.tasks[file]
-    (subset,) = both.tasks[files[0]].subsets.values()
-    # {dog, and} and {dog, or, bird}: 1 / sqrt(2 * 3)
-    assert subset.cosines_e6[0] == round(1e6 / 6**0.5)
-    ranked = tmp_path / "pairs.tsv"
-    ranked.write_text(
-        "anchor\tpositive\n" + "".join(f"what is a {w}\tthe {w} is here\n" for w in ("dog", "cat", "sun"))
-    )
-    assert evaluate("bow", retrieval=[str(ranked)], resamples=0, progress=False).retrieval[str(ranked)].main == "mrr@10"
 
 
 def test_too_many_words(monkeypatch: pytest.MonkeyPatch) -> None:

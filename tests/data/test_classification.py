@@ -472,7 +472,7 @@ def test_a_missing_or_wrong_set_is_named(folder):
     path = write(folder / "senteval/MR.tsv", "label\ttext\n1\tone\n2\ttwo\n")
     assert error_of(load_transfer, "mr") == f"{path}, line 3: the label '2' is not one of those of mr: 0, 1."
     assert error_of(load_transfer, "trek").startswith(
-        "trek: no such transfer task. Did you mean trec? Known tasks: mr, cr,"
+        "trek: no such transfer task. Did you mean 'trec'? Known tasks: mr, cr,"
     )
 
 

@@ -104,21 +104,6 @@ def test_the_model_describes_itself(folder: Path, tmp_path: Path) -> None:
     assert other.revision != meta.revision
 
 
-def test_results_are_cached_for_one_state_of_the_model(folder: Path, tmp_path: Path) -> None:
-    import mteb
-
-    cache = mteb.ResultCache(cache_path=tmp_path / "cache")
-
-    def score() -> float:
-        result = mteb.evaluate(MtebModel(folder), mteb.get_task("LocalSTS"), cache=cache, show_progress_bar=False)
-        return float(result.task_results[0].get_score())
-
-    first = score()
-    assert score() == pytest.approx(first, abs=1e-6)  # from the cache, rounded
-    save_tiny(folder, seed=1)  # trained again
-    assert abs(score() - first) > 1e-3
-
-
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
 def test_similarities_are_those_of_the_model(folder: Path, similarity: Any) -> None:
     model = MtebModel(folder)

@@ -20,13 +20,13 @@ A baseline has precedence over a folder of the same name; write ``./use`` for th
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nearfar.data.paths import nearest
 from nearfar.types import Encode, NearfarError
 
 
@@ -89,7 +89,7 @@ def parse_spec(spec: str) -> Spec:
     name, _, source = spec.partition(":")
     if name not in BASELINES:
         known = ", ".join(one.syntax for one in BASELINES.values())
-        raise NearfarError(f"{spec}: unknown baseline {name!r}.{_suggestion(name, BASELINES)} Known: {known}.")
+        raise NearfarError(f"{spec}: unknown baseline {name!r}.{nearest(name, list(BASELINES))} Known: {known}.")
     baseline = BASELINES[name]
     options: dict[str, str] = {}
     texts = None
@@ -104,18 +104,13 @@ def parse_spec(spec: str) -> Spec:
     for option in options:
         if option not in baseline.options:
             known = f"It has: {', '.join(baseline.options)}." if baseline.options else "It has no settings."
-            hint = _suggestion(option, baseline.options)
+            hint = nearest(option, baseline.options)
             raise NearfarError(f"{spec}: {name} has no setting {option!r}.{hint} {known}")
     if name == "bow" and ":" in spec:
         raise NearfarError(f"{spec}: write bow alone; it has no file and no model.")
     if not (source or baseline.alone) or texts == "":
         raise NearfarError(f"{spec}: is incomplete. Write {baseline.syntax}.")
     return Spec(name, source, texts, options)
-
-
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def is_transductive(spec: str) -> bool:

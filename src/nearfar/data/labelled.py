@@ -249,8 +249,7 @@ def load_transfer(name: str) -> TransferTask:
             (each with file and line).
     """
     if name not in PROBE_TASKS:
-        close = get_close_matches(name, PROBE_TASKS, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
+        hint = nearest(name, list(PROBE_TASKS))
         known = f"Known tasks: {', '.join(PROBE_TASKS)}. Load a labelled file of your own by its path."
         raise NearfarError(f"{name}: no such transfer task.{hint} {known}")
     task = PROBE_TASKS[name]

@@ -199,8 +199,6 @@ def _contrast(
         documents[to_device(negatives, device)],
         masks=_masks(config.directions, pairs, neutral).to(device),
         own_negatives=RowMask(contradicted, (len(anchors), len(candidates))).to(device),
-        directions=config.directions,
-        similarity=config.similarity,
     )
     _, anchor, counts = anchors.unique(return_inverse=True, return_counts=True)
     return (losses / to_device(counts[anchor], device)).sum() / max(len(counts), 1), terms

@@ -28,7 +28,7 @@ their weight       alpha                   log alpha                    log alph
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from nearfar.config.bounds import Count, Epochs, File, Fraction, LearningRate, Length, OpenFraction, Steps, Weight
 from nearfar.methods.base import (
@@ -235,9 +235,6 @@ def build_contrastive(config: SimcseSupConfig | InfoNceConfig, context: BuildCon
             documents[third[0]] if third else None,
             masks=known_negatives(batch, config.directions).to(queries.device),
             own_negatives=own if third else None,  # the positives come first among the candidates
-            directions=config.directions,
-            hard_negative_weight=config.hard_negative_weight,
-            similarity=config.similarity if isinstance(config, InfoNceConfig) else "cosine",
         )
         return Loss(losses.mean(), terms)
 
@@ -269,12 +266,10 @@ def contrastive_loss(
     *,
     masks: "DirectionMasks",
     own_negatives: "RowMask | None" = None,
-    directions: "Directions" = "query_to_doc",
-    hard_negative_weight: float = 0.0,
-    similarity: "Similarity" = "cosine",
 ) -> 'tuple[Float[Tensor, " batch"], dict[str, Tensor]]':
     """The loss of each row, and the terms to log: ``accuracy``, and with a margin ``left_out``.
 
+    Similarity, directions and the weight of hard negatives are those of ``config``, as far as it has them.
     ``masks`` are True where a candidate is a negative, judged by the texts alone; there must be one for
     ``query_to_doc``. ``own_negatives`` is True where a document is a hard negative of the row's own anchor, which the
     margin never leaves out. ``accuracy`` is the share of anchors with no negative more similar than their own positive,
@@ -284,6 +279,9 @@ def contrastive_loss(
 
     from nearfar.objectives import DirectionMasks, below_positive, info_nce_directions, masked_fraction
 
+    names = ("temperature", "similarity", "directions", "hard_negative_weight")
+    settings: dict[str, Any] = {name: getattr(config, name) for name in names if hasattr(config, name)}
+    similarity: Similarity = settings.get("similarity", "cosine")
     documents = positives if negatives is None else torch.cat([positives, negatives])
     known, margin = masks.query_to_doc, config.false_negative_margin
     assert known is not None
@@ -306,17 +304,7 @@ def contrastive_loss(
             query_to_doc |= known & own_negatives
         masks = DirectionMasks(query_to_doc, *others)
         terms["left_out"] = masked_fraction(query_to_doc, known)
-    losses = info_nce_directions(
-        anchors,
-        positives,
-        negatives,
-        directions=directions,
-        temperature=config.temperature,
-        hard_negative_weight=hard_negative_weight,
-        similarity=similarity,
-        masks=masks,
-    )
-    return losses, terms
+    return info_nce_directions(anchors, positives, negatives, masks=masks, **settings), terms
 
 
 def _batches_and_head(
