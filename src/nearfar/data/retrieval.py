@@ -28,9 +28,9 @@ from nearfar.data.cells import Location, find_columns, is_blank, parse_number, t
 from nearfar.data.files import is_known, is_plain_text, stem
 from nearfar.data.named_sets import CATALOG, MIXTURES
 from nearfar.data.paths import as_path, is_file, is_folder, list_names, shown, status
-from nearfar.data.rows import load_documents, load_nli
+from nearfar.data.rows import NLI_COLUMNS, load_documents, load_nli
 from nearfar.data.sources import HUB_NAME, Table, column_names, load_hub_splits, open_table
-from nearfar.data.triplets import NLI_COLUMNS, load_tuples, pair_columns, set_of_pairs
+from nearfar.data.triplets import load_tuples, pair_columns, set_of_pairs
 from nearfar.types import ENTAILMENT, NearfarError, RetrievalMeasure
 
 if TYPE_CHECKING:

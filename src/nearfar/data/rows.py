@@ -104,13 +104,11 @@ def require_different(data: TextData, kind: str) -> TextData:
     return data
 
 
-def load_nli(
-    specs: str | Sequence[str],
-    *,
-    premise_column: str = "premise",
-    hypothesis_column: str = "hypothesis",
-    label_column: str = "label",
-) -> TextData:
+NLI_COLUMNS = ("premise", "hypothesis", "label")
+SCORED_COLUMNS = ("sentence1", "sentence2", "score")
+
+
+def load_nli(specs: str | Sequence[str], *, columns: Sequence[str] = NLI_COLUMNS) -> TextData:
     """Read the tables of ``specs`` (see :mod:`nearfar.data.catalog`), one after the other.
 
     A label is entailment, neutral or contradiction, in upper or lower case, or the integer 0, 1 or 2. Integers mean
@@ -122,7 +120,6 @@ def load_nli(
             and line), a table without a labelled row.
 
     """
-    columns = (premise_column, hypothesis_column)
     rows: list[NliRow] = []
     sources: list[str] = []
     unlabelled = repaired = 0
@@ -135,14 +132,14 @@ def load_nli(
 
     for found in (table for spec in as_specs(specs) for table in find(spec)):
         before, dropped = len(rows), unlabelled
-        for texts, label, count in found.entries(columns, label_column, check):
+        for texts, label, count in found.entries(columns[:2], columns[2], check):
             rows.append(NliRow(*texts, label))
             repaired += count
         if len(rows) == before:
             raise NearfarError(
                 f"{found.title}: no labelled rows ({unlabelled - dropped} without a label were dropped)."
             )
-        note = f"{unlabelled - dropped} more without a label dropped{found.note((*columns, label_column))}"
+        note = f"{unlabelled - dropped} more without a label dropped{found.note(columns)}"
         sources.append(f"{found.title}: {len(rows) - before} rows, {note}")
     if not rows:
         raise NearfarError("No NLI data set was named; name at least one, such as snli or microworld.")
@@ -164,9 +161,6 @@ def _label(value: object, where: Location) -> int | None:
         f"{where}: unknown label {shown(value)}. Known: {', '.join(LABEL_NAMES)}; and integers as in SNLI: {integers}. "
         "'-', -1 and empty mark a row without a label, which is dropped."
     )
-
-
-SCORED_COLUMNS = ("sentence1", "sentence2", "score")
 
 
 def load_task(spec: str) -> dict[str, list[ScoredPair]]:

@@ -8,7 +8,7 @@ from itertools import chain, cycle, groupby
 from nearfar.data.catalog import find
 from nearfar.data.cells import find_columns, fold_name, printable_name, text_field
 from nearfar.data.named_sets import CATALOG, NamedSet
-from nearfar.data.rows import Described, TextData, as_specs, collect_rows, load_nli, require_different
+from nearfar.data.rows import NLI_COLUMNS, Described, TextData, as_specs, collect_rows, load_nli, require_different
 from nearfar.data.sources import Entry, Table, column_names
 from nearfar.types import CONTRADICTION, ENTAILMENT, NearfarError, NliRow
 
@@ -21,7 +21,6 @@ PAIR_NAMES = (
 )
 """Names of the columns of pairs."""
 
-NLI_COLUMNS = ("premise", "hypothesis", "label")
 NEGATIVE_NAMES = ("negative", "hard_neg", "hard_negative")
 """Names of the columns of hard negatives; numbered ones and lists have these names too (``negative_1``)."""
 
