@@ -107,6 +107,11 @@ def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> Bu
         NearfarError: no row is an entailment, all rows have the same premise, or the order loss has a weight but
             nothing to compare.
     """
+    import torch
+
+    from nearfar.objectives import RowMask, not_known_positive
+    from nearfar.runtime.transfer import to_device
+
     batches, facts = batch_nli(config, context, data, distinct_texts=config.distinct_texts)
     roles, ranks_neutral = context.roles, config.neutral and config.order_weight > 0
     require_anchors(batches)
@@ -121,9 +126,26 @@ def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> Bu
 
     def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
         batch, neutral = used(batch), _neutral_pairs(batch, used(batch))
-        pairs = Pairs.of(batch)
+        pairs, device = Pairs.of(batch), embeddings.device
         queries, documents = roles.split(embeddings, batch)
-        contrast, terms = _contrast(config, queries, documents, pairs, neutral)
+        (anchors, positives), (owners, negatives) = (pairs.labelled(label) for label in (ENTAILMENT, CONTRADICTION))
+        candidates = torch.cat([positives, negatives])
+
+        def contradicted(rows: slice) -> "Tensor":
+            """Where a candidate's text is a contradicted hypothesis of the row's premise, or the premise itself."""
+            known = torch.cat([anchors, owners]), torch.cat([anchors, negatives])
+            return ~not_known_positive(*known, candidates)[rows]
+
+        losses, terms = contrastive_loss(
+            config,
+            queries[to_device(anchors, device)],
+            documents[to_device(positives, device)],
+            documents[to_device(negatives, device)],
+            masks=_masks(config.directions, pairs, neutral).to(device),
+            own_negatives=RowMask(contradicted, (len(anchors), len(candidates))).to(device),
+        )
+        _, anchor, counts = anchors.unique(return_inverse=True, return_counts=True)
+        contrast = (losses / to_device(counts[anchor], device)).sum() / max(len(counts), 1)
         terms = {"info_nce": contrast.detach(), **terms}
         if not config.order_weight:
             return Loss(contrast, terms)
@@ -169,39 +191,6 @@ def _masks(directions: "Directions", pairs: Pairs, neutral: 'Int[Tensor, "2 pair
     owners, negatives = pairs.labelled(CONTRADICTION)
     near = neutral[0], neutral[1]
     return direction_masks(directions, *pairs.labelled(ENTAILMENT), negatives, owners=owners, near=near, distinct=True)
-
-
-def _contrast(
-    config: NliOrderConfig,
-    queries: 'Float[Tensor, "texts dim"]',
-    documents: 'Float[Tensor, "texts dim"]',
-    pairs: Pairs,
-    neutral: 'Int[Tensor, "2 pairs"]',
-) -> 'tuple[Float[Tensor, ""], dict[str, Tensor]]':
-    """The mean over anchors of the mean over their positives, and the terms to log."""
-    import torch
-
-    from nearfar.objectives import RowMask, not_known_positive
-    from nearfar.runtime.transfer import to_device
-
-    (anchors, positives), (owners, negatives) = (pairs.labelled(label) for label in (ENTAILMENT, CONTRADICTION))
-    candidates, device = torch.cat([positives, negatives]), queries.device
-
-    def contradicted(rows: slice) -> "Tensor":
-        """Where the text of a candidate is a contradicted hypothesis of the row's premise, or the premise itself."""
-        known = torch.cat([anchors, owners]), torch.cat([anchors, negatives])
-        return ~not_known_positive(*known, candidates)[rows]
-
-    losses, terms = contrastive_loss(
-        config,
-        queries[to_device(anchors, device)],
-        documents[to_device(positives, device)],
-        documents[to_device(negatives, device)],
-        masks=_masks(config.directions, pairs, neutral).to(device),
-        own_negatives=RowMask(contradicted, (len(anchors), len(candidates))).to(device),
-    )
-    _, anchor, counts = anchors.unique(return_inverse=True, return_counts=True)
-    return (losses / to_device(counts[anchor], device)).sum() / max(len(counts), 1), terms
 
 
 def _order(

@@ -4,12 +4,12 @@ import math
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nearfar.objectives._contrast import RowMask, contrast
-from nearfar.objectives._masks import capped, near_positives, not_known_positive
-from nearfar.objectives._similarity import Similarity
+from nearfar.objectives._masks import capped, not_known_positive
+from nearfar.objectives._similarity import Similarity, similarities
 from nearfar.runtime.transfer import to_device
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError
 
@@ -150,7 +150,14 @@ def premise_scl(
     )
     anchors = premises[to_device(sets.anchors, premises.device)]
     positives, negatives = (mask.to(premises.device) for mask in (sets.positives, sets.negatives))
-    if false_negative_margin is not None and len(anchors):
-        negatives &= near_positives(anchors, hypotheses, positives, margin=false_negative_margin, similarity=similarity)
+    if (margin := false_negative_margin) is not None and len(anchors):
+
+        def near(rows: slice) -> Bool[Tensor, "rows pairs"]:
+            with torch.no_grad():
+                similar = similarities(anchors[rows], hypotheses, similarity)
+            nearest = similar.masked_fill(~positives[rows], -math.inf).amax(dim=1, keepdim=True)
+            return similar <= nearest + margin
+
+        negatives &= RowMask(near, negatives.shape)
     kept = positives | negatives
     return contrast(anchors, hypotheses, positives, kept, temperature=temperature, similarity=similarity)
