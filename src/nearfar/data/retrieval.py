@@ -331,14 +331,37 @@ def load_retrieval(
             own, or ``exclude_same_id`` for pairs.
     """
     layout = _open_layout(spec)
-    if layout is None:
-        if exclude_same_id:
-            raise NearfarError(f"{spec}: has no ids; --exclude-same-id is for data in BEIR's layout.")
-        columns = anchor_column, positive_column
-        return _load_nli_rows(spec, corpus) if _has_nli_rows(spec, columns) else _load_pairs(spec, columns, corpus)
+    if layout is not None:
+        if corpus is not None:
+            raise NearfarError(
+                f"{spec}: has its own corpus; --corpus {corpus} adds documents to pairs and NLI rows only."
+            )
+        return layout.task(exclude_same_id=exclude_same_id)
+    if exclude_same_id:
+        raise NearfarError(f"{spec}: has no ids; --exclude-same-id is for data in BEIR's layout.")
+    if _has_nli_rows(spec, columns := (anchor_column, positive_column)):
+        data = load_nli(spec)
+        pairs = [(row.premise, row.hypothesis) for row in data.rows if row.label == ENTAILMENT]
+        if not pairs:
+            raise NearfarError(
+                f"{spec}: none of the {len(data.rows)} NLI rows is an entailment, so no document is relevant."
+            )
+        silent = {row.premise for row in data.rows} - {premise for premise, _ in pairs}
+        counts = {
+            "rows without a label dropped": data.dropped,
+            "premises without an entailed hypothesis, which are no queries": len(silent),
+        }
+        documents = dict.fromkeys([*(document for _, document in pairs), *(row.hypothesis for row in data.rows)])
+    else:
+        data = load_tuples(spec, columns=columns)
+        pairs, counts = data.rows, {"pairs dropped, because repeated or with the same text twice": data.dropped}
+        documents = dict.fromkeys(document for _, document in pairs)
     if corpus is not None:
-        raise NearfarError(f"{spec}: has its own corpus; --corpus {corpus} adds documents to pairs and NLI rows only.")
-    return layout.task(exclude_same_id=exclude_same_id)
+        own = len(documents)
+        documents |= dict.fromkeys(load_documents(corpus))
+        counts["documents added by the corpus"] = len(documents) - own
+    task = task_of_pairs(pairs, {text: place for place, text in enumerate(documents)}, counts)
+    return replace(task, counts={**counts, "queries that are documents, not ranked for themselves": len(task.excluded)})
 
 
 def _open_layout(spec: str) -> Layout | None:
@@ -375,37 +398,3 @@ def _has_nli_rows(spec: str, columns: tuple[str, str]) -> bool:
         return False
     names = column_names(find(spec)[0])
     return pair_columns(names, columns) is None and find_columns(names, NLI_COLUMNS) is not None
-
-
-def _load_pairs(spec: str, columns: tuple[str, str], corpus: str | None) -> RetrievalTask:
-    pairs = load_tuples(spec, columns=columns)
-    return _task(pairs.rows, (), {"pairs dropped, because repeated or with the same text twice": pairs.dropped}, corpus)
-
-
-def _load_nli_rows(spec: str, corpus: str | None) -> RetrievalTask:
-    data = load_nli(spec)
-    entailed = [(row.premise, row.hypothesis) for row in data.rows if row.label == ENTAILMENT]
-    if not entailed:
-        raise NearfarError(
-            f"{spec}: none of the {len(data.rows)} NLI rows is an entailment, so no document is relevant."
-        )
-    silent = {row.premise for row in data.rows} - {premise for premise, _ in entailed}
-    counts = {
-        "rows without a label dropped": data.dropped,
-        "premises without an entailed hypothesis, which are no queries": len(silent),
-    }
-    return _task(entailed, (row.hypothesis for row in data.rows), counts, corpus)
-
-
-def _task(
-    pairs: Sequence[tuple[str, str]], documents: Iterable[str], counts: Mapping[str, int], corpus: str | None
-) -> RetrievalTask:
-    """A task of pairs of a query and a relevant document, and of more documents."""
-    listed = dict.fromkeys([*(document for _, document in pairs), *documents])
-    if corpus is not None:
-        own = len(listed)
-        listed |= dict.fromkeys(load_documents(corpus))
-        counts = {**counts, "documents added by the corpus": len(listed) - own}
-    task = task_of_pairs(pairs, {text: place for place, text in enumerate(listed)}, counts)
-    same = {"queries that are documents, not ranked for themselves": len(task.excluded)}
-    return replace(task, counts={**counts, **same})
