@@ -330,8 +330,9 @@ class _Rows:
         self.total = int(self.sizes.sum())
         self.labels: dict[int, set[int]] = defaultdict(set)
         """The labels of each group of labelled texts, which is one text; empty for other rows."""
-        for group, label in zip(self.groups.tolist(), data.targets or (), strict=True) if kind == "labelled" else ():
-            self.labels[group].add(int(label))
+        if kind == "labelled":
+            for group, label in zip(self.groups.tolist(), data.targets or (), strict=True):
+                self.labels[group].add(int(label))
 
     def count(self, rows: NDArray[np.bool_]) -> int:
         """The number of anchors of some rows."""

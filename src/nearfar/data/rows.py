@@ -133,7 +133,7 @@ def load_nli(specs: str | Sequence[str], *, columns: Sequence[str] = NLI_COLUMNS
     for found in (table for spec in as_specs(specs) for table in find(spec)):
         before, dropped = len(rows), unlabelled
         for texts, label, count in found.entries(columns[:2], columns[2], check):
-            rows.append(NliRow(*texts, label))
+            rows.append(NliRow(texts[0], texts[1], label))
             repaired += count
         if len(rows) == before:
             raise NearfarError(
@@ -185,7 +185,7 @@ def load_task(spec: str) -> dict[str, list[ScoredPair]]:
 
     """
     return {
-        found.name: [ScoredPair(*entry.texts, entry.target) for entry in scored_entries(found, SCORED_COLUMNS)]
+        found.name: [ScoredPair(texts[0], texts[1], score) for texts, score, _ in scored_entries(found, SCORED_COLUMNS)]
         for found in find(spec, "scored")
     }
 
@@ -304,11 +304,11 @@ def load_documents(specs: str | Sequence[str], *, column: str = "text") -> list[
             without a text.
 
     """
-    return [row[0] for row in collect_rows("documents", None, _sentence_tables(specs, column)).rows]
+    return [row[0] for row in collect_rows("documents", None, _sentence_tables(specs, column, {})).rows]
 
 
 def _sentence_tables(
-    specs: str | Sequence[str], column: str, generated: Mapping[str, Sequence[str]] = MappingProxyType({})
+    specs: str | Sequence[str], column: str, generated: Mapping[str, Sequence[str]]
 ) -> Iterator[Described]:
     for spec in as_specs(specs):
         if spec in generated:

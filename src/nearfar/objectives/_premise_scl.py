@@ -150,7 +150,8 @@ def premise_scl(
     )
     anchors = premises[to_device(sets.anchors, premises.device)]
     positives, negatives = (mask.to(premises.device) for mask in (sets.positives, sets.negatives))
-    if (margin := false_negative_margin) is not None and len(anchors):
+    if false_negative_margin is not None and len(anchors):
+        margin = float(false_negative_margin)
 
         def near(rows: slice) -> Bool[Tensor, "rows pairs"]:
             with torch.no_grad():
