@@ -28,9 +28,6 @@ def labels(*args, **kwargs):
     return [row.label for row in load_nli(*args, **kwargs).rows]
 
 
-nli_error = partial(error_of, load_nli)
-
-
 def test_rows_of_several_sources_in_order(tmp_path):
     first = write_nli(tmp_path / "first.tsv", "entailment", "Contradiction", "-")
     (tmp_path / "second.jsonl").write_text('{"premise": "p", "hypothesis": "h", "label": 1}\n')

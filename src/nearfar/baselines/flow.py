@@ -199,8 +199,6 @@ class Flow:
 
     encode: Encode
     glow: Glow
-    losses: tuple[float, ...]
-    """Mean bits per dimension over the steps of each epoch; often negative, because densities may exceed 1."""
 
     @classmethod
     def fit(cls, encode: Encode, texts: Sequence[str], **settings: Any) -> "Flow":
@@ -212,7 +210,7 @@ class Flow:
         Raises:
             NearfarError: ``encode`` does not return one finite vector per text, or as :func:`fit_glow`.
         """
-        return cls(encode, *fit_glow(_embed(encode, texts), **settings))
+        return cls(encode, fit_glow(_embed(encode, texts), **settings)[0])
 
     @torch.inference_mode()
     def __call__(self, texts: Sequence[str]) -> Float[np.ndarray, "texts dim"]:
@@ -244,6 +242,8 @@ def fit_glow(
     progress: bool = False,
 ) -> tuple[Glow, tuple[float, ...]]:
     """Fit a Glow to embeddings [texts, dim] (see the module docstring); return it and the mean loss of each epoch.
+
+    The loss is in bits per dimension, often negative, because densities may exceed 1.
 
     Rows are shuffled in each epoch; an incomplete last batch is dropped. A seed gives the same weights on the same
     machine, independent of torch's global generator, whose state is restored.
