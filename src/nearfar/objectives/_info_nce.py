@@ -158,8 +158,14 @@ def info_nce_directions(
         raise NearfarError("hard_negative_weight applies to an anchor's negative, and doc_to_query has no negatives")
     settings: dict[str, Any] = {"temperature": temperature, "similarity": similarity}
     if directions in ("query_to_doc", "both"):
-        weight = {"hard_negative_weight": hard_negative_weight}
-        forward = info_nce(anchors, positives, negatives, mask=masks.query_to_doc, **weight, **settings)
+        forward = info_nce(
+            anchors,
+            positives,
+            negatives,
+            mask=masks.query_to_doc,
+            hard_negative_weight=hard_negative_weight,
+            **settings,
+        )
         if directions == "query_to_doc":
             return forward
     if directions in ("doc_to_query", "both"):
