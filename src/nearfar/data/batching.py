@@ -254,7 +254,7 @@ class TextBatches:
         if self.order == "premise":
             groups = self.premises.copy()
             generator.shuffle(groups)
-            texts_of = self.texts.__getitem__ if self.distinct_texts else lambda _: ()
+            texts_of: Callable[[int], Iterable[str]] = self.texts.__getitem__ if self.distinct_texts else lambda _: ()
             return fill_distinct(groups, texts_of, self.batch_size)
         rows = list(range(len(self.texts)))
         if self.order == "rows":
