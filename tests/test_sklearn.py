@@ -8,9 +8,6 @@ import numpy as np
 import pandas
 import pytest
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_val_score
-from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 from sklearn.utils.validation import validate_data
 
@@ -20,8 +17,6 @@ from nearfar.sklearn import NearfarTransformer
 from tests.tiny import WORDS, save_tiny, sentences
 
 TEXTS = sentences(12, longest=6)
-COLOURS = [f"{'red' if row % 2 else 'blue'} {text}" for row, text in enumerate(sentences(40, longest=3))]
-LABELS = ["warm" if row % 2 else "cold" for row in range(40)]
 
 
 @pytest.fixture
@@ -54,16 +49,6 @@ def test_vectors_are_those_of_the_encoder(folder: Path, settings: dict[str, Any]
     found = NearfarTransformer(folder, **settings).fit_transform(TEXTS)
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, Encoder.from_pretrained(folder).encode(TEXTS, **settings))
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore:1 of 2 distinct texts are longer")
-@pytest.mark.parametrize("settings", [{"pooling": "max"}, {"max_length": 5}])
-def test_settings_of_the_model(folder: Path, settings: dict[str, Any]) -> None:
-    found = NearfarTransformer(folder, **settings).transform(["a dog runs by", "a cat"])
-    expected = Encoder.from_pretrained(folder, **settings).encode(["a dog runs by", "a cat"])
-    np.testing.assert_array_equal(found, expected)
-    assert not np.allclose(found, NearfarTransformer(folder).transform(["a dog runs by", "a cat"]))
 
 
 @pytest.mark.parametrize(
@@ -126,13 +111,6 @@ def test_a_model_that_changed_is_opened_again(folder: Path, opened: list[Path]) 
     after = transformer.transform(TEXTS)
     assert len(opened) == 2
     assert not np.allclose(before, after)
-
-
-@pytest.mark.long
-def test_processes_open_the_model_by_its_path(folder: Path) -> None:
-    pipeline = make_pipeline(NearfarTransformer(folder), LogisticRegression())
-    alone = cross_val_score(pipeline, COLOURS, LABELS, cv=2)
-    np.testing.assert_array_equal(cross_val_score(pipeline, COLOURS, LABELS, cv=2, n_jobs=2), alone)
 
 
 def words_of(numbers: np.ndarray) -> list[str]:

@@ -89,15 +89,12 @@ class MtebModel:
         self,
         inputs: Iterable[Any],
         *,
-        task_metadata: Any = None,  # noqa: ARG002
-        hf_split: str = "",  # noqa: ARG002
-        hf_subset: str = "",  # noqa: ARG002
         prompt_type: Any = None,
         **kwargs: Any,
     ) -> NDArray[np.float32]:
         """The embeddings of all texts of mteb's batches, float32 [texts, dim].
 
-        ``batch_size`` has no effect: batches are sized by tokens.
+        ``batch_size`` and the names of task, split and subset have no effect: batches are sized by tokens.
 
         Raises:
             NearfarError: inputs without texts, a ``precision`` of mteb other than float32, and an embedding that is not

@@ -21,8 +21,8 @@ With several processes, each process contrasts the texts of its own batch.
 
 import copy
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import compress, pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
@@ -31,6 +31,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.sampler import DefaultBatchSampler
 from torch import Tensor, distributed, nn
 
+from nearfar import objectives
 from nearfar.data.batching import TextBatches
 from nearfar.encoder.backbone import freeze_embeddings as freeze_embedding_layer
 from nearfar.encoder.frozen import Guide
@@ -42,21 +43,6 @@ from nearfar.methods.gunel import PAPER as GUNEL
 from nearfar.methods.kim import PAPER, draw_layer, trained_weights
 from nearfar.methods.liao import PAPER as LIAO
 from nearfar.methods.simcse import PAPER as SIMCSE
-from nearfar.objectives import (
-    Directions,
-    HardNegatives,
-    SelfGuidedVariant,
-    Similarity,
-    direction_masks,
-    distinct_rows,
-    info_nce_directions,
-    nli_softmax,
-    nli_softmax_features,
-    premise_scl,
-    self_guided,
-    squared_distance,
-    supcon,
-)
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -81,6 +67,10 @@ class TextLoss(nn.Module):
 
     paper = ""
     """BibTeX of the paper."""
+    texts: tuple[Container[int], str]
+    """How many columns of texts there can be, and their names."""
+    classes = ""
+    """What the integer labels are; empty for a loss without labels."""
 
     def __init__(self, model: SentenceTransformer, settings: dict[str, Any]) -> None:
         super().__init__()
@@ -100,47 +90,46 @@ class TextLoss(nn.Module):
         """BibTeX of the paper, for the model card."""
         return self.paper
 
-    def embed(self, columns: Iterable[Features]) -> list[Tensor]:
-        """The embeddings of each column, [batch, dim]."""
-        return [self.model(features)["sentence_embedding"] for features in columns]
-
-    def columns_of(self, features: Iterable[Features], counts: Sequence[int], names: str) -> list[Features]:
-        """The columns of a batch.
+    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
+        """The loss of a batch, a scalar.
 
         Raises:
-            NearfarError: their number is not one of ``counts``; ``names`` says which columns the loss expects.
+            NearfarError: other columns than the loss expects, labels that it would ignore, none that it needs, or
+                labels that are not one integer for each row.
         """
-        columns = list(features)
-        if len(columns) not in counts:
-            found = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
-            raise NearfarError(
-                f"{self._name} needs the columns {names}, but the data set has {found} of texts; "
-                "choose them in this order by dataset.select_columns([...])"
-            )
-        return columns
-
-    def refuse_labels(self, labels: Tensor | None) -> None:
-        """Raise NearfarError if there are labels, which the loss would ignore."""
-        if labels is not None:
+        columns, (counts, names) = list(sentence_features), self.texts
+        if labels is not None and not self.classes:
             raise NearfarError(
                 f"{self._name} takes no labels, but the data set has a label column; "
                 "remove it by dataset.remove_columns([...]), or choose a loss that reads labels"
             )
+        if len(columns) not in counts:
+            there = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
+            raise NearfarError(
+                f"{self._name} needs the columns {names}, but the data set has {there} of texts; "
+                "choose them in this order by dataset.select_columns([...])"
+            )
+        ids = text_ids(columns, self._edges)
+        return self.loss(columns, ids, self._integers(labels, ids[0]) if self.classes else ids[0])
 
-    def integer_labels(self, labels: Tensor | None, like: Tensor, meaning: str) -> Int[Tensor, " batch"]:
-        """The labels of a batch with the rows of ``like``, on its device.
+    def loss(self, columns: Sequence[Features], ids: Sequence[Tensor], labels: Tensor) -> Tensor:
+        """The loss of a batch, given its texts, their numbers (:func:`text_ids`), and labels if there are any."""
+        raise NotImplementedError
 
-        Raises:
-            NearfarError: there are none, or not one integer for each row; ``meaning`` says what the labels are.
-        """
+    def embed(self, columns: Iterable[Features]) -> list[Tensor]:
+        """The embeddings of each column, [batch, dim]."""
+        return [self.model(features)["sentence_embedding"] for features in columns]
+
+    def _integers(self, labels: Tensor | None, like: Tensor) -> Int[Tensor, " batch"]:
+        """The labels of a batch with the rows of ``like``, on its device."""
         if labels is None:
-            raise NearfarError(f"{self._name} needs a column label: {meaning}; the data set has none")
+            raise NearfarError(f"{self._name} needs a column label: {self.classes}; the data set has none")
         rows = len(like)
         if labels.is_floating_point() or labels.dtype == torch.bool or labels.numel() != rows:
             kind = str(labels.dtype).removeprefix("torch.")
             raise NearfarError(
-                f"{self._name} needs one integer label for each of the {rows} rows of a batch: {meaning}; found {kind} "
-                f"labels of shape {tuple(labels.shape)}"
+                f"{self._name} needs one integer label for each of the {rows} rows of a batch: {self.classes}; found "
+                f"{kind} labels of shape {tuple(labels.shape)}"
             )
         return labels.reshape(rows).long().to(like.device)
 
@@ -188,14 +177,12 @@ def token_rows(features: Features) -> list[list[int]]:
     if "cu_seq_lens_q" in features:  # texts are concatenated, for attention without padding
         flat, ends = ids.flatten().tolist(), features["cu_seq_lens_q"].tolist()
         return [flat[start:end] for start, end in pairwise(ends)]
+    rows: list[Any] = ids.tolist()
     if ids.ndim == 1:  # StaticEmbedding
-        flat, starts = ids.tolist(), features["offsets"].tolist()
-        return [flat[start:end] for start, end in zip(starts, [*starts[1:], len(flat)], strict=True)]
-    masks = features["attention_mask"].bool().tolist() if "attention_mask" in features else None
-    rows: list[list[int]] = ids.tolist()
-    if masks is None:
+        return [rows[start:end] for start, end in pairwise([*features["offsets"].tolist(), len(rows)])]
+    if "attention_mask" not in features:
         return rows
-    return [[token for token, real in zip(*both, strict=True) if real] for both in zip(rows, masks, strict=True)]
+    return [list(compress(*both)) for both in zip(rows, features["attention_mask"].tolist(), strict=True)]
 
 
 def text_ids(columns: Sequence[Features], edges: frozenset[int]) -> list[Int[Tensor, " batch"]]:
@@ -205,28 +192,18 @@ def text_ids(columns: Sequence[Features], edges: frozenset[int]) -> list[Int[Ten
     are equal if the model cannot distinguish them, also where they differ only after the maximum length.
     """
     numbers: dict[tuple[int, ...], int] = {}
-    found = []
+    every = []
     for features in columns:
-        prompt = _prompt_length(features)
+        prompt = int(torch.as_tensor(features.get("prompt_length", 0)).flatten()[0])
         keys = (_stripped(tokens[prompt:], edges) for tokens in token_rows(features))
         ids = [numbers.setdefault(key, len(numbers)) for key in keys]
-        found.append(torch.tensor(ids, device=features["input_ids"].device))
-    return found
-
-
-def _prompt_length(features: Features) -> int:
-    """Number of first tokens that are the column's prompt."""
-    length = features.get("prompt_length", 0)
-    return int(length.flatten()[0]) if isinstance(length, Tensor) else int(length)
+        every.append(torch.tensor(ids, device=features["input_ids"].device))
+    return every
 
 
 def _stripped(tokens: Sequence[int], edges: frozenset[int]) -> tuple[int, ...]:
-    start, end = 0, len(tokens)
-    while start < end and tokens[start] in edges:
-        start += 1
-    while start < end and tokens[end - 1] in edges:
-        end -= 1
-    return tuple(tokens[start:end])
+    kept = [place for place, token in enumerate(tokens) if token not in edges]
+    return tuple(tokens[kept[0] : kept[-1] + 1]) if kept else ()
 
 
 def embedding_width(model: SentenceTransformer) -> int:
@@ -267,31 +244,30 @@ class InfoNceLoss(TextLoss):
     Source: Gao et al. 2021 (SimCSE). The masks are nearfar's addition; the method ``info-nce`` has the same loss.
     """
 
-    directions: Directions
+    directions: objectives.Directions
     paper = SIMCSE
+    texts = range(2, sys.maxsize), "anchor, positive[, negatives]"
 
     def __init__(
         self,
         model: SentenceTransformer,
         *,
         temperature: float = 0.05,
-        directions: Directions = "query_to_doc",
+        directions: objectives.Directions = "query_to_doc",
         hard_negative_weight: float = 0.0,
-        similarity: Similarity = "cosine",
+        similarity: objectives.Similarity = "cosine",
     ) -> None:
         super().__init__(model, locals())
 
-    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
-        """The loss of a batch, a scalar."""
-        self.refuse_labels(labels)
-        columns = self.columns_of(sentence_features, range(2, sys.maxsize), "anchor, positive[, negatives]")
-        anchor_ids, positive_ids, *negative_ids = text_ids(columns, self._edges)
+    def loss(self, columns: Sequence[Features], ids: Sequence[Tensor], labels: Tensor) -> Tensor:  # noqa: ARG002
+        """See :class:`TextLoss`."""
+        anchor_ids, positive_ids, *negative_ids = ids
         anchors, positives, *negatives = self.embed(columns)
         hard = torch.cat(negatives) if negatives else None
         hard_ids = torch.cat(negative_ids) if negatives else None
         owners = anchor_ids.repeat(len(negatives)) if negatives else None
-        masks = direction_masks(self.directions, anchor_ids, positive_ids, hard_ids, owners=owners)
-        return info_nce_directions(anchors, positives, hard, masks=masks, **self.get_config_dict()).mean()
+        masks = objectives.direction_masks(self.directions, anchor_ids, positive_ids, hard_ids, owners=owners)
+        return objectives.info_nce_directions(anchors, positives, hard, masks=masks, **self.get_config_dict()).mean()
 
 
 class PremiseSclLoss(TextLoss):
@@ -328,6 +304,8 @@ class PremiseSclLoss(TextLoss):
 
     scl_weight: float
     paper = LIAO
+    texts = (2,), "premise, hypothesis"
+    classes = "0 entailment, 1 neutral, 2 contradiction"
 
     def __init__(
         self,
@@ -335,8 +313,8 @@ class PremiseSclLoss(TextLoss):
         *,
         scl_weight: float = 0.3,
         temperature: float = 1.0,
-        similarity: Similarity = "dot",
-        hard_negatives: HardNegatives = "all",
+        similarity: objectives.Similarity = "dot",
+        hard_negatives: objectives.HardNegatives = "all",
         max_positives: int | None = None,
         max_negatives: int | None = None,
         head_layers: Literal[1, 2] = 2,
@@ -347,27 +325,21 @@ class PremiseSclLoss(TextLoss):
         self.dim = embedding_width(model)
         self.head = SoftmaxHead(self.dim, layers=head_layers).to(model.device) if scl_weight < 1 else None
 
-    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
-        """The loss of a batch, a scalar."""
+    def loss(self, columns: Sequence[Features], ids: Sequence[Tensor], labels: Tensor) -> Tensor:
+        """See :class:`TextLoss`."""
         if self.head is not None:
             self.refuse_processes(without="scl_weight=1")
-        columns = self.columns_of(sentence_features, [2], "premise, hypothesis")
-        premise_ids, hypothesis_ids = text_ids(columns, self._edges)
-        labels = self.integer_labels(labels, premise_ids, "0 entailment, 1 neutral, 2 contradiction")
         premises, hypotheses = self.embed(columns)
-        losses = premise_scl(
-            premises,
-            hypotheses,
-            premise_ids,
-            labels,
-            hypothesis_ids=hypothesis_ids,
-            **{name: getattr(self, name) for name in self._settings if name not in ("scl_weight", "head_layers")},
-        )
+        names = [name for name in self._settings if name not in ("scl_weight", "head_layers")]
+        settings = {name: getattr(self, name) for name in names}
+        losses = objectives.premise_scl(premises, hypotheses, ids[0], labels, hypothesis_ids=ids[1], **settings)
         scl = mean_or_zero(losses)
         if self.head is None:
             return scl
         self.check_width(premises, self.dim, without="scl_weight=1")
-        cross_entropy = nli_softmax(self.head(nli_softmax_features(premises, hypotheses)), labels).mean()
+        cross_entropy = objectives.nli_softmax(
+            self.head(objectives.nli_softmax_features(premises, hypotheses)), labels
+        ).mean()
         return (1 - self.scl_weight) * cross_entropy + self.scl_weight * scl
 
 
@@ -391,23 +363,14 @@ class PremiseBatches(DefaultBatchSampler):
         NearfarError: a data set without rows or without a column of texts.
     """
 
-    def __init__(
-        self,
-        dataset: "Dataset",
-        batch_size: int,
-        *,
-        drop_last: bool = False,
-        valid_label_columns: list[str] | None = None,
-        generator: torch.Generator | None = None,
-        seed: int = 0,
-    ) -> None:
-        shared: dict[str, Any] = {"valid_label_columns": valid_label_columns, "generator": generator, "seed": seed}
-        super().__init__(dataset, batch_size=batch_size, drop_last=drop_last, **shared)
-        columns = [name for name in dataset.column_names if name not in (valid_label_columns or ())]
+    def __init__(self, dataset: "Dataset", batch_size: int, **settings: Any) -> None:
+        settings = {"drop_last": False, "valid_label_columns": None, "generator": None, "seed": 0, **settings}
+        super().__init__(dataset, batch_size=batch_size, **settings)
+        columns = [name for name in dataset.column_names if name not in (settings["valid_label_columns"] or ())]
         if not columns:
             raise NearfarError(f"PremiseBatches: the data set has no column of premises, only {dataset.column_names}")
         rows, size = [(premise,) for premise in dataset[columns[0]]], min(batch_size, max(len(dataset), 1))
-        self._batches = TextBatches(rows, size, seed, min_batch_size=1, order="premise")
+        self._batches = TextBatches(rows, size, settings["seed"], min_batch_size=1, order="premise")
 
     def __iter__(self) -> Iterator[list[int]]:
         """The row indices of each batch of the epoch that ``set_epoch`` chose."""
@@ -442,21 +405,20 @@ class SupconLoss(TextLoss):
 
     temperature: float
     paper = GUNEL
+    texts = (1,), "text"
+    classes = "the class of the text"
 
     def __init__(self, model: SentenceTransformer, *, temperature: float = 0.3) -> None:
         super().__init__(model, locals())
 
-    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
-        """The loss of a batch, a scalar."""
-        columns = self.columns_of(sentence_features, [1], "text")
-        (ids,) = text_ids(columns, self._edges)
-        labels = self.integer_labels(labels, ids, "the class of the text")
+    def loss(self, columns: Sequence[Features], ids: Sequence[Tensor], labels: Tensor) -> Tensor:
+        """See :class:`TextLoss`."""
         (embeddings,) = self.embed(columns)
         first: dict[int, int] = {}
-        for row, text in enumerate(ids.tolist()):
+        for row, text in enumerate(ids[0].tolist()):
             first.setdefault(text, row)
         distinct = list(first.values())
-        return mean_or_zero(supcon(embeddings[distinct], labels[distinct], temperature=self.temperature))
+        return mean_or_zero(objectives.supcon(embeddings[distinct], labels[distinct], temperature=self.temperature))
 
 
 class SelfGuidedLoss(TextLoss):
@@ -494,16 +456,17 @@ class SelfGuidedLoss(TextLoss):
     the same loss, with these defaults.
     """
 
-    variant: SelfGuidedVariant
+    variant: objectives.SelfGuidedVariant
     temperature: float
     drift_weight: float
     paper = PAPER
+    texts = (1, 2), "sentence[, back-translation]"
 
     def __init__(
         self,
         model: SentenceTransformer,
         *,
-        variant: SelfGuidedVariant = "opt3",
+        variant: objectives.SelfGuidedVariant = "opt3",
         temperature: float = 0.01,
         drift_weight: float = 0.1,
         projection: int | None = 4096,
@@ -539,13 +502,10 @@ class SelfGuidedLoss(TextLoss):
             freeze_embedding_layer(backbone)
         self.views = list(self.guide.layers)
 
-    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
-        """The loss of a batch, a scalar."""
-        self.refuse_labels(labels)
+    def loss(self, columns: Sequence[Features], ids: Sequence[Tensor], labels: Tensor) -> Tensor:  # noqa: ARG002
+        """See :class:`TextLoss`."""
         if self.head is not None or self.drift_weight:
             self.refuse_processes(without="projection=None and drift_weight=0")
-        columns = self.columns_of(sentence_features, [1, 2], "sentence[, back-translation]")
-        ids = text_ids(columns, self._edges)
         views = self.guide.views(token_rows(columns[-1]))
         (embeddings,) = self.embed(columns[:1])
         self.check_width(embeddings, self.dim, without="there is none here, as layers cannot be shortened alike")
@@ -555,16 +515,16 @@ class SelfGuidedLoss(TextLoss):
         projected = rows.to(torch.promote_types(rows.dtype, torch.float32))
         if self.head is not None:
             projected = self.head(projected)
-        contrast = self_guided(
+        contrast = objectives.self_guided(
             projected[:, 0],
             projected[:, 1:] if self.variant == "opt3" else projected[:, 1],
             temperature=self.temperature,
             variant=self.variant,
-            mask=distinct_rows(*ids),
+            mask=objectives.distinct_rows(*ids),
         ).mean()
         if not self.drift_weight:
             return contrast
-        drift = squared_distance(*trained_weights(_backbone(self.model), self.guide.backbone))
+        drift = objectives.squared_distance(*trained_weights(_backbone(self.model), self.guide.backbone))
         return contrast + self.drift_weight * drift
 
 

@@ -111,18 +111,6 @@ def test_sbert_wk_of_a_folder_or_a_run(model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_sbert_wk_starts_at_a_third_of_the_depth(tmp_path: Path) -> None:
-    deeper = save_tiny(tmp_path, "modernbert")  # four layers
-    default, share, layer, next_one = (
-        open_baseline(f"wk:{deeper}{start}")(TEXTS[:5])
-        for start in ("", ",layer_start=1/3", ",layer_start=1", ",layer_start=2")
-    )
-    np.testing.assert_array_equal(default, share)
-    np.testing.assert_array_equal(default, layer)
-    assert np.abs(default - next_one).max() > 1e-3
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("name", ["whitening", "flow"])
 def test_fitting_per_call_encodes_each_text_once(name: str, model: str, encoded: list[list[str]]) -> None:
     encode = open_baseline(f"{name}:{model},pooling=cls", per_call=True, seed=3)
@@ -147,14 +135,6 @@ def test_fitted_on_the_sentences_of_a_file(model: str, corpus: str, encoded: lis
     assert encoded[-1] == TEXTS[:70]
     expected = Flow.fit(Encoder.from_pretrained(model, pooling="cls").encode, TEXTS[:70], seed=1)(TEXTS)
     np.testing.assert_allclose(flow(TEXTS), expected, atol=1e-5)
-
-
-@pytest.mark.long
-def test_a_saved_flow(model: str, tmp_path: Path) -> None:
-    saved = Flow.fit(Encoder.from_pretrained(model).encode, TEXTS)
-    saved.save(tmp_path / "fitted")
-    found = open_baseline(f"flow:{model}@{tmp_path / 'fitted'}")(TEXTS)
-    np.testing.assert_allclose(found, saved(TEXTS), atol=1e-5)
 
 
 def vector(text: str) -> NDArray[np.float32]:

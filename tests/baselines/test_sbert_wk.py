@@ -58,13 +58,6 @@ def test_matches_the_reference(layers: int, window: int, step: float, tolerance:
     np.testing.assert_allclose(vector(states, window), sentence, rtol=0, atol=tolerance)
 
 
-def test_equal_layers_and_texts_whose_layers_do_not_change_are_averaged() -> None:
-    same = np.repeat(np.random.default_rng(0).normal(size=(1, 3, 8)), 4, axis=0)
-    np.testing.assert_allclose(vector(same, 2), same[0, :-1].mean(0), rtol=0, atol=1e-7)
-    zero = np.concatenate([walk(3, 3, 8, step=1.0), np.zeros((1, 3, 8))])
-    assert layer_cosines(torch.tensor(zero).transpose(0, 1))[:, :3, 3].abs().max() == 0
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("architecture", ["bert", "modernbert"])
 def test_an_encoder_text_by_text(architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

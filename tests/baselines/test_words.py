@@ -10,7 +10,6 @@ import pytest
 
 from nearfar.baselines import words as module
 from nearfar.baselines.words import PUBLISHED, Glove, Use, bag_of_words, words_of
-from nearfar.commands.evaluate import evaluate
 from nearfar.types import NearfarError
 
 TEXTS = ["A dog runs.", "a DOG sleeps", "Über die Brücke", "شخص ما يحمل", "", "a a a dog , ,"]
@@ -25,27 +24,6 @@ def test_cosines_are_shares_of_common_words() -> None:
             assert a @ b == common
             norms = np.linalg.norm(a) * np.linalg.norm(b)
             assert norms == pytest.approx((len(words_of(first)) * len(words_of(second))) ** 0.5)
-
-
-@pytest.mark.long
-def test_each_task_has_its_own_dimensions_and_the_same_scores_alone(tmp_path: Path) -> None:
-    files = []
-    for name, words in (("one", ["dog", "cat", "bird"]), ("two", ["sun", "moon", "sky", "rain"])):
-        rows = [f"{k}\t{word} and {words[0]}\t{word} or {words[-1]}" for k, word in enumerate(words)]
-        (tmp_path / f"{name}.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *rows]) + "\n")
-        files.append(str(tmp_path / f"{name}.tsv"))
-    both = evaluate("bow", tasks=files, resamples=0, progress=False)
-    assert both.config["transductive"] is False
-    for file in files:
-        assert evaluate("bow", tasks=[file], resamples=0, progress=False).tasks[file] == both.tasks[file]
-    (subset,) = both.tasks[files[0]].subsets.values()
-    # {dog, and} and {dog, or, bird}: 1 / sqrt(2 * 3)
-    assert subset.cosines_e6[0] == round(1e6 / 6**0.5)
-    ranked = tmp_path / "pairs.tsv"
-    ranked.write_text(
-        "anchor\tpositive\n" + "".join(f"what is a {w}\tthe {w} is here\n" for w in ("dog", "cat", "sun"))
-    )
-    assert evaluate("bow", retrieval=[str(ranked)], resamples=0, progress=False).retrieval[str(ranked)].main == "mrr@10"
 
 
 def test_too_many_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,17 +69,6 @@ def test_formats(name: str, text: str, tmp_path: Path) -> None:
     assert list(glove.words) == ["the", "dog", "'s", "n't", "do", ".", "well-known"]
     assert glove.vectors.shape == (7, 3)
     np.testing.assert_array_equal(glove(["the dog .", "do"]), np.float32([[1 / 3, 1 / 3, 4 / 3], [4, 0, 0]]))
-
-
-def test_words_with_spaces_and_repeated_words(tmp_path: Path) -> None:
-    glove = Glove.from_file(saved(tmp_path, "a 1 2\n. . . 3 4\n\nb\u00a0c 5 6\na 7 8\n"))
-    assert list(glove.words) == ["a", ". . .", "b\u00a0c"]
-    np.testing.assert_array_equal(glove.vectors, [[1, 2], [3, 4], [5, 6]])
-
-
-def test_case_matters_if_the_file_has_upper_case_words(tmp_path: Path) -> None:
-    glove = Glove.from_file(saved(tmp_path, "Bill 1 0\nbill 0 1\nsings 4 4\n"))
-    np.testing.assert_array_equal(glove(["Bill", "bill", "BILL", "Sings"]), [[1, 0], [0, 1], [0, 1], [4, 4]])
 
 
 def test_texts_without_a_known_word_are_counted(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import random
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
 from math import ceil
 
 import pytest
@@ -68,24 +67,6 @@ def test_every_row_occurs_once_indices_are_correct_and_an_epoch_can_be_resumed_a
         assert batches.oversized == 0
     assert batches.steps(epoch) == len(every)
     assert batches.total_steps(3) == sum(len(list(batches.epoch(number))) for number in range(3))
-
-
-def test_premises_fill_a_batch_while_they_fit():
-    batches = of_order(pairs_of([3] * 10), 10)
-    assert [len(batch.rows) for batch in batches.epoch(0)] == [9, 9, 9, 3]
-    # Two consecutive batches together would exceed the batch size.
-    rows = pairs_of([1, 2, 3, 4, 5, 6, 7])
-    for epoch in range(5):
-        plan = [batch.rows for batch in of_order(rows, 8).epoch(epoch)]
-        first_premises = [[row for row in batch if rows[row][0] == rows[batch[0]][0]] for batch in plan]
-        for batch, following in pairwise([*zip(plan, first_premises, strict=True)]):
-            assert len(batch[0]) + len(following[1]) > 8
-
-
-def test_file_order_keeps_the_order_and_may_split_premises():
-    batches = of_order(pairs_of([3, 3, 3]), 4, order="file")
-    for epoch in range(2):
-        assert [batch.rows for batch in batches.epoch(epoch)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
 
 
 @pytest.mark.parametrize("order", ["premise", "rows"])
@@ -216,25 +197,6 @@ def test_all_classes_and_texts_are_drawn_equally_often():
     assert sorted(row for batch in sampled for row in batch) == [*range(6), *range(10, 16)]
 
 
-def test_a_small_class_is_reshuffled_when_used_up():
-    batches = balanced([40, 4], 4)
-    of_small = [tuple(row for row in batch.rows if batches.targets[row] == 1) for batch in batches.epoch(0)]
-    seen = Counter(row for rows in of_small for row in rows)
-    assert len(of_small) == 11
-    assert set(seen.values()) <= {5, 6}
-    assert len({frozenset(rows) for rows in of_small}) > 2
-
-
-def test_the_same_seed_gives_the_same_batches_from_any_step():
-    one, other = balanced([9, 5, 4], 6, seed=3), balanced([9, 5, 4], 6, seed=3)
-    list(one.epoch(0))
-    assert list(one.epoch(2, start=1)) == list(other.epoch(2))[1:]
-    assert (
-        len({str([batch.rows for batch in balanced([9, 5, 4], 6, seed).epoch(e)]) for seed in (0, 1) for e in (0, 1)})
-        == 4
-    )
-
-
 def test_a_repeated_text_of_a_class_counts_once():
     texts, labels = [("a",), ("a",), ("b",), ("c",), ("d",), ("c",)], [0, 0, 0, 1, 1, 1]
     for batch in TextBatches(texts, 6, targets=labels, balanced=True).epoch(0):
@@ -254,15 +216,6 @@ def repeats(batch, texts):
     return found
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_every_row_occurs_once_and_batches_of_single_rows_are_full(seed):
-    draw = random.Random(seed)
-    texts = [{f"{draw.randrange(30)}" for _ in range(2)} for _ in range(100)]
-    batches = fill_distinct([[row] for row in range(100)], texts.__getitem__, 7)
-    assert sorted(row for batch in batches for row in batch) == list(range(100))
-    assert [len(batch) for batch in batches] == [7] * 14 + [2]
-
-
 def test_no_text_repeats_where_there_are_enough_others():
     texts = [{f"text {row}", f"common {row % 50}"} for row in range(500)]
     rows = list(range(500))
@@ -274,21 +227,6 @@ def test_no_text_repeats_where_there_are_enough_others():
     assert sum(len(repeats([[row] for row in batch], texts)) for batch in plain) > 20  # in the given order
 
 
-def test_groups_stay_together_and_within_the_batch_size():
-    draw = random.Random(1)
-    sizes = [draw.randrange(1, 6) for _ in range(40)]
-    starts = [sum(sizes[:group]) for group in range(41)]
-    groups = [list(range(first, end)) for first, end in pairwise(starts)]
-    owner = {row: number for number, group in enumerate(groups) for row in group}
-    batches = fill_distinct(groups, lambda row: {f"text {owner[row] % 15}", f"{row}"}, 12)
-    assert sorted(row for batch in batches for row in batch) == list(range(starts[-1]))
-    assert max(map(len, batches)) <= 12
-    for batch in batches:
-        owners = [owner[row] for row in batch]
-        assert all(owners.count(number) == sizes[number] for number in set(owners))
-    assert sum(len({owner[row] % 15 for row in batch}) < len({owner[row] for row in batch}) for batch in batches) <= 1
-
-
 def test_a_group_larger_than_the_batch_is_a_batch_by_itself():
     assert fill_distinct([[0], [1, 2, 3], [4]], lambda row: {str(row)}, 2) == [[0], [1, 2, 3], [4]]
 
@@ -298,21 +236,6 @@ def test_fewer_groups_wait_than_the_limit(monkeypatch):
     # a waits twice; the third a joins, because two groups wait already
     texts = ["a", "a", "a", "a", "b", "c"]
     assert fill_distinct([[row] for row in range(6)], lambda row: texts[row], 2) == [[0, 3], [1, 4], [2, 5]]
-
-
-def test_pairs_in_batches_without_repeated_texts():
-    rows = [(f"anchor {number // 3}", f"positive {number}") for number in range(90)]
-    plain, distinct = (TextBatches(rows, 8, seed=3, distinct_texts=choice) for choice in (False, True))
-    assert distinct.steps(0) == plain.steps(0)
-    assert [len(batch.rows) for batch in distinct.epoch(1)] == [len(batch.rows) for batch in plain.epoch(1)]
-    repeated = {
-        choice: sum(len(batch.sentences) < 2 * len(batch.rows) for batch in batches.epoch(1))
-        for choice, batches in ((False, plain), (True, distinct))
-    }
-    assert repeated[True] <= 1 < repeated[False]
-    assert sorted(row for batch in distinct.epoch(1) for row in batch.rows) == list(range(90))
-    assert [batch.rows for batch in distinct.epoch(1, start=3)] == [batch.rows for batch in distinct.epoch(1)][3:]
-    assert [batch.rows for batch in distinct.epoch(0)] != [batch.rows for batch in distinct.epoch(1)]
 
 
 def test_premises_in_batches_without_repeated_texts():

@@ -83,15 +83,6 @@ def test_without_a_local_folder(folder, no_hub, monkeypatch):
     assert "NEARFAR_DATA is not set" in error("snli")
 
 
-def test_the_official_sick_test_set_is_not_on_the_hub(folder, hub):
-    (folder / "sts" / "SICK" / "test.tsv").unlink()
-    message = error("sickr")
-    assert str(folder / "sts" / "SICK" / "test.tsv") in message
-    assert message.endswith("\n  No hub copy is known.\n  nearfar get-data sickr downloads it.")
-    assert "No hub copy" in error("sickr:dev")
-    assert hub == []
-
-
 def test_unknown_splits_raise(folder, hub):
     assert "has no such split; it has: train, dev, test" in error("snli:validation")
     assert "Available: sts12:MSRpar+MSRvid" in error("sts12:headlines")
@@ -156,19 +147,3 @@ def test_sets_of_one_file_have_no_splits(folder, hub):
     assert message.startswith(f"mpqa was not found.\n  Missing: {folder / 'senteval' / 'MPQA.tsv'}.\n")
     assert "Available" not in message
     assert hub == []
-
-
-def test_sets_of_glue_are_local_or_on_the_hub_without_its_test_sets(folder, hub):
-    for name in ("senteval/SST2/train_phrases", "glue/SST-2/dev", "glue/CoLA/dev"):
-        path = folder / f"{name}.tsv"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"text\n{name}\n")
-    assert texts("sst2-glue") == ["senteval/SST2/train_phrases"]
-    assert texts("sst2-glue:dev") == ["glue/SST-2/dev"]
-    assert texts("cola:dev") == ["glue/CoLA/dev"]
-    assert hub == []
-    assert names("rte") == ["train"]
-    assert names("qnli:dev") == ["dev"]
-    assert hub == [("nyu-mll/glue", "rte", "train"), ("nyu-mll/glue", "qnli", "validation")]
-    assert "has no such split; it has: train, dev" in error("cola:test")
-    assert "sst2-glue has no split 'test'. It has: train, dev." in error("sst2-glue:test")

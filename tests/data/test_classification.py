@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar import FinetuneConfig
-from nearfar.commands.finetune import load_task, resolve_splits
+from nearfar.commands.finetune import resolve_splits
 from nearfar.data.classification import load_classification
-from nearfar.data.draws import default_splits, draw, hold_out, largest_remainder
+from nearfar.data.draws import draw, hold_out, largest_remainder
 from nearfar.data.labelled import load_labelled_task, load_transfer
-from nearfar.data.named_sets import FINETUNING_TASKS
 from nearfar.data.rows import load_sentences
 from nearfar.types import LABEL_NAMES
 from tests.data.files import error_of, texts_of, write, write_lines
@@ -86,14 +85,6 @@ def test_pairs_and_their_labels(folder):
     assert task.test == ([("a", "b")] * 9, [0, 1, 0, 1, 0, 1, 0, 1, 0])
     assert "the official test set, whose labels are published" in task.sources[2]
 
-    for split in ("train", "dev"):
-        rows = [f"{n % 2}\t{split}\tb" for n in range(20)]
-        write_lines(folder / f"glue/MRPC/{split}.tsv", "label\tsentence1\tsentence2", *rows)
-    glue = load_classification("mrpc-glue", splits="full")
-    assert (glue.metric, glue.label_names) == (task.metric, task.label_names)
-    assert {row[0] for row in glue.test.texts} == {"dev"}
-    assert "GLUE's validation set" in glue.sources[2]
-
     header = "label\tquestion\tsentence"
     write_lines(folder / "glue/QNLI/train.tsv", header, *["not_entailment\tq\ts", "entailment\tq\tt"] * 3)
     write_lines(folder / "glue/QNLI/dev.tsv", header, "entailment\tq\ts", "1\tq\tt", "0\tq\tt")
@@ -147,38 +138,6 @@ def test_reviews_are_positive_or_negative(folder):
     assert yelp.sources[2] == "test: a fifth of train, drawn by seed 0, stratified by label: 32 rows"
 
 
-def test_other_data_for_the_splits_of_a_named_task(folder):
-    for path in ("glue/RTE/train", "glue/RTE/dev", "a", "b"):
-        rows = [f"{label}\t{path}\ts" for label in ("entailment", "not_entailment")]
-        write_lines(folder / f"{path}.tsv", "label\tsentence1\tsentence2", *rows)
-    task = load_classification("rte", validation=str(folder / "a.tsv"), test=str(folder / "b.tsv"))
-    parts = {split.texts[0][0] for split in (task.validation, task.test)}
-    assert (len(task.train.texts), parts) == (2, {"a", "b"})
-    assert task.sources[2] == f"test: {folder / 'b.tsv'}: 2 rows"
-    assert error("rte:dev") == "rte:dev is named both for training and for test; name other data for one of them."
-    assert "rte:dev is named both for validation and for test" in error("rte", validation="rte:dev")
-    assert (
-        error("rte", text_columns=["sentence1"])
-        == "rte is a named task with fixed columns; remove the column settings."
-    )
-
-
-def test_missing_splits_and_wrong_labels_are_named(folder):
-    write_lines(folder / "nli/MNLI/train_20k_nyu.tsv", "premise\thypothesis\tlabel")
-    write_lines(folder / "nli/MNLI/dev_matched.tsv", "premise\thypothesis\tlabel")
-    message = error("mnli")
-    assert message.startswith("mnli:train was not found.")
-    assert "Available: mnli:dev_matched+train_20k_nyu." in message
-    assert "train_20k_nyu.tsv: no labelled rows." in error("mnli:train_20k_nyu")
-    path = write_lines(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "2\tb")
-    assert error("cola") == (
-        f"{path}, line 3: the label '2' is not one of those of cola: unacceptable, acceptable, 0, 1."
-    )
-    write_lines(folder / "glue/CoLA/dev.tsv", "label\ttext", "0\ta")
-    write_lines(folder / "glue/CoLA/train.tsv", "label\ttext", *["1\ta"] * 20)
-    assert error("cola") == f"{path}: no training row has the label 'unacceptable'."
-
-
 # --- own data
 
 
@@ -215,12 +174,6 @@ def test_own_files_for_each_split(tmp_path):
     wrong = write_lines(tmp_path / "wrong.tsv", "label\ttext", "yes\tone", "maybe\ttwo")
     assert error(path, test=wrong) == f"{wrong}, line 3: the label 'maybe' is not one of the labels of {path}: no, yes."
     assert error(path, validation=wrong, test=other).startswith(f"{wrong}, line 3: the label 'maybe'")
-
-
-def test_a_label_with_a_single_row_stays_in_train(tmp_path):
-    path = write_lines(tmp_path / "a.tsv", "label\ttext", "odd\tone", *[f"{'ab'[n % 2]}\ttext {n}" for n in range(40)])
-    for seed in range(20):
-        assert ("one",) in load_classification(path, seed=seed).train.texts
 
 
 def test_invalid_row_counts_raise(tmp_path):
@@ -324,21 +277,6 @@ def test_few_shot_splits_divide_the_validation_set_of_glue(folder):
 
 
 @pytest.mark.long
-def test_a_small_validation_set_is_divided_in_halves(folder):
-    parts = write_cola(folder, dev=277)  # RTE's size
-    task = load_classification("cola", splits="few-shot")
-    check_rows(task, parts, where={"train": "train", "validation": "dev", "test": "dev"})
-    assert (len(task.validation.texts), len(task.test.texts)) == (139, 138)
-    assert sorted(texts_of(task.validation, task.test)) == sorted((text,) for text in parts["dev"])
-    assert "(it is too small for 500 rows): 139 rows" in task.sources[1]
-    exact = load_classification("cola", splits="few-shot", validation_rows=139)
-    assert exact.validation == task.validation
-    assert "too small" not in exact.sources[1]
-    write_lines(folder / "glue/CoLA/dev.tsv", "label\ttext", "0\tone", "1\ttwo")
-    assert "too few rows to hold some out for test" in error("cola", splits="few-shot")
-
-
-@pytest.mark.long
 def test_full_splits_draw_as_many_validation_rows_as_there_are_test_rows(folder):
     parts = write_cola(folder)
     task = load_classification("cola", splits="full")
@@ -408,26 +346,6 @@ def test_auto_follows_gunel_for_glue_tasks(settings, expected):
     assert resolve_splits(FinetuneConfig(output="x", **settings)) == expected
 
 
-def test_every_glue_task_has_a_default_of_its_own():
-    glue = {name for name in FINETUNING_TASKS if default_splits(name, sampled=True) == "few-shot"}
-    assert glue == {"sst2", "cola", "mrpc-glue", "rte", "qnli", "mnli"}
-    assert all(FINETUNING_TASKS[name].test.partition(":")[2].startswith("dev") for name in glue)
-
-
-@pytest.mark.long
-def test_all_samples_have_the_same_validation_and_test_rows(folder):
-    write_cola(folder)
-    config = FinetuneConfig(output="x", task="cola", sample_size=20)
-    tasks = [
-        load_task(FinetuneConfig(output="x", task="cola", sample_size=size, sample_seed=seed))
-        for size, seed in ((20, 1), (20, 2), (100, 1))
-    ]
-    assert {task.splits for task in tasks} == {"few-shot"}
-    assert tasks[0] == load_task(config)
-    assert all((task.validation, task.test) == (tasks[0].validation, tasks[0].test) for task in tasks)
-    assert len({tuple(task.train.texts) for task in tasks}) == 3
-
-
 TARGETS = [0] * 60 + [2] * 30 + [1] * 10
 
 
@@ -439,10 +357,6 @@ def counts(rows, targets=TARGETS):
 draw_error = partial(error_of, draw)
 
 
-def test_a_balanced_sample_has_equal_counts():
-    assert counts(draw(TARGETS, 30, balanced=True, seed=0)) == {0: 10, 1: 10, 2: 10}
-
-
 def test_labels_with_one_more_row_are_chosen_at_random():
     more = Counter()
     for seed in range(60):
@@ -452,15 +366,18 @@ def test_labels_with_one_more_row_are_chosen_at_random():
     assert min(more[label] for label in (0, 1, 2)) > 25  # 40 expected
 
 
-def test_a_proportional_sample_has_the_proportions():
-    assert counts(draw(TARGETS, 10, balanced=False, seed=0)) == {0: 6, 2: 3, 1: 1}
-    assert counts(draw(TARGETS, 100, balanced=False, seed=0)) == Counter(TARGETS)
-
-
-def test_a_rare_label_is_in_a_proportional_sample():
-    targets = [0] * 96 + [1] * 2 + [2] * 2
-    assert counts(draw(targets, 5, balanced=False, seed=0), targets) == {0: 3, 1: 1, 2: 1}
-    assert counts(draw(targets, 3, balanced=False, seed=0), targets) == {0: 1, 1: 1, 2: 1}
+@pytest.mark.parametrize(
+    ("targets", "count", "balanced", "drawn"),
+    [
+        (TARGETS, 30, True, {0: 10, 1: 10, 2: 10}),
+        (TARGETS, 10, False, {0: 6, 2: 3, 1: 1}),
+        (TARGETS, 100, False, Counter(TARGETS)),
+        ([0] * 96 + [1] * 2 + [2] * 2, 5, False, {0: 3, 1: 1, 2: 1}),  # a rare label is in it
+        ([0] * 96 + [1] * 2 + [2] * 2, 3, False, {0: 1, 1: 1, 2: 1}),
+    ],
+)
+def test_a_sample_has_equal_counts_or_the_proportions(targets, count, balanced, drawn):
+    assert counts(draw(targets, count, balanced=balanced, seed=0), targets) == drawn
 
 
 def test_a_sample_is_a_function_of_its_seed():
@@ -470,12 +387,6 @@ def test_a_sample_is_a_function_of_its_seed():
     # two samples of 30 of 100 rows: on average 10 x 10/60 + 10 x 10/30 + 10 of 10 rows are in both
     shared = [len(set(one) & set(other)) for one, other in pairwise(samples)]
     assert 13 < sum(shared) / len(shared) < 17
-
-
-def test_rows_are_sampled_uniformly():
-    drawn = Counter(row for seed in range(300) for row in draw(TARGETS, 20, balanced=False, seed=seed))
-    assert set(drawn) == set(range(100))
-    assert max(drawn.values()) < 100  # 60 expected
 
 
 def test_impossible_samples_raise():
@@ -554,26 +465,6 @@ def test_the_training_questions_of_trec_have_two_parts(folder):
     assert [text for (text,) in load_sentences("trec-parts:dev").rows] == texts["test"]
 
 
-def test_sst2_trains_on_sentences_or_phrases(folder):
-    for split in ("train", "dev", "test", "train_phrases"):
-        write(folder / f"senteval/SST2/{split}.tsv", f"label\ttext\n1\tof {split}\n")
-    texts = [
-        {split: rows.texts[0][0] for split, rows in load_transfer(name).splits.items()}
-        for name in ("sst2", "sst2-phrases")
-    ]
-    assert texts[0] == {"train": "of train", "dev": "of dev", "test": "of test"}
-    assert texts[1] == texts[0] | {"train": "of train_phrases"}
-
-
-def test_scored_pairs(folder):
-    for split in ("train", "dev", "test"):
-        write(folder / f"sts/STSB/{split}.tsv", "score\tsentence1\tsentence2\n0.25\tone\ttwo\n")
-    task = load_transfer("stsb-learned")
-    assert list(task.splits) == ["train", "dev", "test"]
-    assert task.splits["dev"] == ([("one", "two")], [0.25])
-    assert (task.label_names, task.pairs) == ((), True)
-
-
 def test_a_missing_or_wrong_set_is_named(folder):
     message = error_of(load_transfer, "mrpc")
     assert str(folder / "senteval/MRPC/train.tsv") in message
@@ -581,7 +472,7 @@ def test_a_missing_or_wrong_set_is_named(folder):
     path = write(folder / "senteval/MR.tsv", "label\ttext\n1\tone\n2\ttwo\n")
     assert error_of(load_transfer, "mr") == f"{path}, line 3: the label '2' is not one of those of mr: 0, 1."
     assert error_of(load_transfer, "trek").startswith(
-        "trek: no such transfer task. Did you mean trec? Known tasks: mr, cr,"
+        "trek: no such transfer task. Did you mean 'trec'? Known tasks: mr, cr,"
     )
 
 

@@ -147,7 +147,7 @@ ROWS = [
     # --- NLI rows
     (load_nli, "tsv", NLI + "p\th\tneutral\np\th\tmaybe\n", "line 3: unknown label 'maybe'. Known: entailment,"),
     (load_nli, "tsv", NLI + "p\th\t3\n", "line 2: unknown label '3'. Known: entailment, neutral, contradiction;"),
-    (load_nli, "tsv", NLI + "p\th\t3\n", "else as in SNLI: 0 as entailment, 1 as neutral, 2 as contradiction"),
+    (load_nli, "tsv", NLI + "p\th\t3\n", "and integers as in SNLI: 0 as entailment, 1 as neutral, 2 as contradiction"),
     (load_nli, "jsonl", JSON.replace("1", "true"), "line 1: unknown label True"),
     (load_nli, "jsonl", JSON.replace("1", "0.5"), "line 1: unknown label 0.5"),
     (load_nli, "jsonl", JSON.replace("1", "1" * 400), "line 1: unknown label 1111"),

@@ -18,7 +18,7 @@ from nearfar.data import files
 from nearfar.data.cells import Location, text_field
 from nearfar.data.files import read_file
 from nearfar.data.lines import SourceChangedError, blocks, read_texts, summarise_source, verify_unchanged
-from nearfar.data.sources import Table, column_names, open_table, read_columns
+from nearfar.data.sources import Table, column_names, open_table
 from nearfar.types import NearfarError
 
 ROWS = [("0", 'He said "no".', "tab-free"), ("1", "naïve 👩‍👩‍👧 \u2028 text", "back\\slash"), ("2", '"', "''")]
@@ -100,12 +100,6 @@ def test_csv_round_trip_and_lines(rows, tmp_path_factory):
     assert [location.number for location, _ in read_file(path, HEADER)] == starts
 
 
-def test_json_keeps_types_and_parquet_too(tmp_path):
-    rows = [(1, 2.5, None), (2, 3.5, None)]
-    assert values(write_json_lines(tmp_path / "rows.jsonl", rows), HEADER) == rows
-    assert values(write_parquet(tmp_path / "rows.parquet", rows), HEADER) == rows
-
-
 def test_parquet_written_by_datasets_gives_class_names(tmp_path):
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])})
     table = datasets.Dataset.from_dict({"text": ["a", "b", "c"], "label": [1, 0, -1]}, features=features)
@@ -118,20 +112,6 @@ def test_parquet_rows_are_counted_across_batches(tmp_path):
     assert [(location.number, row[0]) for location, row in read_file(path, ["label"])] == [
         (n + 1, str(n)) for n in range(3000)
     ]
-
-
-def test_rows_of_parquet_are_right_if_the_file_cannot_be_closed(tmp_path, monkeypatch):
-    rows = [("a", "b", "c")] * 3
-    file = write_parquet(tmp_path / "rows.parquet", rows)
-
-    def close(self, force=False):
-        raise OSError("error closing file")
-
-    monkeypatch.setattr(pq.ParquetFile, "close", close)
-    assert values(file, HEADER) == rows
-    read = read_file(file, HEADER)
-    next(iter(read))
-    read.close()
 
 
 def test_byte_order_mark_and_blank_lines_are_skipped_but_counted(tmp_path):
@@ -201,29 +181,6 @@ def test_a_value_that_is_too_long(tmp_path, monkeypatch):
 
 
 HERE = Location("dev.tsv", 7)
-SPLITS = datasets.DatasetDict(
-    train=datasets.Dataset.from_dict({"text": ["a", "b"]}), test=datasets.Dataset.from_dict({"text": ["c"]})
-)
-
-
-def texts(*args, **kwargs):
-    return [row[0] for _, row in read_columns(*args, **kwargs)]
-
-
-def test_a_table_can_be_read_again_and_has_a_title(tmp_path):
-    (tmp_path / "rows.tsv").write_text("text\nd\n")
-    table = open_table(tmp_path / "rows.tsv")
-    assert list(table.rows(["text"])) == list(table.rows(["text"])) != []
-    assert table.title == str(tmp_path / "rows.tsv")
-    SPLITS.save_to_disk(str(tmp_path / "saved"))
-    where, _ = next(open_table(tmp_path / "saved", split="test").rows(["text"]))
-    assert str(where) == f"{tmp_path / 'saved'}:test, row 1"
-
-
-def test_the_home_folder_is_expanded(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "rows.tsv").write_text("text\nd\n")
-    assert texts("~/rows.tsv", ["text"]) == ["d"]
 
 
 @pytest.mark.parametrize(
@@ -311,8 +268,3 @@ def test_blocks_are_limited_in_texts_and_characters() -> None:
     sizes = [block.texts for block in blocks(["aaa", "b", "c" * 9, "d", "", "e" * 4], size=10, characters=5)]
     assert sizes == [["aaa", "b"], ["c" * 9], ["d", "", "e" * 4]]
     assert [block.start for block in blocks(["aaa", "bbb", "c"], size=10, characters=5)] == [0, 1]
-
-
-def test_blocks_are_lazy() -> None:
-    endless = (str(number) for number in iter(int, 1))
-    assert next(blocks(endless, size=3)).texts == ["0"] * 3

@@ -66,15 +66,6 @@ def test_no_text_is_on_both_sides_and_connected_rows_stay_together() -> None:
     assert split.rows.held_out == len(held.rows)
 
 
-def test_texts_that_differ_in_case_and_punctuation_only_are_connected() -> None:
-    rows = [(f"Question {n}?", f"answer {n}") for n in range(60)] + [
-        (f"question {n}", f"ANSWER {n}!") for n in range(60)
-    ]
-    split = hold_out(text_data(rows))
-    assert len(split.held_out.rows) == 24  # 12 anchors, twice
-    assert not texts_of(split.held_out.rows) & texts_of(split.rows.rows)
-
-
 def test_the_choice_depends_on_the_texts_alone() -> None:
     rows = [(f"question {n}", f"answer {n}") for n in range(200)]
     first = hold_out(text_data(rows)).held_out
@@ -193,16 +184,6 @@ def test_two_texts_of_each_label_remain() -> None:
     assert len(task.training_texts) == 7
     assert {*task.labels} <= {"x", "y", "rare"}
     assert split.held_out.anchors(TEST) == len(task.texts)
-
-
-def test_scored_pairs_keep_their_scores() -> None:
-    scores = [n / 99 for n in range(100)]
-    rows = text_data([(f"a{n}", f"b{n}") for n in range(100)], scores)
-    held_out = hold_out(rows).held_out
-    assert (held_out.kind, held_out.metric, held_out.training) == ("scored", "spearman", [])
-    for first, second, score in held_out.pairs(DEV):
-        number = int(first[1:])
-        assert (second, score) == (f"b{number}", scores[number])
 
 
 def test_sentences_have_nothing_to_hold_out() -> None:

@@ -102,14 +102,3 @@ def test_saved_folders(tmp_path):
         load_folder(tmp_path / "many")
     with pytest.raises(NearfarError, match=r"has no split 'dev'. Name one: "):
         load_folder(tmp_path / "many", split="dev")
-
-
-def test_other_folders(tmp_path):
-    with pytest.raises(NearfarError, match=r"is a folder .* it is empty"):
-        load_folder(tmp_path)
-    (tmp_path / "dev.tsv").touch()
-    with pytest.raises(NearfarError, match=r"is a folder .* Name one of its files: dev.tsv"):
-        load_folder(tmp_path)
-    (tmp_path / "state.json").write_text("{")
-    with pytest.raises(NearfarError, match="cannot be read: "):
-        load_folder(tmp_path)

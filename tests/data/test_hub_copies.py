@@ -10,8 +10,7 @@ import pytest
 from nearfar.data.catalog import find
 from nearfar.data.classification import load_classification
 from nearfar.data.labelled import load_transfer
-from nearfar.data.named_sets import CATALOG, PUBLISHED_ROWS, files_of, how_to_get, is_public, sets_of
-from tests.data.files import error_of, write_lines
+from tests.data.files import error_of
 
 
 def split(columns: dict[str, list[Any]], names: list[str] | None = None) -> datasets.Dataset:
@@ -89,32 +88,3 @@ def test_reviews_have_title_and_body() -> None:
     assert [target for _, target in sorted(zip(task.test.texts, task.test.targets, strict=True))] == [0, 1] * 5
     yelp = load_classification("yelp-polarity", validation_rows=4)
     assert (yelp.test.texts[1], yelp.test.targets[1]) == (("test 1",), 1)
-
-
-def test_local_files_have_precedence(folder: Path) -> None:
-    write_lines(folder / "senteval/MR.tsv", "label\ttext", "1\tlocal", "0\talso local")
-    assert load_transfer("mr").splits["all"].texts == [("local",), ("also local",)]
-
-
-def test_how_to_get_each_set() -> None:
-    assert how_to_get("sts12").startswith(
-        "nearfar get-data sts12 downloads it with its subsets, which the hub copy mteb/"
-    )
-    assert how_to_get("sts12:MSRpar") == "nearfar get-data sts12 downloads it."
-    assert how_to_get("snli+mnli") == "nearfar get-data snli downloads it. nearfar get-data mnli downloads it."
-    assert how_to_get("sick-e") == "nearfar get-data sickr downloads it."
-    assert how_to_get("sst2:train_phrases") == "nearfar get-data sst2 downloads it."
-    assert how_to_get("sts17:es-en") == "nearfar get-data sts17 downloads it."
-    assert "No public source of it is known" in how_to_get("mnli:train_20k_nyu")
-    assert "nearfar get-data amazon-polarity" in how_to_get("amazon5")
-    assert how_to_get("pairs.tsv").startswith("pairs.tsv is not a named data set")
-    assert all(how_to_get(name) for name in CATALOG)
-
-
-def test_files_of_sets() -> None:
-    assert files_of("sst2-glue") == ("senteval/SST2/train_phrases.tsv", "glue/SST-2/dev.tsv")
-    assert files_of("sickr") == files_of("sickr-full") == tuple(f"sts/SICK/{s}.tsv" for s in ("train", "dev", "test"))
-    assert files_of("amazon5") == ("transfer/amazon5/train.tsv",)
-    assert {file for name in CATALOG if is_public(name) for file in files_of(name)} == set(PUBLISHED_ROWS)
-    assert sets_of("stsb-learned") == ("stsb",)
-    assert sets_of("amazon2:x") == ("amazon5",)

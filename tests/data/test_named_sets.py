@@ -11,7 +11,6 @@ import pytest
 import nearfar
 from nearfar.commands.env import _data as describe_data
 from nearfar.data import named_sets
-from nearfar.data.classification import load_classification
 from nearfar.data.named_sets import (
     CATALOG,
     FINETUNING_TASKS,
@@ -51,18 +50,6 @@ def toy_pairs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return texts
 
 
-@pytest.fixture
-def toy_labels(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A labelled set with a row in each table."""
-    texts = sentences(60, seed=4, longest=6)
-    rows = [f"{('no', 'yes')[number % 2]}\t{text} {number}" for number, text in enumerate(texts)]
-    write_lines(folder / "toy/train.tsv", "label\ttext", *rows[:40])
-    write_lines(folder / "toy/test.tsv", "label\ttext", *rows[40:])
-    monkeypatch.setitem(CATALOG, "toy", NamedSet(folder="toy", splits=("train",)))
-    monkeypatch.setitem(PROBE_TASKS, "toy", ProbeTask("toy:train+test", ("no", "yes")))
-    monkeypatch.setitem(FINETUNING_TASKS, "toy", FinetuningTask("toy", "toy:test", ("text",), ("no", "yes"), note=""))
-
-
 def test_a_set_of_scored_pairs_needs_one_row(toy_pairs: list[str], folder: Path) -> None:
     result = nearfar.evaluate(embed, suite="sts", resamples=0, progress=False)
     assert list(result.tasks) == ["toy-sts"]
@@ -74,14 +61,6 @@ def test_a_set_of_scored_pairs_needs_one_row(toy_pairs: list[str], folder: Path)
     assert "No hub copy of that split is known." in error_of(load_sentences, "toy-sts:dev")
     (folder / "sts/toy/test.tsv").unlink()
     assert error_of(load_sentences, "toy-sts").endswith("Ask for it.")
-
-
-def test_a_labelled_set_needs_a_row_per_use(toy_labels: None) -> None:
-    result = nearfar.evaluate(embed, tasks=["toy"], protocol="exact", resamples=0, progress=False)
-    assert result.transfer.tasks["toy"].rows == 20
-    assert suite_tasks("transfer")[-1] == "toy"
-    task = load_classification("toy")
-    assert (task.label_names, len(task.test.texts), len(task.train.texts)) == (("no", "yes"), 20, 36)
 
 
 def test_the_tables_refer_to_sets_that_exist() -> None:

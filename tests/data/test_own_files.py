@@ -2,7 +2,6 @@
 
 import io
 import json
-import logging
 import re
 from pathlib import Path
 
@@ -21,11 +20,9 @@ from nearfar.data.files import read_file
 from nearfar.data.labelled import load_labelled_task
 from nearfar.data.memory import takes_rows
 from nearfar.data.retrieval import load_retrieval
-from nearfar.data.rows import load_documents, load_labelled, load_nli, load_pairs, load_scored, load_sentences
+from nearfar.data.rows import load_labelled, load_nli, load_pairs, load_scored, load_sentences
 from nearfar.data.sources import column_names, open_table, skipping_empty
-from nearfar.data.triplets import load_triplets, load_tuples, negative_columns
-from nearfar.disk import write_table
-from nearfar.types import NearfarError
+from nearfar.data.triplets import load_triplets, load_tuples
 from tests.data.files import error_of, write
 
 PAIRS = [("a, b?", "c; d"), ('say "no"', "e")]
@@ -103,13 +100,6 @@ def test_named_sets_have_no_quoting(folder):
     write(folder / "sts/STS15/answers-students.tsv", 'score\tsentence1\tsentence2\n1.8\t"a ""b"""\tc\n')
     assert load_pairs("sts15:answers-students")[0].first == '"a ""b"""'
     assert load_pairs(str(folder / "sts/STS15/answers-students.tsv"))[0].first == 'a "b"'
-
-
-@pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl"])
-def test_texts_with_marks_come_back_from_nearfars_own_tables(suffix, tmp_path):
-    rows = [('"a"', 'b "c", d'), ("e", '"'), ("f", "g")]
-    write_table(tmp_path / f"a.{suffix}", ("anchor", "positive"), rows)
-    assert load_tuples(str(tmp_path / f"a.{suffix}")).rows == rows
 
 
 def test_a_data_set_and_parquet_find_columns_in_any_case(tmp_path):
@@ -220,22 +210,6 @@ def test_negatives_that_first_appear_late_are_read(tmp_path):
     assert column_names(open_table(Path(file)))[-1] == "negative_3"
 
 
-def test_which_columns_are_negatives():
-    names = ["negative", "negative_score", "negative_10", "neg1", "neg2", "n2"]
-    assert negative_columns(names) == ["negative", "negative_10"]
-    assert negative_columns(names, "neg") == ["neg1", "neg2"]
-    assert negative_columns(names, "neg2") == ["neg2"]
-    assert negative_columns(names, "other") == negative_columns(["anchor"]) == []
-
-
-def test_pairs_and_triplets_together_are_pairs(tmp_path):
-    first = write(tmp_path / "a.csv", "anchor,positive,negative\na,b,x\n")
-    second = write(tmp_path / "b.csv", "anchor,positive\nc,d\n")
-    data = load_tuples([first, second], find_negatives=True)
-    assert data.rows == [("a", "b"), ("c", "d")]
-    assert data.sources[0].endswith("columns that are not read: negative")
-
-
 # --- what is not read, and empty cells ---
 
 
@@ -276,17 +250,6 @@ def test_empty_cells_are_counted_and_listed_and_can_be_left_out(kind, tmp_path):
     ):
         assert load(file).rows == rows
     assert "is empty" in error_of(load, file)
-
-
-def test_a_long_list_of_empty_cells_is_cut(tmp_path):
-    file = write(tmp_path / "a.jsonl", '{"text": null}\n' * 9)
-    assert "is empty. Rows with empty cells: 9 (line 1, 2, 3, 4, 5, ...)" in error_of(load_documents, file)
-    with (
-        skipping_empty(True),
-        pytest.warns(UserWarning, match="left out: 9"),
-        pytest.raises(NearfarError, match="no documents"),
-    ):
-        load_documents(file)
 
 
 def test_labels_of_a_task_and_a_corpus_without_empty_cells(tmp_path):
@@ -337,12 +300,6 @@ def test_rows_in_memory_are_a_file_of_their_contents(kind, cache):
     assert files_of(data=[IN_MEMORY[kind], "b.tsv"] if kind != "list" else RECORDS) == (
         [file, "b.tsv"] if kind != "list" else file
     )
-
-
-def test_what_is_no_rows_stays_as_it_is(cache):
-    for value in ("a.tsv", Path("a.tsv"), ["a.tsv"], ("a", "b"), [], None, {"a": 1}, [1.0], logging):
-        assert files_of(data=value) is value
-    assert not cache.exists()
 
 
 def test_values_in_memory_keep_their_meaning(cache):

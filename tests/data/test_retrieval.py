@@ -1,13 +1,11 @@
 """Retrieval tasks from BEIR's layout, from the hub and from pairs; what is left out is counted."""
 
-import os
 import re
 
 import datasets
 import pytest
 
 from nearfar.data.retrieval import load_retrieval
-from nearfar.types import NearfarError
 from tests.data.files import error_of, write, write_lines
 
 CORPUS = (
@@ -49,32 +47,12 @@ def test_a_folder_in_beirs_layout(beir):
     }
 
 
-def test_judgements_of_unknown_ids_and_empty_queries_are_counted(beir):
-    folder = beir(
-        queries=(*QUERIES, '{"_id": "q4", "text": " "}'), test=(*QRELS, "q9\td1\t1", "q1\td9\t1", "q4\td1\t1")
-    )
-    task = load_retrieval(folder)
-    assert task.query_ids == ["q1", "q2", "q4"]
-    assert task.counts["judgements of unknown queries"] == 1
-    assert task.counts["judgements of unknown documents"] == 1
-    assert task.counts["empty queries"] == 1
-    assert task.relevant[0] == {0: 2, 3: 1}
-
-
 def test_test_is_the_default_split_or_else_the_only_one(beir):
     dev = ("query-id\tcorpus-id\tscore", "q3\td3\t1")
     folder = beir(test=QRELS, dev=dev)
     assert load_retrieval(folder).query_ids == ["q1", "q2"]
     assert load_retrieval(f"{folder}:dev").query_ids == ["q3"]
     assert error_of(load_retrieval, f"{folder}:train") == f"{folder}: has no split 'train'. It has: dev, test."
-
-
-def test_one_split_needs_no_name_and_several_without_test_do(beir):
-    folder = beir(dev=QRELS)
-    assert load_retrieval(folder).query_ids == ["q1", "q2"]
-    beir(train=QRELS)
-    message = error_of(load_retrieval, folder)
-    assert message.endswith(f"several splits and none is called test. Name one: {folder}:dev, {folder}:train.")
 
 
 def test_a_document_with_the_id_of_the_query_is_excluded_on_request(beir):
@@ -266,27 +244,7 @@ def test_mteb_on_the_hub(hub):
     assert "has no split 'dev'. It has: train, test." in error_of(load_retrieval, "hub:owner/mteb:dev")
 
 
-def test_several_data_sets_as_splits_on_the_hub(hub):
-    task = load_retrieval("hub:owner/many:two")
-    assert (task.queries, task.documents, task.relevant) == (["dos"], ["B"], [{0: 1}])
-    assert "Name one: hub:owner/many:one, hub:owner/many:two." in error_of(load_retrieval, "hub:owner/many")
-
-
 def test_pairs_on_the_hub_and_a_corpus_without_judgements(hub):
     assert load_retrieval("hub:owner/pairs").queries == ["a", "b"]
     assert "has a config corpus, but no judgements" in error_of(load_retrieval, "hub:owner/bare")
     assert "ValueError: no owner/none, None" in error_of(load_retrieval, "hub:owner/none")
-
-
-@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl"])
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
-def test_a_pipe_in_a_folder_is_refused_and_not_waited_for(name, tmp_path):
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
-    for each in ("corpus.jsonl", "queries.jsonl"):
-        if each == name:
-            os.mkfifo(tmp_path / each)
-        else:
-            (tmp_path / each).write_text('{"_id": "d", "text": "a"}\n')
-    with pytest.raises(NearfarError, match=f"{name}: is a pipe, not a regular file"):
-        load_retrieval(str(tmp_path))

@@ -3,12 +3,9 @@
 import gzip
 import json
 from collections import defaultdict
-from decimal import Decimal
 from functools import partial
 
 import datasets
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,9 +28,6 @@ def labels(*args, **kwargs):
     return [row.label for row in load_nli(*args, **kwargs).rows]
 
 
-nli_error = partial(error_of, load_nli)
-
-
 def test_rows_of_several_sources_in_order(tmp_path):
     first = write_nli(tmp_path / "first.tsv", "entailment", "Contradiction", "-")
     (tmp_path / "second.jsonl").write_text('{"premise": "p", "hypothesis": "h", "label": 1}\n')
@@ -54,16 +48,6 @@ def test_labels_as_text_in_any_case_or_integers(tmp_path):
     assert labels(path) == [0, 1, 2, 0, 1, 2]
 
 
-def test_label_order_applies_to_integers(tmp_path):
-    path = write_nli(tmp_path / "a.tsv", "entailment", "0", "1", "2")
-    order = ("contradiction", "entailment", "neutral")
-    assert labels(path, label_order=order) == [ENTAILMENT, CONTRADICTION, ENTAILMENT, NEUTRAL]
-    assert "each once" in nli_error(path, label_order=("entailment", "neutral"))
-    assert "0 as contradiction, 1 as entailment, 2 as neutral" in nli_error(
-        write_nli(tmp_path / "b.tsv", "3"), label_order=order
-    )
-
-
 def test_unlabelled_rows_are_counted_for_any_texts(tmp_path):
     path = tmp_path / "a.jsonl"
     unlabelled = [{"premise": "", "hypothesis": None, "label": label} for label in ("-", "", "-1", -1, None, -1.0)]
@@ -82,23 +66,6 @@ def test_classes_are_read_by_their_declared_names(tmp_path):
     data = load_nli(str(tmp_path / "saved"))
     assert [row.label for row in data.rows] == [ENTAILMENT, NEUTRAL, CONTRADICTION]
     assert data.dropped == 1
-
-
-def test_column_names(tmp_path):
-    path = write_nli(tmp_path / "a.tsv", "neutral", header="sentence1\tsentence2\tgold_label\n")
-    names = {"premise_column": "sentence1", "hypothesis_column": "sentence2", "label_column": "gold_label"}
-    assert load_nli(path, **names).rows == [NliRow("p0", "h0", NEUTRAL)]
-    assert "sentence1, sentence2, gold_label" in nli_error(path)
-
-
-def test_normalized_fields_are_counted(tmp_path):
-    path = tmp_path / "a.tsv"
-    path.write_text(
-        NLI_HEADER + "a\x07b\tc\tneutral\n" + "d  e \tf\x00\tneutral\n" + "👩‍👧\tg\tneutral\n" + "\x01\t\t-\n"
-    )
-    data = load_nli(str(path))
-    assert [row[:2] for row in data.rows] == [("a b", "c"), ("d e", "f"), ("👩‍👧", "g")]
-    assert data.repaired == 3
 
 
 @pytest.mark.nightly
@@ -138,15 +105,6 @@ def test_a_file_is_a_task_named_by_its_stem(tmp_path):
     assert load_pairs(str(tmp_path / "mine.tsv")) == pairs
 
 
-def test_columns_and_scale_are_arguments(tmp_path):
-    path = tmp_path / "mine.csv"
-    path.write_text("a,b,gold,score\nx,y,0.5,9\n")
-    names = {"first": "a", "second": "b", "score": "gold"}
-    assert load_pairs(str(path), **names, scale=(0, 1)) == [ScoredPair("x", "y", 0.5)]
-    assert "line 2: score 0.5 is outside 1 to 5" in error(str(path), **names, scale=(1, 5))
-    assert "no column 'sentence1'. Its columns: a, b, gold, score" in error(str(path))
-
-
 def test_stsb_clean_has_no_pair_of_the_test_sets(tmp_path, monkeypatch):
     monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
     tests = {f"STS{year}": CATALOG[f"sts{year}"].splits for year in range(12, 17)}
@@ -177,35 +135,6 @@ def test_a_named_set_defines_its_scale(tmp_path, monkeypatch):
     assert [pair.score for pair in load_pairs("sickr")] == [1.0, 5.0]
     (tmp_path / "sts" / "SICK" / "test.tsv").write_text(HEADER + "3\ta\tb\n0.9\ta\tb\n")
     assert f"{tmp_path / 'sts' / 'SICK' / 'test.tsv'}, line 3: score 0.9 is outside 1 to 5" in error("sickr")
-
-
-def test_the_hub_copy_of_a_task_is_one_subset(monkeypatch, tmp_path, fake_hub):
-    monkeypatch.delenv("NEARFAR_DATA", raising=False)
-    monkeypatch.chdir(tmp_path)
-    table = datasets.Dataset.from_dict({"sentence1": ["a"], "sentence2": ["b"], "score": [2.5]})
-    fake_hub(lambda name, config, split: table)
-    assert load_task("sts14") == {"all": [ScoredPair("a", "b", 2.5)]}
-    assert load_task("stsb:dev") == {"dev": [ScoredPair("a", "b", 2.5)]}
-    assert load_task("owner/name:train") == {"train": [ScoredPair("a", "b", 2.5)]}
-
-
-def test_numbers_of_other_types(tmp_path):
-    def write(scores):
-        columns = {"sentence1": ["a"] * len(scores), "sentence2": ["b"] * len(scores), "score": scores}
-        pq.write_table(pa.table(columns), tmp_path / "mine.parquet")
-        return str(tmp_path / "mine.parquet")
-
-    assert [pair.score for pair in load_pairs(write([1, 2]))] == [1.0, 2.0]
-    assert [pair.score for pair in load_pairs(write([Decimal("3.25")]))] == [3.25]
-    assert "mine.parquet, row 2: column 'score' is empty" in error(write([1.5, None]))
-    assert "row 1: column 'score' holds True" in error(write([True]))
-
-
-@pytest.mark.parametrize("space", ["\u00a0", "\u2028", "\u3000", "\x1c"])
-def test_white_space_of_any_kind_around_a_score_is_ignored(space, tmp_path):
-    path = tmp_path / "a.tsv"
-    path.write_text(f"score\tsentence1\tsentence2\n{space}3{space}\ta\tb\n", encoding="utf-8")
-    assert [pair.score for pair in load_pairs(str(path))] == [3.0]
 
 
 def sentences(*args, **kwargs):
@@ -275,16 +204,6 @@ def test_labels_are_numbered_in_their_order(tmp_path):
     numbers = "".join(f'{{"text": "{label} {n}", "label": {label}}}\n' for label in (10, 9.0, -1) for n in range(2))
     data = load_labelled(write(tmp_path / "a.jsonl", numbers))
     assert (data.targets, data.label_names) == ([2, 2, 1, 1, 0, 0], ("-1", "9", "10"))
-
-
-def test_labelled_texts_with_other_column_names_and_a_limit(tmp_path):
-    path = write(tmp_path / "a.csv", "said,tone\na,x\nb,y\nc,x\nd,y\ne,z\n")
-    data = load_labelled(path, text_column="said", label_column="tone", limit=4)
-    assert (data.targets, data.label_names) == ([0, 1, 0, 1], ("x", "y"))
-    assert "The label 'z' has a single text, 'e'" in error_of(
-        load_labelled, path, text_column="said", label_column="tone"
-    )
-    assert "no column 'text'. Its columns: said, tone" in error_of(load_labelled, path)
 
 
 SCORED = "score\tsentence1\tsentence2\n"
@@ -397,29 +316,6 @@ def test_the_columns_of_a_table_determine_how_it_is_read(tmp_path):
         f"{simcse}: 1 triplets, 0 duplicates dropped",
     )
     assert load_triplets([nli, own], limit=2).rows == data.rows[:2]
-
-
-def test_columns_with_other_names(tmp_path):
-    path = write(tmp_path / "a.csv", "u,v,w,gold\np,e,c,1\np,c,e,0\np,f,e,1\n")
-    assert load_triplets(path, columns=("u", "v", "w")).rows == [("p", "e", "c"), ("p", "c", "e"), ("p", "f", "e")]
-    names = {"premise_column": "u", "hypothesis_column": "v", "label_column": "gold"}
-    order = ("contradiction", "entailment", "neutral")
-    assert load_triplets(path, **names, label_order=order).rows == [("p", "e", "c"), ("p", "f", "c")]
-
-
-@pytest.mark.nightly
-@pytest.mark.realdata
-@pytest.mark.parametrize(("spec", "triplets", "dropped"), [("snli:dev+test", 6335, 4), ("mnli:dev_matched", 3238, 5)])
-def test_real_triplets(spec, triplets, dropped, nearfar_data):
-    data = load_triplets(spec)
-    assert (len(data.rows), data.dropped) == (triplets, dropped)
-
-
-@pytest.mark.nightly
-@pytest.mark.realdata
-def test_real_captions(nearfar_data):
-    data = load_tuples("flickr8k")
-    assert (len(data.rows), data.dropped) == (15545, 3)
 
 
 def test_captions_are_split_by_image(tmp_path, monkeypatch):

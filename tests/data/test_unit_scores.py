@@ -3,7 +3,6 @@
 import json
 import re
 
-import numpy as np
 import pytest
 
 from nearfar.data.unit_scores import read_qrels, read_run, read_scores
@@ -37,15 +36,6 @@ def test_all_formats_and_orders_of_rows_give_the_same_scores(tmp_path, end):
     assert scores.values.tolist() == [[0.5, 1, 0], [0.25, 1, 0.5], [0, 0.75, 1]]
     assert scores.clusters.tolist() == [0, 0, 1]
     assert systems.sources == dict.fromkeys("ab", str(tmp_path / f"board.{end}"))
-
-
-def test_scores_beyond_one_are_points_and_a_blank_seed_or_cluster_is_none(tmp_path):
-    rows = [{**row, "score": 100 * row["score"], "seed": "", "cluster": "", "task": "t"} for row in ROWS]
-    (scores,) = read_scores(write(tmp_path / "board.tsv", [*rows[:3], *rows[6:]])).tasks.values()
-    assert scores.measure == "score"
-    assert list(scores.runs) == [("a", ""), ("b", "")]
-    np.testing.assert_allclose(scores.values, [[0.5, 1, 0], [0, 0.75, 1]])
-    assert scores.clusters.tolist() == [0, 1, 2]
 
 
 HEAD = "system\tunit\tscore\n"

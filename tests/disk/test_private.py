@@ -53,7 +53,6 @@ def test_private_folders(tmp_path: Path, shared: Path, monkeypatch: pytest.Monke
 
 
 def test_the_temporary_folder_has_no_predictable_name(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert private_temporary_folder("nearfar-x-", create=False) is None
     (shared / "nearfar-x-00000000").mkdir(mode=0o777)
     (shared / "nearfar-x-00000000").chmod(0o777)
     (shared / "nearfar-x-11111111").symlink_to("/")
@@ -62,9 +61,9 @@ def test_the_temporary_folder_has_no_predictable_name(shared: Path, monkeypatch:
     assert folder.parent == shared
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert folder.name not in ("nearfar-x-00000000", "nearfar-x-11111111")
-    assert private_temporary_folder("nearfar-x-") == private_temporary_folder("nearfar-x-", create=False) == folder
+    assert private_temporary_folder("nearfar-x-") == folder
     as_another_user(monkeypatch)
-    assert private_temporary_folder("nearfar-x-", create=False) is None
+    assert private_temporary_folder("nearfar-x-") is None
 
 
 @pytest.mark.parametrize("write", [lambda file: write_text(file, "new"), lambda file: write_bytes(file, b"new")])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nearfar.data.batching import TextBatches
-from nearfar.encoder.heads import LinearHead, main_directions, start_at_rotation
+from nearfar.encoder.heads import LinearHead, main_directions
 from nearfar.methods import Method
 from nearfar.methods.base import sentences_of
 from nearfar.methods.distill import DistillConfig, Projection, distillation
@@ -113,15 +113,6 @@ def test_no_subspace_of_the_same_dimension_is_nearer_than_the_main_directions():
     assert left_out(main_directions(values, 3)) < min(map(left_out, others))
     values = vectors(20, 3, seed=2) @ vectors(3, 7, seed=3)
     assert left_out(main_directions(values, 3)) == pytest.approx(0, abs=1e-12)
-
-
-def test_the_start_of_the_projection_is_the_rotation_between_the_vectors():
-    x, head = vectors(40, 3), LinearHead(3, 7).double()
-    rotation = head.linear.weight.detach().clone()
-    other = LinearHead(3, 7).double()
-    start_at_rotation(other.linear, x, head(x))
-    torch.testing.assert_close(other.linear.weight.detach(), rotation)
-    assert other.linear.bias.abs().max() == 0
 
 
 def test_invalid_settings_are_refused():

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
 
 from nearfar import FinetuneConfig
 from nearfar.data.batching import TextBatches
@@ -76,20 +75,6 @@ def test_the_terms_of_the_loss_by_hand():
 # --- without a positive, and a single row ---
 
 
-@pytest.mark.parametrize("rows", [[(TEXTS[0], 0), (TEXTS[1], 1), (TEXTS[5], 2)], [(TEXTS[1], 1)]])
-def test_a_batch_without_a_positive_has_only_cross_entropy(rows):
-    table, head, method = build()
-    loss = method.loss(batch_of(*rows))
-    ce = functional.cross_entropy(head(table([item for item, _ in rows])).float(), torch.tensor([y for _, y in rows]))
-    assert loss.terms["scl"] == 0
-    torch.testing.assert_close(loss.total.double(), 0.1 * ce.double(), atol=1e-7, rtol=0)
-    weights = [table.vectors.weight, head.weight, head.bias]
-    ours, theirs = torch.autograd.grad(loss.total, weights), torch.autograd.grad(0.1 * ce, weights)
-    assert all(gradient.isfinite().all() for gradient in ours)
-    assert all(gradient.norm() > 1e-3 for gradient in theirs)
-    torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-6)
-
-
 def test_scores_are_learned_by_squared_error():
     table, head, method = build(labels=[0.5, 1.0, 2.25, 3.0, 0.0, 5.0, 4.0], outputs=1, label_names=())
     (batch,) = method.batches.epoch(0)
@@ -108,6 +93,3 @@ def test_scores_are_learned_by_squared_error():
 
 
 # --- pairs, and descriptions ---
-
-
-PAIRS = [("a dog", "an animal"), ("a cat", "an animal"), ("a dog", "an animal"), ("an animal", "a dog")]

@@ -123,20 +123,6 @@ def test_sg_opt_draws_no_random_numbers_and_all_layers_are_drawn_equally_often(s
     assert built.loss(3).value < 0.5 * built.loss(4).value
 
 
-def test_the_trained_copy_reads_the_first_text_and_the_frozen_one_the_second(start):
-    built = Built(start, "bt+sg-opt")
-    items = built.method.extract_items(built.batch)
-    assert items == built.in_order
-    rows = built.method.represent(items)
-    assert rows.shape == (len(PAIRS), 1 + built.layers, built.encoder.dim)
-    swapped = built.method.represent([(second, first) for first, second in items])
-    both = [built.method.represent([(text, text) for text in texts]) for texts in zip(*items, strict=True)]
-    torch.testing.assert_close(rows[:, 0], both[0][:, 0])
-    torch.testing.assert_close(rows[:, 1:], both[1][:, 1:])
-    assert not torch.allclose(rows, swapped)
-    assert built.method.count_tokens(items[:2]) == built.method.count_tokens([(first, "x") for first, _ in items[:2]])
-
-
 @pytest.mark.parametrize("margin", [0.0, 0.1])
 @pytest.mark.parametrize("name", VARIANT_NAMES.values())
 def test_the_margin_excludes_rows_with_too_similar_views(start, name, margin):
@@ -200,10 +186,3 @@ def test_what_is_refused(start):
 
 
 # --- descriptions ---
-
-
-def block(lines, anchor):
-    """Lines of the first anchor that starts with ``anchor``."""
-    start = next(n for n, line in enumerate(lines) if line.startswith(f"anchor      {anchor}"))
-    rest = lines[start + 1 :]
-    return [lines[start], *rest[: next((n for n, line in enumerate(rest) if not line.startswith("  ")), len(rest))]]

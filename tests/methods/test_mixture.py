@@ -62,13 +62,3 @@ def test_the_first_method_determines_the_epoch_and_the_others_cycle(second: tupl
     # none is repeated or omitted, regardless of the epochs of the first method
     assert [b for _, b, _ in found] == rounds[:10]
     assert [c for _, _, c in found] == [("c", e, p) for e in range(2) for p in range(5)]
-
-
-def test_an_epoch_can_start_at_any_step() -> None:
-    def mixture() -> Mixture:
-        return Mixture(((method("a", 3, 2), 1.0), (method("b", 4, 1), 0.5)))
-
-    for epoch in range(5):
-        full = collect_batches(mixture(), epoch)
-        for start in range(len(full) + 1):
-            assert collect_batches(mixture(), epoch, start) == full[start:]

@@ -120,20 +120,6 @@ def test_the_command_line_trains_and_describes_it(toy: None, folder: Path, capsy
     assert "--sharpness 0: must be above 0" in capsys.readouterr().err
 
 
-def test_help_lists_it_and_its_settings(toy: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    assert ", toy" in capsys.readouterr().out
-    assert main(["train", "--help"]) == 0
-    assert "toy: embeddings of a batch are spread" in capsys.readouterr().out
-    with pytest.raises(SystemExit) as stopped:
-        main(["train", "toy", "--help"])
-    assert stopped.value.code == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "--sharpness" in shown
-    assert "Multiplies the squared distances" in shown
-    assert "(default: 2.0)" in shown
-
-
 @pytest.mark.long
 def test_a_file_can_name_it_also_as_second_objective(toy: None, folder: Path) -> None:
     Path("toy.toml").write_text('method = "toy"\ndata = ["texts.txt"]\nsharpness = 0.5\n')

@@ -153,17 +153,6 @@ def test_unrelated_hypotheses_rank_lowest(temperature, similarity, neutral):
     assert "contradiction above unrelated" in method.describe(batch)[-1 - (not neutral)]
 
 
-@pytest.mark.parametrize("weight", [0.0, 1.0])
-def test_without_neutral_hypotheses(weight):
-    table, method, batch = build(order_weight=weight, neutral=False)
-    entailed = [row for row in ROWS if row.label != NEUTRAL]
-    vector = vectors_of(table)
-    expected = contrast_by_hand(vector, ROWS)  # a neutral hypothesis is no negative of its premise, used or not
-    if weight:
-        expected = expected + order_by_hand(vector, entailed)
-    compare(method.loss(batch), expected, table)
-
-
 @pytest.mark.parametrize("margin", [0.0, 0.2])
 def test_the_margin_leaves_out_candidates_but_no_own_contradiction(margin):
     table, method, batch = build(order_weight=0.0, false_negative_margin=margin, temperature=0.5)

@@ -101,23 +101,6 @@ def rows(name: str) -> list[Any]:
     return NLI if name in NLI_METHODS else TRIPLETS
 
 
-def test_info_nce_by_plain_loops() -> None:
-    table = PromptTable(by_prompt=True)
-    method, batch = build("info-nce", table, ROLES)
-    candidates = [text for row in TRIPLETS for text in row[1:2]] + [row[2] for row in TRIPLETS]
-    losses = []
-    for number, (anchor, _, _) in enumerate(TRIPLETS):
-        known = {anchor, *(positive for other, positive, _ in TRIPLETS if other == anchor)}
-
-        def similarity(text: str, anchor: str = anchor) -> torch.Tensor:
-            one, other = table.vector(PromptedText(QUERY, anchor)), table.vector(PromptedText(DOCUMENT, text))
-            return torch.cosine_similarity(one, other, dim=0) / 0.05
-
-        kept = [similarity(text) for place, text in enumerate(candidates) if place == number or text not in known]
-        losses.append(torch.logsumexp(torch.stack(kept), 0) - similarity(candidates[number]))
-    torch.testing.assert_close(method.loss(batch).total, torch.stack(losses).mean())
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows of each type, an encoder, and the encoder ``prompted`` that leaves the prompt out of its pooling."""

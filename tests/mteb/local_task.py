@@ -14,25 +14,12 @@ from tests.tiny import sentences
 
 def metadata(name: str, kind: str, main_score: str, **changes: Any) -> TaskMetadata:
     """The metadata of a task on the split ``test``."""
+    unknown = ("reference", "date", "domains", "task_subtypes", "license", "annotations_creators", "dialect")
     given: dict[str, Any] = {
-        "name": name,
-        "description": "Rows of a test.",
-        "dataset": {"path": "local/none", "revision": "1"},
-        "type": kind,
-        "category": "t2t",
-        "modalities": ["text"],
-        "eval_splits": ["test"],
-        "eval_langs": ["eng-Latn"],
-        "main_score": main_score,
-        "reference": None,
-        "date": None,
-        "domains": None,
-        "task_subtypes": None,
-        "license": None,
-        "annotations_creators": None,
-        "dialect": None,
-        "sample_creation": None,
-        "bibtex_citation": "",
+        **dict.fromkeys((*unknown, "sample_creation")),
+        **{"name": name, "description": "Rows of a test.", "type": kind, "category": "t2t", "main_score": main_score},
+        **{"dataset": {"path": "local/none", "revision": "1"}, "modalities": ["text"], "eval_splits": ["test"]},
+        **{"eval_langs": ["eng-Latn"], "bibtex_citation": ""},
     }
     return TaskMetadata(**{**given, **changes})
 

@@ -14,7 +14,7 @@ from nearfar import Encoder, NearfarError, evaluate
 from nearfar.cli import main
 from nearfar.data.rows import load_mteb_pairs
 from nearfar.mteb import MtebModel
-from tests.tiny import save_tiny, write_pairs
+from tests.tiny import save_tiny
 
 pytestmark = [
     pytest.mark.long,  # importing mteb takes two seconds
@@ -74,13 +74,6 @@ def test_subsets_are_those_of_mteb(folder: Path) -> None:
         assert estimate.score == pytest.approx(100 * one["cosine_spearman"], abs=1e-3)
 
 
-def test_retrieval_by_queries_and_documents(folder: Path) -> None:
-    (found,) = mteb_scores(MtebModel(folder), "LocalRetrieval")
-    assert 0.3 < found["ndcg_at_10"] <= 1
-    (prompted,) = mteb_scores(MtebModel(folder, query_prompt="red house : ", document_prompt=""), "LocalRetrieval")
-    assert prompted["ndcg_at_10"] != found["ndcg_at_10"]
-
-
 def test_prompts_by_the_role_of_a_text(folder: Path) -> None:
     from mteb.types import PromptType
 
@@ -111,21 +104,6 @@ def test_the_model_describes_itself(folder: Path, tmp_path: Path) -> None:
     assert other.revision != meta.revision
 
 
-def test_results_are_cached_for_one_state_of_the_model(folder: Path, tmp_path: Path) -> None:
-    import mteb
-
-    cache = mteb.ResultCache(cache_path=tmp_path / "cache")
-
-    def score() -> float:
-        result = mteb.evaluate(MtebModel(folder), mteb.get_task("LocalSTS"), cache=cache, show_progress_bar=False)
-        return float(result.task_results[0].get_score())
-
-    first = score()
-    assert score() == pytest.approx(first, abs=1e-6)  # from the cache, rounded
-    save_tiny(folder, seed=1)  # trained again
-    assert abs(score() - first) > 1e-3
-
-
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
 def test_similarities_are_those_of_the_model(folder: Path, similarity: Any) -> None:
     model = MtebModel(folder)
@@ -152,12 +130,6 @@ def test_settings_that_cannot_be_kept_are_refused(folder: Path) -> None:
         model.encode([{"text": ["a"]}], precision="int8")
     with pytest.raises(NearfarError, match="inputs without texts"):
         model.encode([{"image": []}])
-
-
-def test_pairs_of_mteb_beside_own_pairs(folder: Path, tmp_path: Path) -> None:
-    own = str(write_pairs(tmp_path / "pairs.tsv"))
-    result = evaluate(str(folder), mteb=["LocalSTS"], pairs=[own], resamples=0, progress=False)
-    assert set(result.tasks) == {"mteb:LocalSTS", own}
 
 
 @pytest.mark.parametrize(

@@ -136,12 +136,3 @@ def test_cross_entropy(logits: list[float], dtype: torch.dtype) -> None:
 def test_a_temperature_that_cannot_be_computed_with_is_refused(name: str, temperature: float) -> None:
     with pytest.raises(NearfarError, match="temperature must be"):
         OBJECTIVES[name](*batch(4, torch.float32), temperature)
-
-
-@pytest.mark.parametrize("name", OBJECTIVES)
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_value_that_is_not_finite_is_never_a_finite_loss(name: str, value: float) -> None:
-    """The training loop stops at the NaN; it must not be hidden."""
-    x, labels = batch(6, torch.float32)
-    x[2, 0, 3] = value
-    assert not OBJECTIVES[name](x, labels, 0.05).isfinite().all()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nearfar.objectives import _contrast, below_positive, distinct_rows, masked_fraction, not_known_positive
+from nearfar.objectives import _contrast, below_positive, distinct_rows, not_known_positive
 from tests import reference_objectives as references
 from tests.objectives.checks import by_rows, some_mask, vectors
 
@@ -47,17 +47,6 @@ def test_not_known_positive_matches_the_reference(count, texts, monkeypatch):
             mask = not_known_positive(5 - 7 * anchors, 5 - 7 * positives, 5 - 7 * candidates)  # any integers will do
             assert mask[:].tolist() == expected
             assert mask[count - 1 :].tolist() == expected[count - 1 :]
-
-
-def test_masked_fraction_counts_known_negatives_only():
-    known, mask = some_mask(7, 9), some_mask(7, 9, seed=1)
-    pairs = [(i, k) for i in range(7) for k in range(9) if known[i, k]]
-    expected = sum(not mask[i, k] for i, k in pairs) / len(pairs)
-    found = masked_fraction(by_rows(mask), by_rows(known))
-    assert 0 < found < 1
-    assert found.item() == pytest.approx(expected)
-    no_negatives = torch.zeros(7, 9, dtype=torch.bool)
-    assert masked_fraction(by_rows(mask), by_rows(no_negatives)).item() == 0
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])

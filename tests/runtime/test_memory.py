@@ -5,12 +5,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from nearfar.jobs import Job, JobStore, run_jobs
-from nearfar.runtime import memory
 from tests.child_programs import report_of
 
 
@@ -86,10 +83,6 @@ FRAGMENTED = """if True:
 """
 
 
-def nothing(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> None:
-    """A job."""
-
-
 @pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc only")
 def test_free_blocks_between_kept_ones_are_returned(tmp_path: Path) -> None:
@@ -99,21 +92,3 @@ def test_free_blocks_between_kept_ones_are_returned(tmp_path: Path) -> None:
     assert grown > 300e6
     assert after < 100e6
     assert not again  # it has not grown since
-
-
-@pytest.mark.long
-def test_a_job_that_grew_ends_with_a_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = iter([0, 2 * memory.GROWTH, memory.GROWTH, 2 * memory.GROWTH - 1])  # the third is after the release
-    trimmed = []
-
-    class Library:
-        def __init__(self, name: None) -> None:
-            self.malloc_trim = trimmed.append
-
-    monkeypatch.setattr(memory, "private_bytes", lambda: next(sizes))
-    monkeypatch.setattr(memory.ctypes, "CDLL", Library)
-    monkeypatch.setattr(memory, "release", memory.Releaser().release)
-    store = JobStore(tmp_path / "cells")
-    for number, calls in ((1, 0), (2, 1), (3, 1)):
-        run_jobs([Job("tests.runtime.test_memory:nothing", {"number": number})], store, engine="inline")
-        assert len(trimmed) == calls

@@ -7,7 +7,6 @@ import pytest
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from sentence_transformers.sentence_transformer.modules import Dense, StaticEmbedding
 from torch import distributed
 
@@ -23,7 +22,6 @@ from nearfar.sentence_transformers import (
     token_rows,
 )
 from tests.sentence_transformers.batches import features_of
-from tests.tiny import nli_rows
 
 TEXTS = ["a dog", "one cat runs", "a dog", "zebra"]  # the last is the unknown token
 
@@ -34,14 +32,6 @@ def test_equal_texts_have_equal_numbers_in_all_columns(model: SentenceTransforme
     first, second = text_ids(features_of(model, TEXTS, ["one cat runs", "red", "zebra", "a dog runs"]), edges)
     assert first.tolist() == [0, 1, 0, 2]
     assert second.tolist() == [1, 3, 2, 4]
-
-
-def test_prompts_of_columns_do_not_count(model: SentenceTransformer) -> None:
-    prompts = ("red : ", "the big house : ")
-    columns = features_of(model, TEXTS, TEXTS, TEXTS, prompts=(*prompts, None))
-    assert columns[0]["input_ids"].shape != columns[1]["input_ids"].shape
-    numbers = [column.tolist() for column in text_ids(columns, edge_tokens(model))]
-    assert numbers == [[0, 1, 0, 2]] * 3
 
 
 def test_padding_on_the_left(model: SentenceTransformer) -> None:
@@ -119,24 +109,6 @@ def test_settings_that_no_model_fits(model: SentenceTransformer) -> None:
     model.append(Dense(32, 8))
     with pytest.raises(NearfarError, match="8 wide, its layers 32"):
         SelfGuidedLoss(model)
-
-
-@pytest.mark.long
-def test_matryoshka_works_without_a_head(model: SentenceTransformer) -> None:
-    rows = nli_rows(3)
-    features = features_of(model, [row.premise for row in rows], [row.hypothesis for row in rows])
-    labels = torch.tensor([row.label for row in rows])
-    wrapped = MatryoshkaLoss(model, PremiseSclLoss(model, scl_weight=1.0), [32, 8])
-    both = wrapped(features_of(model, [r.premise for r in rows], [r.hypothesis for r in rows]), labels)
-    single = [
-        MatryoshkaLoss(model, PremiseSclLoss(model, scl_weight=1.0), [width])(
-            features_of(model, [r.premise for r in rows], [r.hypothesis for r in rows]), labels
-        )
-        for width in (32, 8)
-    ]
-    torch.testing.assert_close(both, single[0] + single[1])
-    with pytest.raises(NearfarError, match="MatryoshkaLoss, which shortens them, needs a loss without a head"):
-        MatryoshkaLoss(model, PremiseSclLoss(model), [32, 8])(features, labels)
 
 
 @pytest.mark.long

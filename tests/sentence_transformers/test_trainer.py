@@ -7,12 +7,11 @@ import pytest
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 from torch import nn
 
 import nearfar
 from nearfar import Encoder
-from nearfar.sentence_transformers import InfoNceLoss, PremiseBatches, PremiseSclLoss, SelfGuidedLoss, SupconLoss
+from nearfar.sentence_transformers import InfoNceLoss, PremiseBatches, PremiseSclLoss
 from tests.tiny import WORDS, nli_rows, sentences, write_nli, write_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
@@ -59,39 +58,6 @@ def test_info_nce_learns_and_is_in_the_model_card(model: SentenceTransformer, tm
     texts = sentences(5)
     found = Encoder.from_pretrained(tmp_path / "saved", device="cpu").encode(texts)
     torch.testing.assert_close(torch.tensor(found), torch.tensor(model.encode(texts)), atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "kind", [SelfGuidedLoss, *(pytest.param(kind, marks=pytest.mark.nightly) for kind in (PremiseSclLoss, SupconLoss))]
-)
-def test_heads_are_trained_and_frozen_copies_are_not(kind: Any, model: SentenceTransformer, tmp_path: Path) -> None:
-    rows = nli_rows(8)
-    columns: dict[type, dict[str, Any]] = {
-        PremiseSclLoss: {"premise": [row.premise for row in rows], "hypothesis": [row.hypothesis for row in rows]},
-        SelfGuidedLoss: {"sentence": [row.premise for row in rows]},
-        SupconLoss: {"text": [row.premise for row in rows]},
-    }
-    labels = {} if kind is SelfGuidedLoss else {"label": [row.label for row in rows]}
-    loss = kind(model, projection=16) if kind is SelfGuidedLoss else kind(model)
-    start = {name: weight.clone() for name, weight in loss.state_dict().items()}
-    settings: dict[str, Any] = {"batch_sampler": PremiseBatches} if kind is PremiseSclLoss else {}
-    if kind is SupconLoss:
-        settings["batch_sampler"] = BatchSamplers.GROUP_BY_LABEL
-    train(
-        model,
-        loss,
-        Dataset.from_dict({**columns[kind], **labels}),
-        tmp_path / "run",
-        max_steps=2,
-        per_device_train_batch_size=12,
-        learning_rate=1e-3,
-        **settings,
-    )
-    moved = {name for name, weight in loss.state_dict().items() if not torch.equal(weight, start[name])}
-    assert {name.split(".")[0] for name in moved} == ({"model"} if kind is SupconLoss else {"model", "head"})
-    frozen = any(".embeddings." in name for name in moved)
-    assert frozen == (kind is not SelfGuidedLoss)
 
 
 @pytest.mark.long

@@ -10,7 +10,6 @@
 ``whitening:MODEL@TEXTS``    the same fitted on other sentences (:mod:`nearfar.baselines.whitening`)
 ``flow:MODEL``               BERT-flow fitted on the texts of each task; also transductive
 ``flow:MODEL@TEXTS``         the same fitted on other sentences (:mod:`nearfar.baselines.flow`)
-``flow:MODEL@FOLDER``        a saved flow
 ===========================  ==========================================================================================
 
 MODEL is a model folder, a run folder or a hub name. TEXTS is a source for :func:`nearfar.data.rows.load_sentences`: a
@@ -21,13 +20,13 @@ A baseline has precedence over a folder of the same name; write ``./use`` for th
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nearfar.data.paths import nearest
 from nearfar.types import Encode, NearfarError
 
 
@@ -90,7 +89,7 @@ def parse_spec(spec: str) -> Spec:
     name, _, source = spec.partition(":")
     if name not in BASELINES:
         known = ", ".join(one.syntax for one in BASELINES.values())
-        raise NearfarError(f"{spec}: unknown baseline {name!r}.{_suggestion(name, BASELINES)} Known: {known}.")
+        raise NearfarError(f"{spec}: unknown baseline {name!r}.{nearest(name, list(BASELINES))} Known: {known}.")
     baseline = BASELINES[name]
     options: dict[str, str] = {}
     texts = None
@@ -105,18 +104,13 @@ def parse_spec(spec: str) -> Spec:
     for option in options:
         if option not in baseline.options:
             known = f"It has: {', '.join(baseline.options)}." if baseline.options else "It has no settings."
-            hint = _suggestion(option, baseline.options)
+            hint = nearest(option, baseline.options)
             raise NearfarError(f"{spec}: {name} has no setting {option!r}.{hint} {known}")
     if name == "bow" and ":" in spec:
         raise NearfarError(f"{spec}: write bow alone; it has no file and no model.")
     if not (source or baseline.alone) or texts == "":
         raise NearfarError(f"{spec}: is incomplete. Write {baseline.syntax}.")
     return Spec(name, source, texts, options)
-
-
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def is_transductive(spec: str) -> bool:
@@ -171,9 +165,8 @@ def open_baseline(
         raise NearfarError(f"pooling {pooling!r}: {spec} has its own pooling; remove the setting.")
     if pooling is not None and options.get("pooling", pooling) != pooling:
         raise NearfarError(f"{spec} and pooling {pooling!r} contradict each other; name one.")
-    numbers: dict[str, Any] = {
-        key: _parse_number(spec, key, value) for key, value in options.items() if key != "pooling"
-    }
+    pooling = options.pop("pooling", pooling)
+    numbers: dict[str, Any] = {key: _parse_number(spec, key, value) for key, value in options.items()}
     if BASELINES[name].fitted and texts is None and not per_call:
         raise NearfarError(
             f"{spec}: is fitted on the texts of a task, but there is no task here. Name sentences to fit on: "
@@ -181,7 +174,6 @@ def open_baseline(
         )
     from nearfar.encoder.encoder import Encoder
 
-    pooling = options.get("pooling", pooling)
     encoder = Encoder.from_pretrained(source, pooling=pooling, max_length=max_length, prompt=prompt, device=device)
     if name == "wk":
         from nearfar.baselines.sbert_wk import SbertWk
@@ -190,10 +182,8 @@ def open_baseline(
     encode: Encode = partial(encoder.encode, precision="bf16" if bf16 else "fp32", progress=progress)
     fit: Callable[[Encode, Sequence[str]], Encode]
     if name == "flow":
-        from nearfar.baselines.flow import FILE, Flow
+        from nearfar.baselines.flow import Flow
 
-        if texts is not None and (Path(texts) / FILE).is_file():
-            return Flow.load(texts, encode)
         fit = partial(Flow.fit, seed=seed, progress=progress)
     else:
         from nearfar.baselines.whitening import Whitening
@@ -210,19 +200,13 @@ def open_baseline(
 
 
 def _open_without_encoder(name: str, source: str, *, per_call: bool) -> Encode:
+    from nearfar.baselines.words import Glove, Use, bag_of_words
+
+    if name == "bow" and not per_call:
+        raise NearfarError("bow: its dimensions are the words of a task, but there is no task here.")
     if name == "bow":
-        from nearfar.baselines.words import bag_of_words
-
-        if not per_call:
-            raise NearfarError("bow: its dimensions are the words of a task, but there is no task here.")
         return bag_of_words
-    if name == "glove":
-        from nearfar.baselines.words import Glove
-
-        return Glove.from_file(source)
-    from nearfar.baselines.words import Use
-
-    return Use(source) if source else Use()
+    return Glove.from_file(source) if name == "glove" else Use(source) if source else Use()
 
 
 def _parse_number(spec: str, key: str, value: str) -> float:

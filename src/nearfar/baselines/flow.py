@@ -20,11 +20,9 @@ Actnorm is initialised from data, see :func:`fit_glow`. Not verified: their Tens
 released models were not compared; settings are from the code, not from the paper.
 """
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,14 +31,10 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from nearfar.disk import create_folder, disk_errors, new_file
 from nearfar.types import Encode, NearfarError
 
-FILE = "flow.safetensors"
 BETAS, EPSILON = (0.9, 0.999), 1e-6
 SIDES = 2
 CHUNK = 4096
@@ -137,7 +131,7 @@ class Glow(nn.Module):
     Weights are initialised as in their code, by torch's global generator. Call :meth:`initialise` with a batch before
     training: see :func:`nearfar.baselines.flow.fit_glow` for why their code does not.
 
-    Raises NearfarError if a number is below 1, or if there are so many levels that the last has a single channel.
+    Raises NearfarError if there are so many levels that the last has a single channel.
 
     >>> x = torch.randn(50, 12)
     >>> glow = Glow(12)
@@ -149,16 +143,13 @@ class Glow(nn.Module):
 
     def __init__(self, dim: int, *, levels: int = 3, depth: int = 3, width: int = 32) -> None:
         super().__init__()
-        for name, value in (("dim", dim), ("levels", levels), ("depth", depth), ("width", width)):
-            if value < 1:
-                raise NearfarError(f"{name} of a flow is {value}, but must be at least 1.")
         channels = list(_channels(dim, levels))
         if channels[-1] < 2:
             raise NearfarError(
                 f"the last level of a flow of {levels} levels over {dim} dimensions would have one channel, too few "
                 "for a coupling; choose fewer levels."
             )
-        self.dim, self.depth, self.width = dim, depth, width
+        self.dim = dim
         self.factored_out = [halves(count)[1] for count in channels[:-1]] + channels[-1:]
         """Number of channels that each level factors out into z."""
         self.levels = nn.ModuleList(nn.Sequential(*(Step(count, width) for _ in range(depth))) for count in channels)
@@ -208,8 +199,6 @@ class Flow:
 
     encode: Encode
     glow: Glow
-    losses: tuple[float, ...]
-    """Mean bits per dimension over the steps of each epoch; often negative, because densities may exceed 1."""
 
     @classmethod
     def fit(cls, encode: Encode, texts: Sequence[str], **settings: Any) -> "Flow":
@@ -221,7 +210,7 @@ class Flow:
         Raises:
             NearfarError: ``encode`` does not return one finite vector per text, or as :func:`fit_glow`.
         """
-        return cls(encode, *fit_glow(_embed(encode, texts), **settings))
+        return cls(encode, fit_glow(_embed(encode, texts), **settings)[0])
 
     @torch.inference_mode()
     def __call__(self, texts: Sequence[str]) -> Float[np.ndarray, "texts dim"]:
@@ -239,43 +228,6 @@ class Flow:
         chunks = torch.from_numpy(embeddings).split(CHUNK)
         return torch.cat([self.glow(chunk)[0] for chunk in chunks]).numpy()
 
-    def save(self, folder: str | Path) -> None:
-        """Write ``flow.safetensors`` to ``folder``, with the flow's sizes as JSON in its header; without the encoder.
-
-        The file is replaced atomically: an interrupted save leaves the previous flow intact.
-
-        Raises:
-            NearfarError: the disk is full or cannot be written.
-        """
-        file = Path(folder) / FILE
-        glow = self.glow
-        sizes = {"dim": glow.dim, "levels": len(glow.levels), "depth": glow.depth, "width": glow.width}
-        header = json.dumps({"sizes": sizes, "losses": self.losses})
-        with disk_errors(file):
-            create_folder(file.parent)
-        with new_file(file) as temporary:
-            save_file(glow.state_dict(), temporary, metadata={"flow": header})
-
-    @classmethod
-    def load(cls, folder: str | Path, encode: Encode) -> "Flow":
-        """Load a flow written by :meth:`save`; ``encode`` is the encoder that the flow was fitted with.
-
-        Raises:
-            NearfarError: no such file, or one that is damaged or not a flow.
-        """
-        path = Path(folder) / FILE
-        if not path.is_file():
-            raise NearfarError(f"{folder}: has no {FILE}, so no flow was saved there.")
-        try:
-            with safe_open(path, framework="pt") as file:
-                header: dict[str, Any] = json.loads((file.metadata() or {})["flow"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, not a dict
-            glow = Glow(**header["sizes"])
-            glow.load_state_dict(tensors)
-            return cls(encode, glow.eval(), tuple(header["losses"]))
-        except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise NearfarError(f"{path}: is damaged or not a saved flow ({error}). Fit and save it again.") from error
-
 
 def fit_glow(
     embeddings: NDArray[np.floating],
@@ -290,6 +242,8 @@ def fit_glow(
     progress: bool = False,
 ) -> tuple[Glow, tuple[float, ...]]:
     """Fit a Glow to embeddings [texts, dim] (see the module docstring); return it and the mean loss of each epoch.
+
+    The loss is in bits per dimension, often negative, because densities may exceed 1.
 
     Rows are shuffled in each epoch; an incomplete last batch is dropped. A seed gives the same weights on the same
     machine, independent of torch's global generator, whose state is restored.
@@ -311,11 +265,6 @@ def fit_glow(
         raise NearfarError(f"a flow needs at least 2 texts to fit on, not {rows}.")
     if not 2 <= batch_size <= rows:
         raise NearfarError(f"batch_size is {batch_size}, but must be from 2 to the number of texts, {rows}.")
-    if not (epochs >= 1 and 0 < learning_rate < math.inf and clip > 0 and 0 <= weight_decay < math.inf):
-        raise NearfarError(
-            f"epochs {epochs} must be at least 1, learning_rate {learning_rate} and clip {clip} above 0, "
-            f"weight_decay {weight_decay} at least 0."
-        )
     if not np.ptp(matrix, axis=0).any():
         raise NearfarError(f"all {rows} embeddings are equal, so there is no distribution to fit a flow to.")
 

@@ -128,17 +128,6 @@ def _distinct_texts(rows: Iterable[Iterable[str]]) -> tuple[list[str], tuple[lis
     return list(numbers), tuple(list(column) for column in zip(*indices, strict=True))
 
 
-def _fill(groups: list[list[int]], batch_size: int) -> list[list[int]]:
-    """Join consecutive groups while they fit into a batch; a group is never split."""
-    batches: list[list[int]] = []
-    for group in groups:
-        if batches and len(batches[-1]) + len(group) <= batch_size:
-            batches[-1].extend(group)
-        else:
-            batches.append(list(group))
-    return batches
-
-
 @dataclass(frozen=True)
 class TextBatch:
     """Rows of a batch, as indices into its distinct sentences; equal texts have equal indices."""
@@ -265,9 +254,8 @@ class TextBatches:
         if self.order == "premise":
             groups = self.premises.copy()
             generator.shuffle(groups)
-            if self.distinct_texts:
-                return fill_distinct(groups, self.texts.__getitem__, self.batch_size)
-            return _fill(groups, self.batch_size)
+            texts_of: Callable[[int], Iterable[str]] = self.texts.__getitem__ if self.distinct_texts else lambda _: ()
+            return fill_distinct(groups, texts_of, self.batch_size)
         rows = list(range(len(self.texts)))
         if self.order == "rows":
             generator.shuffle(rows)

@@ -27,6 +27,7 @@ holds out its own test set.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import NamedTuple
 
 from nearfar.data.draws import Drawing
@@ -95,25 +96,25 @@ def load_classification(
             a split without rows, a label without a training row, labels or scores that are all equal; the same data
             for train and another split.
     """
-    _check_counts(validation_rows, limit)
+    for number, what in ((validation_rows, "The number of validation rows"), (limit, "The limit on training rows")):
+        if number is not None and number < 1:
+            raise NearfarError(f"{what} is {number}, but must be at least 1.")
     splits = "held-out" if splits == "auto" else splits
-    chosen = _choose_parts(
-        name_or_file, validation=validation, test=test, text_columns=text_columns, label_column=label_column, seed=seed
-    )
-    reader, validation = chosen.reader, chosen.validation
-    if splits != "held-out" and (chosen.test is None or validation is not None):
-        reason = "it has no test set of its own" if chosen.test is None else f"its validation rows are {validation}"
+    chosen = _choose_parts(name_or_file, {"validation": validation, "test": test}, text_columns, label_column, seed)
+    reader, validation, tested_spec = chosen.reader, chosen.specs["validation"], chosen.specs["test"]
+    if splits != "held-out" and (tested_spec is None or validation is not None):
+        reason = "it has no test set of its own" if tested_spec is None else f"its validation rows are {validation}"
         raise NearfarError(f"--splits {splits}: does not apply to {name_or_file}: {reason}. Use held-out splits.")
-    train, title = reader.read(chosen.train)
+    train, title = reader.read(str(chosen.specs["training"]))
     counts = Counter(int(target) for target in train.targets) if reader.label_names else Counter()
     labels = label_summary({name: counts[number] for number, name in enumerate(reader.label_names)}) if counts else []
     drawing = Drawing(seed, bool(reader.label_names))
-    if chosen.test is None:
+    if tested_spec is None:
         own = drawing._replace(seed=chosen.test_seed)
         train, tested = own.hold_out(train, max(1, len(train.texts) // 5), "test", title)
         tested_title = f"a fifth of train, {own.words}"
     else:
-        tested, tested_title = reader.read(chosen.test)
+        tested, tested_title = reader.read(tested_spec)
         tested_title += chosen.note
     if validation is not None:
         validated, validated_title = reader.read(validation)
@@ -149,10 +150,8 @@ def load_classification(
 class _Parts(NamedTuple):
     reader: Reader
     metric: Metric
-    train: str
-    """Spec of the training rows."""
-    test: str | None
-    validation: str | None
+    specs: dict[str, str | None]
+    """Of training, validation and test rows."""
     note: str
     """What is worth knowing of the test rows."""
     test_seed: int
@@ -160,34 +159,28 @@ class _Parts(NamedTuple):
 
 
 def _choose_parts(
-    name_or_file: str,
-    *,
-    validation: str | None,
-    test: str | None,
-    text_columns: Sequence[str] | None,
-    label_column: str,
-    seed: int,
+    name_or_file: str, given: dict[str, str | None], text_columns: Sequence[str] | None, label_column: str, seed: int
 ) -> _Parts:
-    """The specs of train, test and validation, and how they are read; no two of them are the same."""
+    """The specs of the parts, no two of which are the same, and how they are read."""
     name, _, split = name_or_file.partition(":")
     named = FINETUNING_TASKS.get(name)
     if named is None:
         reader = infer_reader(name_or_file, text_columns, label_column)
         metric: Metric = "accuracy" if reader.label_names else "pearson_spearman"
-        parts = _Parts(reader, metric, name_or_file, test, validation, "", seed)
+        parts = _Parts(reader, metric, {"training": name_or_file, **given}, "", seed)
     elif text_columns is not None or label_column != "label":
         raise NearfarError(f"{name} is a named task with fixed columns; remove the column settings.")
     else:
-        note = f" ({named.note})" if named.note and not test else ""
-        specs = f"{named.source}:{split or 'train'}", test or named.test, validation or named.validation
-        parts = _Parts(_reader(name, named), named.metric, *specs, note, 0)
-    for one, first, other, second in (
-        ("training", parts.train, "test", parts.test),
-        ("training", parts.train, "validation", parts.validation),
-        ("validation", parts.validation, "test", parts.test),
-    ):
-        if first is not None and first == second:
-            raise NearfarError(f"{first} is named both for {one} and for {other}; name other data for one of them.")
+        note = f" ({named.note})" if named.note and not given["test"] else ""
+        usual = {"validation": named.validation, "test": named.test}
+        specs = {
+            "training": f"{named.source}:{split or 'train'}",
+            **{part: given[part] or usual[part] for part in usual},
+        }
+        parts = _Parts(_reader(name, named), named.metric, specs, note, 0)
+    for (one, spec), (other, second) in combinations(parts.specs.items(), 2):
+        if spec is not None and spec == second:
+            raise NearfarError(f"{spec} is named both for {one} and for {other}; name other data for one of them.")
     return parts
 
 
@@ -198,12 +191,6 @@ def _reader(name: str, task: FinetuningTask) -> Reader:
     if task.label_aliases is not None:
         aliases = {alias: numbers[label] if label else None for alias, label in task.label_aliases.items()}
     return Reader(task.columns, task.label_column, task.label_names, f"those of {name}", aliases)
-
-
-def _check_counts(validation_rows: int | None, limit: int | None) -> None:
-    for number, what in ((validation_rows, "The number of validation rows"), (limit, "The limit on training rows")):
-        if number is not None and number < 1:
-            raise NearfarError(f"{what} is {number}, but must be at least 1.")
 
 
 def _check_train(train: Split, title: str, reader: Reader, limit: int | None) -> None:

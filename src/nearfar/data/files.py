@@ -1,9 +1,9 @@
 """Read one file: rows by column name from TSV, CSV, JSON lines (each also gzipped) or Parquet; lines of plain text.
 
 CSV has the standard quoting, so that a record may span lines; errors name its first line. Its separator is a comma, or
-what separates the fields of the first lines: semicolons, tabs or vertical bars (:class:`Dialect`). TSV has no quoting
-(a ``"`` is an ordinary character, no field contains a tab or a line break), unless the whole file is written with it.
-Blank lines are skipped. Columns are found by their names, whatever their case and punctuation.
+what separates the fields of the first lines: semicolons, tabs or vertical bars (:func:`find_dialect`). TSV has no
+quoting (a ``"`` is an ordinary character, no field contains a tab or a line break), unless the whole file is written
+with it. Blank lines are skipped. Columns are found by their names, whatever their case and punctuation.
 """
 
 import csv
@@ -11,12 +11,12 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from nearfar.data.cells import MAX_LINE_BYTES, Lines, Location, Records, Rows, column_indices
 from nearfar.data.paths import check_file, file_version
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     import pyarrow
     import pyarrow.parquet
 
+_DELIMITED = {".tsv": "\t", ".csv": ","}
+"""Extension of a delimited format -> its usual separator."""
+EXTENSIONS = (*(f"{kind}{end}" for kind in (*_DELIMITED, ".jsonl", ".json") for end in ("", ".gz")), ".parquet")
+PLAIN_TEXT = (".txt", ".txt.gz")
+"""Extensions of files with one text per line and no columns."""
 _NOT_TEXT = (
     (b"\xff\xfe", "It is UTF-16. "),
     (b"\xfe\xff", "It is UTF-16. "),
@@ -48,15 +53,21 @@ def read_file(path: Path, columns: Sequence[str], *, optional: Sequence[str] = (
             few fields, or one that is not a JSON object. The message names file and line.
 
     """
-    check_file(path)
-    kind = extension(path).removesuffix(".gz")
-    if not is_known(path):
-        raise NearfarError(f"{path}: unknown extension. Files with columns end in {', '.join(EXTENSIONS)}.")
+    kind = _format(path)
     if kind == ".parquet":
-        return read_parquet(path, (*columns, *optional))
+        return _read_parquet(path, (*columns, *optional))
     if kind in _DELIMITED:
         return _read_delimited(path, (*columns, *optional), plain=plain)
     return _read_json_lines(path, columns, optional)
+
+
+def file_columns(path: Path, *, plain: bool = False) -> list[str]:
+    """The names of the columns of a file, of JSON lines the keys of all lines; for errors see :func:`read_file`."""
+    kind = _format(path)
+    if kind == ".parquet":
+        with opened_parquet(path) as file:
+            return list(file.schema_arrow.names)
+    return open_delimited(path, plain=plain)[1] if kind in _DELIMITED else list(_json_keys(path, file_version(path)))
 
 
 def read_lines(path: Path, *, keep_blank: bool = False) -> Iterator[tuple[Location, str]]:
@@ -90,7 +101,15 @@ def stem(path: Path) -> str:
 def extension(path: Path) -> str:
     """Return the extension of the format in lower case, with .gz: ``.tsv.gz``."""
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
-    return "".join(suffixes) if suffixes[-1:] == [".gz"] else "".join(suffixes[-1:])
+    return "".join(suffixes if suffixes[-1:] == [".gz"] else suffixes[-1:])
+
+
+def _format(path: Path) -> str:
+    """The extension of a file with columns, without .gz."""
+    check_file(path)
+    if not is_known(path):
+        raise NearfarError(f"{path}: unknown extension. Files with columns end in {', '.join(EXTENSIONS)}.")
+    return extension(path).removesuffix(".gz")
 
 
 def _lines(path: Path) -> Lines:
@@ -131,38 +150,88 @@ def decode_lines(
             ) from None
 
 
+# --- TSV and CSV ---
+
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _SAMPLE = 100
 """Number of lines by which the separator is found."""
+_FIELD = r'(?:"(?:[^"]|"")*+"|[^"\t\r\n]*+)'
+_RECORD = re.compile(rf"{_FIELD}(?:\t{_FIELD})*+\r?\n?")
+_OPEN_RECORD = re.compile(rf'(?:{_FIELD}\t)*+"(?:[^"]|"")*+')
+"""A record whose last field is enclosed and goes on in the next line."""
+_LONGEST_RECORD = 2**17
+"""Number of characters after which a field that goes on in the next line is taken for one with a stray mark."""
 
 
-class Dialect(NamedTuple):
-    """How the fields of a file are separated, and whether they may be enclosed in quotation marks."""
+def _read_delimited(path: Path, columns: Sequence[str], *, plain: bool) -> Rows:
+    number, names, records = open_delimited(path, plain=plain)
+    indices = column_indices(names, columns, Location(str(path), number))
+    for number, fields in records:
+        where = Location(str(path), number)
+        if len(fields) != len(names):
+            separator = unusual_separator(path)
+            other = f", separated by {separator}: {', '.join(names)}" if separator else ""
+            raise NearfarError(f"{where}: {len(fields)} fields, but the header has {len(names)} columns{other}.")
+        yield where, tuple(fields[index] for index in indices)
 
-    separator: str
-    quoted: bool
 
+def open_delimited(path: Path, *, plain: bool = False) -> tuple[int, list[str], Records]:
+    """The line of the header of a TSV or CSV file, the names of its columns, and its records.
 
-def find_dialect(path: Path) -> Dialect:
-    """How ``path`` is written: the separator that splits its first lines, or at least its header, into several fields.
-
-    The one that its extension means comes first. Tab-separated fields are quoted if :func:`_encloses_fields`.
+    Raises:
+        NearfarError: the file is empty or not text.
     """
-    return _find_dialect(path, file_version(path))
+    separator, quoted = ("\t", False) if plain else find_dialect(path, file_version(path))
+    records = csv_records(path, _lines(path), separator) if quoted else _plain_records(path)
+    number, header = next(records, (0, []))
+    if not header:
+        raise NearfarError(f"{path} is empty; its first line should name the columns.")
+    if any("\0" in name for name in header):
+        raise NearfarError(f"{path} contains NUL bytes, as UTF-16 does. Save the file as UTF-8.")
+    return number, [name.strip() for name in header], records
+
+
+def csv_records(path: Path | str, lines: Lines, separator: str = ",") -> Records:
+    """Yield the first line number and the fields of each record of the ``lines`` of a CSV file, its header first."""
+    # Applies to the whole process. Python's default, 131,072 characters, is too low for long documents.
+    csv.field_size_limit(MAX_LINE_BYTES)
+    # strict: an unclosed quote would otherwise silently swallow the rest of the file.
+    reader = csv.reader((line for _, line in lines), delimiter=separator, strict=True)
+    start = 1
+    try:
+        for fields in reader:
+            if fields:
+                yield start, fields
+            start = reader.line_num + 1
+    except csv.Error as error:
+        why = "it has a carriage return without a line feed" if "new-line character" in str(error) else str(error)
+        raise NearfarError(f"{Location(str(path), start)}: not well-formed CSV: {why}.") from None
+
+
+def _plain_records(path: Path) -> Records:
+    for number, line in _lines(path):
+        if line.strip("\r\n"):
+            yield number, line.removesuffix("\n").removesuffix("\r").split("\t")
 
 
 @lru_cache(maxsize=64)
-def _find_dialect(path: Path, _version: object) -> Dialect:
+def find_dialect(path: Path, _version: object) -> tuple[str, bool]:
+    """What separates the fields of a file, and whether they may be enclosed in quotation marks.
+
+    The separator splits the first lines, or at least the header, into several fields; the one that the extension means
+    comes first. Tab-separated fields are quoted if :func:`_encloses_fields`.
+    """
     usual = _DELIMITED[extension(path).removesuffix(".gz")]
     sample = [line for _, line in islice(_lines(path), _SAMPLE)]
     separator = max((usual, *SEPARATORS), key=partial(_fit, sample))
-    return Dialect(separator, separator != "\t" or _encloses_fields(path))
+    return separator, separator != "\t" or _encloses_fields(path)
 
 
 def unusual_separator(path: Path) -> str | None:
     """What separates the columns of a file in words, if its extension means another format or separator."""
     usual = _DELIMITED.get(extension(path).removesuffix(".gz"))
-    return SEPARATORS[separator] if usual and (separator := find_dialect(path).separator) != usual else None
+    separator = find_dialect(path, file_version(path))[0] if usual else None
+    return None if separator in (usual, None) else SEPARATORS[separator]
 
 
 def _fit(sample: Sequence[str], separator: str) -> int:
@@ -175,14 +244,6 @@ def _fit(sample: Sequence[str], separator: str) -> int:
             same = len(set(widths[:-1] if len(sample) == _SAMPLE else widths)) == 1  # the last record may go on
             best = max(best, 1 + same if widths[:1] > [1] else 0)
     return best
-
-
-_FIELD = r'(?:"(?:[^"]|"")*+"|[^"\t\r\n]*+)'
-_RECORD = re.compile(rf"{_FIELD}(?:\t{_FIELD})*+\r?\n?")
-_OPEN_RECORD = re.compile(rf'(?:{_FIELD}\t)*+"(?:[^"]|"")*+')
-"""A record whose last field is enclosed and goes on in the next line."""
-_LONGEST_RECORD = 2**17
-"""Number of characters after which a field that goes on in the next line is taken for one with a stray mark."""
 
 
 def _encloses_fields(path: Path) -> bool:
@@ -216,54 +277,7 @@ def _encloses_fields(path: Path) -> bool:
     return enclosed > 0 and not stray
 
 
-def csv_records(path: Path | str, lines: Lines, separator: str = ",") -> Records:
-    """Yield the first line number and the fields of each record of the ``lines`` of a CSV file, its header first."""
-    # Applies to the whole process. Python's default, 131,072 characters, is too low for long documents.
-    csv.field_size_limit(MAX_LINE_BYTES)
-    # strict: an unclosed quote would otherwise silently swallow the rest of the file.
-    reader = csv.reader((line for _, line in lines), delimiter=separator, strict=True)
-    start = 1
-    try:
-        for fields in reader:
-            if fields:
-                yield start, fields
-            start = reader.line_num + 1
-    except csv.Error as error:
-        why = "it has a carriage return without a line feed" if "new-line character" in str(error) else str(error)
-        raise NearfarError(f"{Location(str(path), start)}: not well-formed CSV: {why}.") from None
-
-
-def open_delimited(path: Path, *, plain: bool = False) -> tuple[int, list[str], Records]:
-    """The line of the header of a TSV or CSV file, the names of its columns, and its records.
-
-    Raises:
-        NearfarError: the file is empty or not text.
-    """
-    dialect = Dialect("\t", quoted=False) if plain else find_dialect(path)
-    records = csv_records(path, _lines(path), dialect.separator) if dialect.quoted else _plain_records(path)
-    number, header = next(records, (0, []))
-    if not header:
-        raise NearfarError(f"{path} is empty; its first line should name the columns.")
-    if any("\0" in name for name in header):
-        raise NearfarError(f"{path} contains NUL bytes, as UTF-16 does. Save the file as UTF-8.")
-    return number, [name.strip() for name in header], records
-
-
-def _plain_records(path: Path) -> Records:
-    for number, line in _lines(path):
-        if line.strip("\r\n"):
-            yield number, line.removesuffix("\n").removesuffix("\r").split("\t")
-
-
-def _read_delimited(path: Path, columns: Sequence[str], *, plain: bool) -> Rows:
-    number, names, records = open_delimited(path, plain=plain)
-    indices = column_indices(names, columns, Location(str(path), number))
-    for number, fields in records:
-        where = Location(str(path), number)
-        if len(fields) != len(names):
-            other = f", separated by {unusual_separator(path)}: {', '.join(names)}" if unusual_separator(path) else ""
-            raise NearfarError(f"{where}: {len(fields)} fields, but the header has {len(names)} columns{other}.")
-        yield where, tuple(fields[index] for index in indices)
+# --- JSON lines ---
 
 
 def json_records(
@@ -277,11 +291,9 @@ def json_records(
     repeated: list[str] = []
 
     def unite(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        nonlocal repeated  # the outermost object comes last
-        found = dict(pairs)
-        names = [name for name, _ in pairs]
-        repeated = [] if len(found) == len(pairs) else [column for column in columns if names.count(column) > 1]
-        return found
+        record, names = dict(pairs), [name for name, _ in pairs]
+        repeated[:] = [name for name in columns if names.count(name) > 1] if len(record) < len(pairs) else []
+        return record  # the outermost object comes last
 
     for number, line in _lines(Path(path)) if lines is None else lines:
         if not line.strip():
@@ -308,20 +320,24 @@ def _read_json_lines(path: Path, columns: Sequence[str], optional: Sequence[str]
         yield where, (*values, *map(record.get, optional))
 
 
-_DELIMITED = {".tsv": "\t", ".csv": ","}
-"""Extension of a delimited format -> its usual separator."""
-EXTENSIONS = (*(f"{kind}{end}" for kind in (*_DELIMITED, ".jsonl", ".json") for end in ("", ".gz")), ".parquet")
-PLAIN_TEXT = (".txt", ".txt.gz")
-"""Extensions of files with one text per line and no columns."""
+@lru_cache(maxsize=64)
+def _json_keys(path: Path, _version: object) -> tuple[str, ...]:
+    keys: dict[str, None] = {}
+    try:
+        for _, record in json_records(path):
+            keys |= dict.fromkeys(record)
+    except NearfarError:
+        if not keys:  # else the line is refused when it is reached
+            raise
+    return tuple(keys)
 
 
-# --- Parquet ---
+# --- Parquet, and the data sets of datasets, which are Arrow tables too ---
 
 MAX_RATIO, RATIO_FROM = 200, 2**28
 """A column in a row group of a Parquet file that unpacks to over RATIO_FROM bytes may unpack to MAX_RATIO times its
 size. Text is compressed to between a half and a tenth."""
-
-
+ROWS_AT_ONCE = 1024
 _CLASS_NAME = re.compile(r"\b\w+(?:Error|Exception)\b:?\s*")
 
 
@@ -332,35 +348,34 @@ def parquet_error(path: Path | str, error: Exception) -> NearfarError:
 
 
 @contextmanager
-def opened_parquet(source: "Path | str | BinaryIO", **options: Any) -> Iterator["pyarrow.parquet.ParquetFile"]:
-    """A Parquet file to read. What was read is right if closing the file fails, so that this is no error."""
+def opened_parquet(path: Path) -> Iterator["pyarrow.parquet.ParquetFile"]:
+    """A Parquet file to read; raises NearfarError with what pyarrow says if it is damaged."""
+    import pyarrow
     import pyarrow.parquet
 
-    file = pyarrow.parquet.ParquetFile(source, **options)
     try:
-        yield file
-    finally:
-        with suppress(OSError):
-            file.close()
-
-
-def read_parquet(path: Path, columns: Sequence[str]) -> Rows:
-    """Yield the columns of each row; for errors see :func:`nearfar.data.files.read_file`."""
-    import pyarrow
-
-    number = 0
-    try:
-        with opened_parquet(path) as file:
-            names = file.schema_arrow.names
-            columns = [names[index] for index in column_indices(names, columns, path)]
-            _check_unpacked_size(path, file.metadata, columns)
-            class_names = _class_names(path, file.schema_arrow, columns)
-            for batch in file.iter_batches(columns=list(columns), batch_size=1024):
-                for values in zip(*(column_values(path, batch, column, number) for column in columns), strict=True):
-                    number += 1
-                    yield Location(str(path), number, "row"), name_classes(values, class_names)
+        with pyarrow.parquet.ParquetFile(path) as file:
+            yield file
     except (pyarrow.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError) as error:
         raise parquet_error(path, error) from None  # pyarrow raises all of these
+
+
+def _read_parquet(path: Path, columns: Sequence[str]) -> Rows:
+    with opened_parquet(path) as file:
+        schema = file.schema_arrow
+        columns = [schema.names[index] for index in column_indices(schema.names, columns, path)]
+        _check_unpacked_size(path, file.metadata, columns)
+        classes: dict[str, list[str]] = {}
+        if b"huggingface" in (schema.metadata or {}):
+            import datasets
+
+            try:
+                classes = class_names(datasets.Features.from_arrow_schema(schema))
+            except Exception as error:  # datasets passes on the exceptions of all libraries below it
+                raise NearfarError(
+                    f"{path}: the class names that datasets wrote cannot be read. Write the file again."
+                ) from error
+        yield from arrow_rows(path, file.iter_batches(columns=columns, batch_size=ROWS_AT_ONCE), columns, classes)
 
 
 def _check_unpacked_size(path: Path, metadata: Any, columns: Sequence[str]) -> None:
@@ -369,57 +384,61 @@ def _check_unpacked_size(path: Path, metadata: Any, columns: Sequence[str]) -> N
         for number in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(number)
             packed, unpacked = chunk.total_compressed_size, chunk.total_uncompressed_size
-            if (
-                chunk.path_in_schema.partition(".")[0] in columns
-                and unpacked > RATIO_FROM
-                and unpacked > MAX_RATIO * packed
-            ):
+            is_read = chunk.path_in_schema.partition(".")[0] in columns
+            if is_read and unpacked > max(RATIO_FROM, MAX_RATIO * packed):
                 raise NearfarError(
                     f"{path}: column {chunk.path_in_schema!r} unpacks to {unpacked:,} bytes, from {packed:,}; it is "
                     "refused, because no text does. Write the file again with smaller row groups."
                 )
 
 
-def column_values(path: Path | str, batch: "pyarrow.RecordBatch", column: str, before: int) -> list[Any]:
+def class_names(features: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Column -> the class names that a data set declares for it."""
+    return {column: kind.names for column, kind in features.items() if hasattr(kind, "names")}
+
+
+def arrow_rows(
+    title: Path | str,
+    batches: "Iterable[pyarrow.RecordBatch | pyarrow.Table]",
+    columns: Sequence[str],
+    classes: Mapping[str, Sequence[str]],
+) -> Rows:
+    """Yield the columns of each row; class indices become the names of ``classes``, and -1, a missing class, is kept.
+
+    Raises:
+        NearfarError: a text is longer than :data:`MAX_LINE_BYTES`, or not UTF-8; the message names the row.
+    """
+    number, known = 0, [classes.get(column) for column in columns]
+    for batch in batches:
+        for values in zip(*(column_values(title, batch, column, number) for column in columns), strict=True):
+            number += 1
+            yield Location(str(title), number, "row"), tuple(map(_class_name, values, known))
+
+
+def _class_name(value: object, names: Sequence[str] | None) -> object:
+    return names[value] if names and isinstance(value, int) and 0 <= value < len(names) else value
+
+
+def column_values(
+    title: Path | str, batch: "pyarrow.RecordBatch | pyarrow.Table", column: str, before: int
+) -> list[Any]:
     """Return a batch's values of a column; an error names the row. ``before`` is the number of rows already read."""
+
+    def refusal(number: int, problem: str) -> NearfarError:
+        return NearfarError(f"{Location(str(title), before + number, 'row')}: column {column!r} {problem}")
+
+    values = batch.column(column)
     try:
-        values = list(batch.column(column).to_pylist())
-        for number, value in enumerate(values, before + 1):
-            if isinstance(value, str | bytes) and len(value) > MAX_LINE_BYTES:
-                raise NearfarError(
-                    f"{Location(str(path), number, 'row')}: column {column!r} is longer than "
-                    f"{MAX_LINE_BYTES / 2**20:g} MiB. Split long texts."
-                )
-        return values
+        listed = list(values.to_pylist())
     except UnicodeDecodeError:
-        for number, value in enumerate(batch.column(column), before + 1):
+        for number, value in enumerate(values, 1):
             try:
                 value.as_py()
             except UnicodeDecodeError as error:
-                raise NearfarError(
-                    f"{Location(str(path), number, 'row')}: column {column!r} is not UTF-8 (byte {error.start + 1} is "
-                    f"0x{error.object[error.start]:02x}). Write the text as UTF-8."
-                ) from None
+                byte = f"byte {error.start + 1} is 0x{error.object[error.start]:02x}"
+                raise refusal(number, f"is not UTF-8 ({byte}). Write the text as UTF-8.") from None
         raise
-
-
-def _class_names(path: Path, schema: "pyarrow.Schema", columns: Sequence[str]) -> list[list[str] | None]:
-    if b"huggingface" not in (schema.metadata or {}):
-        return [None for _ in columns]
-    import datasets
-
-    try:
-        features = datasets.Features.from_arrow_schema(schema)
-        return [getattr(features[column], "names", None) for column in columns]
-    except Exception as error:  # datasets passes on the exceptions of all libraries below it
-        raise NearfarError(
-            f"{path}: the class names that datasets wrote cannot be read. Write the file again."
-        ) from error
-
-
-def name_classes(values: tuple[object, ...], class_names: Sequence[Sequence[str] | None]) -> tuple[object, ...]:
-    """Replace class indices by the class names that a data set declares; -1, a missing class, is kept."""
-    return tuple(
-        names[value] if names and isinstance(value, int) and 0 <= value < len(names) else value
-        for value, names in zip(values, class_names, strict=True)
-    )
+    for number, text in enumerate(listed, 1):
+        if isinstance(text, str | bytes) and len(text) > MAX_LINE_BYTES:
+            raise refusal(number, f"is longer than {MAX_LINE_BYTES / 2**20:g} MiB. Split long texts.")
+    return listed

@@ -10,7 +10,7 @@ A small file is not split but cut into folds: each row tests a model that was tr
 """
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -317,30 +317,22 @@ class _Rows:
         """What the start has seen of each group: 0 nothing, 1 a text that chose its step, 2 one it trained on."""
         for number, hashes in enumerate((seen.chosen_texts, seen.trained_texts) if seen else (), start=1):
             self.seen[connected.of_texts[np.isin(connected.hashes, hashes)]] = number
-        self.anchors = self._anchors()
+        self.anchors = np.arange(len(self.linked))
         """The number of each row's anchor; -1 for a row that measures nothing."""
+        if kind != "scored":
+            self.anchors = np.unique(text_hashes(row[0] for row in self.linked), return_inverse=True)[1]
+        if kind == "nli":
+            self.anchors[[row.label != ENTAILMENT for row in data.rows]] = -1
         counted = self.anchors >= 0
         distinct = np.unique(np.stack([self.groups[counted], self.anchors[counted]]), axis=1)
         self.sizes = np.bincount(distinct[0], minlength=count)
         """The number of anchors of each group; an anchor is in one group."""
         self.total = int(self.sizes.sum())
-
-    def _anchors(self) -> NDArray[np.int64]:
-        if self.kind == "scored":
-            return np.arange(len(self.linked))
-        numbers = np.unique(text_hashes(row[0] for row in self.linked), return_inverse=True)[1].astype(np.int64)
-        if self.kind == "nli":
-            numbers[[row.label != ENTAILMENT for row in self.data.rows]] = -1
-        return numbers
-
-    @cached_property
-    def labels(self) -> dict[int, set[int]]:
+        self.labels: dict[int, set[int]] = defaultdict(set)
         """The labels of each group of labelled texts, which is one text; empty for other rows."""
-        labels: dict[int, set[int]] = {}
-        if self.kind == "labelled":
-            for group, label in zip(self.groups.tolist(), self.data.targets or (), strict=True):
-                labels.setdefault(group, set()).add(int(label))
-        return labels
+        if kind == "labelled":
+            for group, label in zip(self.groups.tolist(), data.targets or (), strict=True):
+                self.labels[group].add(int(label))
 
     def count(self, rows: NDArray[np.bool_]) -> int:
         """The number of anchors of some rows."""
@@ -356,7 +348,7 @@ class _Rows:
             columns=COLUMNS[self.kind][: len(fields[0])],
             rows=fields,
             parts=parts,
-            training=_sample(_candidates(training, self.kind)),
+            training=_sample(training, self.kind),
             source=source,
             seed=SEED,
             training_rows=len(training.rows),
@@ -413,10 +405,10 @@ class _Rows:
             if tested[group]:
                 folds[group] = anchors_in.argmin()
                 anchors_in[folds[group]] += self.sizes[group]
-        of_label: dict[int, list[int]] = {}
+        of_label: dict[int, list[int]] = defaultdict(list)
         for group, own in self.labels.items():
             for label in own:
-                of_label.setdefault(label, []).append(group)
+                of_label[label].append(group)
         for members in map(np.array, of_label.values()):
             for fold in range(FOLDS):
                 inside = members[folds[members] == fold]
@@ -473,18 +465,15 @@ def _clean(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(map(normalize_whitespace, texts))
 
 
-def _candidates(training: TextData, kind: Kind) -> list[tuple[str, ...]]:
-    """Training rows among which held-out rows are searched for: positives, or labelled texts."""
-    if kind == "nli":
-        return [_clean((row.hypothesis,)) for row in training.rows if row.label == ENTAILMENT]
-    if kind == "pairs":
-        return [_clean((row[1],)) for row in training.rows]
-    return _fields(training) if kind == "labelled" else []
+def _sample(training: TextData, kind: Kind) -> list[tuple[str, ...]]:
+    """Training rows among which held-out rows are searched for: positives, or labelled texts.
 
-
-def _sample(candidates: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Up to :data:`MAX_TRAINING_ROWS` distinct candidates, in a random order that depends on their texts alone."""
-    distinct = list(dict.fromkeys(candidates))
+    They are distinct, at most :data:`MAX_TRAINING_ROWS`, in a random order that depends on their texts alone.
+    """
+    rows = [] if kind == "scored" else _fields(training)
+    if kind in ("pairs", "nli"):
+        rows = [row[1:2] for row in rows if kind == "pairs" or row[2] == LABEL_NAMES[ENTAILMENT]]
+    distinct = list(dict.fromkeys(rows))
     if not distinct:
         return []
     order = np.argsort(_shuffled(text_hashes(row[0] for row in distinct)), kind="stable")

@@ -84,29 +84,27 @@ class Reader:
         def number(value: object, column: str, where: Location) -> int | None:
             label = cells.label_field(value, column, where)
             if label not in self.labels:
-                known = ", ".join(list(self.labels)[:20]) + (", ..." if len(self.labels) > 20 else "")
+                known = ", ".join(list(self.labels)[:20]) + ", ..." * (len(self.labels) > 20)
                 hint = nearest(label, list(self.labels))
                 raise NearfarError(
                     f"{where}: the label {shown(label)} is not one of {self.label_source}: {known}.{hint}"
                 )
-            if self.labels[label] is None:
-                left_out[str(value)] += 1
+            left_out[str(value)] += self.labels[label] is None
             return self.labels[label]
 
         texts: list[tuple[str, ...]] = []
         targets: list[float] = []
+        notes: list[str] = []
         for found in tables:
             check: Check = number if self.label_names else cells.score_check(found.scale)
             for entry in found.entries(self.columns, self.label_column, check):
                 texts.append(entry.texts)
                 targets.append(entry.target)
+            notes += filter(None, [found.note((*self.columns, self.label_column)).removeprefix("; ")])
         title = _title(tables)
         if not texts:
             raise NearfarError(f"{title}: no labelled rows.")
-        notes = [f"{count:,} labelled {label} left out" for label, count in left_out.items()]
-        notes += [
-            note.removeprefix("; ") for found in tables if (note := found.note((*self.columns, self.label_column)))
-        ]
+        notes = [f"{count:,} labelled {label} left out" for label, count in left_out.items() if count] + notes
         return Split(texts, targets), f"{title} ({'; '.join(notes)})" if notes else title
 
 
@@ -124,25 +122,34 @@ def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: st
     columns = default_columns(tables[0], label_column) if text_columns is None else tuple(text_columns)
     if len(columns) not in (1, 2) or len(set(columns)) < len(columns):
         raise NearfarError(f"Name one or two columns of text, not {len(columns)}: {', '.join(columns) or 'none'}.")
-    labels = chain.from_iterable(found.rows((label_column,)) for found in tables)
-    read = [(where, value) for where, (value,) in labels if not (skips_empty() and cells.is_blank(value))]
-    title = _title(tables)
-    if not read:
-        raise NearfarError(f"{title}: no rows, only a header.")
-    fractions = ((where, value) for where, value in read if not cells.parse_number(value).is_integer())
-    fraction = next(((where, value) for where, value in fractions if not math.isnan(cells.parse_number(value))), None)
+    title, labels = _title(tables), _read_labels(tables, label_column)
+    numbers = [(cells.parse_number(value), value, where) for where, value in labels]
+    fraction = next((each for each in numbers if not (math.isnan(each[0]) or each[0].is_integer())), None)
     if fraction is not None:
-        for where, value in read:
-            if math.isnan(cells.parse_number(value)):
+        for number, value, where in numbers:
+            if math.isnan(number):
                 raise NearfarError(
                     f"{where}: column {label_column!r} holds {shown(value)}, not a number. If one label has a "
-                    f"fraction, as {fraction[1]} ({fraction[0]}), all are scores and must be numbers."
+                    f"fraction, as {fraction[1]} ({fraction[2]}), all are scores and must be numbers."
                 )
         return Reader(columns, label_column, ())
-    names = cells.sort_labels({cells.label_field(value, label_column, where) for where, value in read})
+    names = _label_names(labels, label_column)
     if len(names) < 2:
         raise NearfarError(f"{title}: every row has the label {names[0]!r}; there must be at least two labels.")
-    return Reader(columns, label_column, tuple(names), f"the labels of {title}")
+    return Reader(columns, label_column, names, f"the labels of {title}")
+
+
+def _read_labels(tables: Sequence[Table], column: str) -> list[tuple[Location, object]]:
+    """The values of the labels; raises NearfarError if there are no rows."""
+    labels = chain.from_iterable(found.rows((column,)) for found in tables)
+    read = [(where, value) for where, (value,) in labels if not (skips_empty() and cells.is_blank(value))]
+    if not read:
+        raise NearfarError(f"{_title(tables)}: no rows, only a header.")
+    return read
+
+
+def _label_names(labels: Sequence[tuple[Location, object]], column: str) -> tuple[str, ...]:
+    return tuple(cells.sort_labels({cells.label_field(value, column, where) for where, value in labels}))
 
 
 def _title(tables: Sequence[Table]) -> str:
@@ -168,10 +175,8 @@ def default_columns(found: Table, label_column: str = "label") -> tuple[str, ...
     return ("text",)
 
 
-_MAX_LABELS = 20
-
-
-_MAX_WARNINGS = 5
+_MAX_LABELS, _MAX_WARNINGS = 20, 5
+_DIGITS = re.compile(r"\d+")
 
 
 def label_summary(counts: Mapping[str, int]) -> list[str]:
@@ -186,32 +191,22 @@ def label_summary(counts: Mapping[str, int]) -> list[str]:
     total = sum(counts.values())
     listed = ", ".join(f"{name} ({count:,})" for name, count in list(counts.items())[:_MAX_LABELS])
     more = f" and {len(counts) - _MAX_LABELS:,} more labels" if len(counts) > _MAX_LABELS else ""
-    rare = [name for name, count in counts.items() if 10 * count * len(counts) <= total]
-    frequent = [name for name in counts if name not in set(rare)]
-    facts = [f"labels: {listed}{more}", *_capitals_only(counts)]
-    for name in rare[:_MAX_WARNINGS]:
-        rows = "1 row" if counts[name] == 1 else f"{counts[name]:,} rows"
-        near = _nearest(name, frequent)
-        facts.append(f"label {name!r} has {rows} of {total:,}" + (f": a misspelling of {near!r}?" if near else ""))
-    if len(rare) > _MAX_WARNINGS:
-        facts.append(f"{len(rare) - _MAX_WARNINGS:,} more labels are as rare")
-    return facts
-
-
-def _capitals_only(counts: Mapping[str, int]) -> list[str]:
     families: dict[str, list[str]] = {}
     for name in counts:
         families.setdefault(name.casefold(), []).append(name)
-    alike = [names for names in families.values() if len(names) > 1]
-    return [f"labels {' and '.join(map(repr, names))} differ in capitals only" for names in alike[:_MAX_WARNINGS]]
-
-
-def _nearest(name: str, frequent: list[str]) -> str | None:
-    """Return the most similar frequent label, ignoring labels that differ only in digits (``level 1``, ``level 2``)."""
-    words = re.sub(r"\d+", "", name)
-    choices = {label.casefold(): label for label in frequent if re.sub(r"\d+", "", label) != words}
-    near = get_close_matches(name.casefold(), list(choices), n=1, cutoff=0.7)
-    return choices[near[0]] if near else None
+    alike = [" and ".join(map(repr, names)) for names in families.values() if len(names) > 1]
+    facts = [f"labels: {listed}{more}", *(f"labels {names} differ in capitals only" for names in alike[:_MAX_WARNINGS])]
+    rare = [name for name, count in counts.items() if 10 * count * len(counts) <= total]
+    for name in rare[:_MAX_WARNINGS]:
+        rows = "1 row" if counts[name] == 1 else f"{counts[name]:,} rows"
+        words = _DIGITS.sub("", name)  # level 1 is no misspelling of level 2
+        choices = {other.casefold(): other for other in counts if other not in rare and _DIGITS.sub("", other) != words}
+        near = get_close_matches(name.casefold(), list(choices), n=1, cutoff=0.7)
+        hint = f": a misspelling of {choices[near[0]]!r}?" if near else ""
+        facts.append(f"label {name!r} has {rows} of {total:,}{hint}")
+    if len(rare) > _MAX_WARNINGS:
+        facts.append(f"{len(rare) - _MAX_WARNINGS:,} more labels are as rare")
+    return facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,12 +237,9 @@ def load_transfer(name: str) -> TransferTask:
             (each with file and line).
     """
     if name not in PROBE_TASKS:
-        close = get_close_matches(name, PROBE_TASKS, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
-        raise NearfarError(
-            f"{name}: no such transfer task.{hint} Known tasks: {', '.join(PROBE_TASKS)}. Load a labelled file of your "
-            "own by its path."
-        )
+        hint = nearest(name, list(PROBE_TASKS))
+        known = f"Known tasks: {', '.join(PROBE_TASKS)}. Load a labelled file of your own by its path."
+        raise NearfarError(f"{name}: no such transfer task.{hint} {known}")
     task = PROBE_TASKS[name]
     reader = Reader(task.columns, "label" if task.labels else "score", task.labels, f"those of {name}")
     tables = find(task.spec)
@@ -266,12 +258,7 @@ def load_labelled_task(spec: str) -> TransferTask:
         NearfarError: no such source, missing columns, an empty text or label (with file and line), no rows.
     """
     tables = find(spec, "labelled")
-    entries = [entry for found in tables for entry in found.entries(default_columns(found), "label", cells.label_field)]
-    title = tables[0].title
+    columns, names = default_columns(tables[0]), _label_names(_read_labels(tables, "label"), "label")
+    pool, _ = Reader(columns, "label", names).read_tables(tables)
     name = spec if tables[0].name == "all" else "+".join(found.name for found in tables)
-    if not entries:
-        raise NearfarError(f"{title}: no rows, only a header.")
-    names = cells.sort_labels({entry.target for entry in entries})
-    number = {label: index for index, label in enumerate(names)}
-    pool = Split([entry.texts for entry in entries], [number[entry.target] for entry in entries])
-    return TransferTask(name=name, splits={"all": pool}, label_names=tuple(names), source=title)
+    return TransferTask(name=name, splits={"all": pool}, label_names=names, source=tables[0].title)

@@ -20,7 +20,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
@@ -29,7 +28,7 @@ from nearfar.data.cells import Location, find_columns, is_blank, parse_number, t
 from nearfar.data.files import is_known, is_plain_text, stem
 from nearfar.data.named_sets import CATALOG, MIXTURES
 from nearfar.data.paths import as_path, is_file, is_folder, list_names, shown, status
-from nearfar.data.rows import load_documents, load_nli
+from nearfar.data.rows import NLI_COLUMNS, load_documents, load_nli
 from nearfar.data.sources import HUB_NAME, Table, column_names, load_hub_splits, open_table
 from nearfar.data.triplets import load_tuples, pair_columns, set_of_pairs
 from nearfar.types import ENTAILMENT, NearfarError, RetrievalMeasure
@@ -86,7 +85,6 @@ def task_of_pairs(
 QRELS_COLUMNS = ("query-id", "corpus-id", "score")
 MAX_GRADE = 2**31 - 1
 """The greatest grade; sums of much greater ones would overflow."""
-_QRELS_CONFIGS = ("qrels", "default")
 
 
 class _Text(NamedTuple):
@@ -106,8 +104,7 @@ class Judgement(NamedTuple):
     grade: int
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """The three tables of a data set, not yet read."""
 
     title: str
@@ -119,18 +116,18 @@ class Layout:
     def task(self, *, exclude_same_id: bool) -> RetrievalTask:
         """Read the tables; see :func:`nearfar.data.retrieval.load_retrieval`."""
         documents, queries = _by_id(self.documents, "document"), _by_id(self.queries, "query")
-        if not documents:
-            raise NearfarError(f"{self.title}: the corpus has no documents.")
-        if not queries:
-            raise NearfarError(f"{self.title}: there are no queries.")
-        relevant: dict[str, dict[str, int]] = {}
+        if not documents or not queries:
+            raise NearfarError(
+                f"{self.title}: {'there are no queries' if documents else 'the corpus has no documents'}."
+            )
+        positions = {name: position for position, name in enumerate(documents)}
+        relevant: dict[str, dict[int, int]] = {}
         left_out = Counter[str]()
         for _, query, document, grade in agreeing(read_judgements(self.judgements)):
             if query in queries and document in documents and grade >= 1:
-                relevant.setdefault(query, {})[document] = grade
+                relevant.setdefault(query, {})[positions[document]] = grade
             else:
-                unknown = "queries" if query not in queries else "documents" if document not in documents else ""
-                left_out[unknown] += 1
+                left_out["queries" if query not in queries else "documents" if document not in documents else ""] += 1
         kept = [name for name in queries if name in relevant]
         if not kept:
             raise NearfarError(
@@ -138,13 +135,8 @@ class Layout:
                 f"{left_out['queries']} are of unknown queries, {left_out['documents']} of unknown documents, "
                 f"and {left_out['']} have a score below 1."
             )
-        positions = {name: position for position, name in enumerate(documents)}
-        same_ids = {
-            number: positions[name]
-            for number, name in enumerate(kept)
-            if name in positions and name not in relevant[name]
-        }
-        same_texts = sum(queries[name].text == documents[name].body for name in kept if name in documents)
+        same = {number: positions[name] for number, name in enumerate(kept) if name in positions}
+        excluded = {number: place for number, place in same.items() if place not in relevant[kept[number]]}
         counts = {
             "queries without relevant documents": len(queries) - len(kept),
             "judgements of unknown queries": left_out["queries"],
@@ -153,17 +145,18 @@ class Layout:
             "empty queries": sum(not queries[name].text for name in kept),
         }
         if exclude_same_id:
-            counts["queries with the id of a document, not ranked for them"] = len(same_ids)
+            counts["queries with the id of a document, not ranked for them"] = len(excluded)
         else:
+            same_texts = sum(queries[kept[number]].text == documents[kept[number]].body for number in same)
             counts["queries with the id and text of a document, ranked for them (see --exclude-same-id)"] = same_texts
         return RetrievalTask(
             queries=[queries[name].text for name in kept],
             documents=[row.text for row in documents.values()],
-            relevant=[{positions[document]: grade for document, grade in relevant[name].items()} for name in kept],
+            relevant=[relevant[name] for name in kept],
             query_ids=kept,
             document_ids=list(documents),
             counts=counts,
-            excluded=same_ids if exclude_same_id else {},
+            excluded=excluded if exclude_same_id else {},
         )
 
 
@@ -183,11 +176,6 @@ def agreeing(judgements: Iterable[Judgement]) -> Iterator[Judgement]:
         yield one
 
 
-def is_layout(folder: Path) -> bool:
-    """Whether a folder has at least one part of the layout."""
-    return is_folder(folder / "qrels") or any(_text_file(folder, name) for name in ("corpus", "queries"))
-
-
 def open_folder(folder: Path, split: str | None) -> Layout:
     """The data set in a folder; ``split`` is by default ``test``, or else the only one.
 
@@ -199,10 +187,9 @@ def open_folder(folder: Path, split: str | None) -> Layout:
         if (file := _text_file(folder, name)) is None:
             raise NearfarError(f"{folder}: has no {name}.jsonl, the {what} of BEIR's layout.")
         texts.append(open_table(file))
-    names = [Path(name) for name in list_names(folder / "qrels") if is_known(Path(name))]
-    chosen = _choose_split(f"{folder}", [stem(name) for name in names], split)
-    qrels = folder / "qrels" / next(name for name in names if stem(name) == chosen)
-    return Layout(f"{qrels}", texts[0], texts[1], open_table(qrels))
+    files = {stem(path): path for path in map(Path, list_names(folder / "qrels")) if is_known(path)}
+    qrels = folder / "qrels" / files[_choose_split(f"{folder}", list(files), split)]
+    return Layout(f"{qrels}", *texts, open_table(qrels))
 
 
 def open_hub(repository: str, split: str | None) -> Layout | None:
@@ -211,27 +198,22 @@ def open_hub(repository: str, split: str | None) -> Layout | None:
     Raises:
         NearfarError: the hub is unreachable and the data set is not cached, or a config or the split is missing.
     """
+    title = f"hub:{repository}"
     try:
         corpora = load_hub_splits(f"{repository}/corpus")
     except NearfarError:
         return None
-    error: NearfarError | None = None
-    for config in _QRELS_CONFIGS:
+    try:
+        qrels = load_hub_splits(f"{repository}/qrels")
+    except NearfarError as error:
         try:
-            qrels = load_hub_splits(f"{repository}/{config}")
-            break
-        except NearfarError as found:
-            error = error or found
-    else:
-        raise NearfarError(f"hub:{repository}: has a config corpus, but no judgements.\n  {error}")
-    chosen = _choose_split(f"hub:{repository}", list(qrels), split)
-    queries = load_hub_splits(f"{repository}/queries")
-    return Layout(
-        f"hub:{repository}:{chosen}",
-        _only(corpora, chosen, f"hub:{repository}/corpus"),
-        _only(queries, chosen, f"hub:{repository}/queries"),
-        Table(f"hub:{repository}:{chosen}", qrels[chosen]),
-    )
+            qrels = load_hub_splits(f"{repository}/default")
+        except NearfarError:
+            raise NearfarError(f"{title}: has a config corpus, but no judgements.\n  {error}") from None
+    chosen = _choose_split(title, list(qrels), split)
+    documents = _only(corpora, chosen, f"{title}/corpus")
+    queries = _only(load_hub_splits(f"{repository}/queries"), chosen, f"{title}/queries")
+    return Layout(f"{title}:{chosen}", documents, queries, Table(f"{title}:{chosen}", qrels[chosen]))
 
 
 def _text_file(folder: Path, name: str) -> Path | None:
@@ -245,10 +227,8 @@ def _choose_split(title: str, available: Sequence[str], split: str | None) -> st
     if split is not None and split not in available:
         raise NearfarError(f"{title}: has no split {split!r}. It has: {', '.join(available)}.")
     if split is None and "test" not in available and len(available) > 1:
-        raise NearfarError(
-            f"{title}: has several splits and none is called test. Name one: "
-            f"{', '.join(f'{title}:{name}' for name in available)}."
-        )
+        names = ", ".join(f"{title}:{name}" for name in available)
+        raise NearfarError(f"{title}: has several splits and none is called test. Name one: {names}.")
     return split or ("test" if "test" in available else available[0])
 
 
@@ -273,18 +253,17 @@ def _id(value: object, column: str, where: Location) -> str:
 
 
 def _by_id(table: Table, what: str) -> dict[str, _Text]:
-    found: dict[str, _Text] = {}
-    titles = ("title",) if what == "document" else ()
-    for where, (value, text, *heads) in table.rows(("_id", "text"), optional=titles):
+    rows: dict[str, _Text] = {}
+    for where, (value, text, *titles) in table.rows(("_id", "text"), optional=("title",) * (what == "document")):
         name, body = _id(value, "_id", where), _field(text, "text", where)
-        head = "".join(_field(title, "title", where) for title in heads)
-        if name in found:
+        head = "".join(_field(title, "title", where) for title in titles)
+        if name in rows:
             raise NearfarError(
-                f"{where}: the {what} id {shown(name)} is already that of {found[name].where}. "
+                f"{where}: the {what} id {shown(name)} is already that of {rows[name].where}. "
                 "Give each row an id of its own."
             )
-        found[name] = _Text(where, f"{head} {body}".strip() if head else body, body)
-    return found
+        rows[name] = _Text(where, f"{head} {body}".strip() if head else body, body)
+    return rows
 
 
 def read_judgements(table: Table) -> Iterator[Judgement]:
@@ -312,7 +291,6 @@ def grade_field(value: object, column: str, where: Location) -> int:
 _SAVED_DATASET = ("state.json", "dataset_dict.json")
 _NO_CONFIG = re.compile(r"hub:[\w.-]+/[\w.-]+(:.*)?")
 """A hub data set without a config."""
-_NLI_COLUMNS = ("premise", "hypothesis", "label")
 
 
 def load_retrieval(
@@ -353,14 +331,37 @@ def load_retrieval(
             own, or ``exclude_same_id`` for pairs.
     """
     layout = _open_layout(spec)
-    if layout is None:
-        if exclude_same_id:
-            raise NearfarError(f"{spec}: has no ids; --exclude-same-id is for data in BEIR's layout.")
-        columns = anchor_column, positive_column
-        return _load_nli_rows(spec, corpus) if _has_nli_rows(spec, columns) else _load_pairs(spec, columns, corpus)
+    if layout is not None:
+        if corpus is not None:
+            raise NearfarError(
+                f"{spec}: has its own corpus; --corpus {corpus} adds documents to pairs and NLI rows only."
+            )
+        return layout.task(exclude_same_id=exclude_same_id)
+    if exclude_same_id:
+        raise NearfarError(f"{spec}: has no ids; --exclude-same-id is for data in BEIR's layout.")
+    if _has_nli_rows(spec, columns := (anchor_column, positive_column)):
+        data = load_nli(spec)
+        pairs = [(row.premise, row.hypothesis) for row in data.rows if row.label == ENTAILMENT]
+        if not pairs:
+            raise NearfarError(
+                f"{spec}: none of the {len(data.rows)} NLI rows is an entailment, so no document is relevant."
+            )
+        silent = {row.premise for row in data.rows} - {premise for premise, _ in pairs}
+        counts = {
+            "rows without a label dropped": data.dropped,
+            "premises without an entailed hypothesis, which are no queries": len(silent),
+        }
+        documents = dict.fromkeys([*(document for _, document in pairs), *(row.hypothesis for row in data.rows)])
+    else:
+        data = load_tuples(spec, columns=columns)
+        pairs, counts = data.rows, {"pairs dropped, because repeated or with the same text twice": data.dropped}
+        documents = dict.fromkeys(document for _, document in pairs)
     if corpus is not None:
-        raise NearfarError(f"{spec}: has its own corpus; --corpus {corpus} adds documents to pairs and NLI rows only.")
-    return layout.task(exclude_same_id=exclude_same_id)
+        own = len(documents)
+        documents |= dict.fromkeys(load_documents(corpus))
+        counts["documents added by the corpus"] = len(documents) - own
+    task = task_of_pairs(pairs, {text: place for place, text in enumerate(documents)}, counts)
+    return replace(task, counts={**counts, "queries that are documents, not ranked for themselves": len(task.excluded)})
 
 
 def _open_layout(spec: str) -> Layout | None:
@@ -373,20 +374,17 @@ def _open_layout(spec: str) -> Layout | None:
         head, _, split = spec.rpartition(":")
         path = as_path(head)
     if is_folder(path):
-        if is_layout(path):
+        if is_folder(path / "qrels") or _text_file(path, "corpus") or _text_file(path, "queries"):
             return open_folder(path, split)
-        if not any(is_file(path / marker) for marker in _SAVED_DATASET):
-            raise NearfarError(
-                f"{path}: is a folder, but not in BEIR's layout: it has no corpus.jsonl, queries.jsonl and "
-                f"qrels/SPLIT.tsv. It has: {', '.join(list_names(path)[:12]) or 'nothing'}."
-            )
-        return None
-    return _open_on_hub(spec)
-
-
-def _open_on_hub(spec: str) -> Layout | None:
-    name = spec.partition(":")[0]
-    if status(as_path(spec)) is None and HUB_NAME.fullmatch(name) and not _looks_like_a_file(name):
+        if any(is_file(path / marker) for marker in _SAVED_DATASET):
+            return None
+        raise NearfarError(
+            f"{path}: is a folder, but not in BEIR's layout: it has no corpus.jsonl, queries.jsonl and "
+            f"qrels/SPLIT.tsv. It has: {', '.join(list_names(path)[:12]) or 'nothing'}."
+        )
+    file = Path(name)
+    looks_like_a_file = is_known(file) or is_plain_text(file) or is_folder(as_path(name).parent)
+    if status(as_path(spec)) is None and HUB_NAME.fullmatch(name) and not looks_like_a_file:
         spec = f"hub:{spec}"
     if not _NO_CONFIG.fullmatch(spec):
         return None
@@ -394,54 +392,9 @@ def _open_on_hub(spec: str) -> Layout | None:
     return open_hub(repository, split or None)
 
 
-def _looks_like_a_file(name: str) -> bool:
-    path = Path(name)
-    return is_known(path) or is_plain_text(path) or is_folder(as_path(name).parent)
-
-
 def _has_nli_rows(spec: str, columns: tuple[str, str]) -> bool:
     """Whether the source has no pairs but NLI rows. Errors of other sources are those of pairs."""
     if set_of_pairs(spec) is not None:
         return False
     names = column_names(find(spec)[0])
-    return pair_columns(names, columns) is None and find_columns(names, _NLI_COLUMNS) is not None
-
-
-def _load_pairs(spec: str, columns: tuple[str, str], corpus: str | None) -> RetrievalTask:
-    pairs = load_tuples(spec, columns=columns)
-    counts = {"pairs dropped, because repeated or with the same text twice": pairs.dropped}
-    return _task(((anchor, positive) for anchor, positive in pairs.rows), (), counts, corpus)
-
-
-def _load_nli_rows(spec: str, corpus: str | None) -> RetrievalTask:
-    found = load_nli(spec)
-    entailed = [(row.premise, row.hypothesis) for row in found.rows if row.label == ENTAILMENT]
-    if not entailed:
-        raise NearfarError(
-            f"{spec}: none of the {len(found.rows)} NLI rows is an entailment, so no document is relevant."
-        )
-    counts = {
-        "rows without a label dropped": found.dropped,
-        "premises without an entailed hypothesis, which are no queries": len(
-            {row.premise for row in found.rows} - {premise for premise, _ in entailed}
-        ),
-    }
-    return _task(entailed, (row.hypothesis for row in found.rows), counts, corpus)
-
-
-def _task(
-    pairs: Iterable[tuple[str, str]], documents: Iterable[str], counts: Mapping[str, int], corpus: str | None
-) -> RetrievalTask:
-    """A task of pairs of a query and a relevant document, and of more documents."""
-    listed = list(pairs)
-    positions: dict[str, int] = {}
-    for document in chain((document for _, document in listed), documents):
-        positions.setdefault(document, len(positions))
-    if corpus is not None:
-        own = len(positions)
-        for text in load_documents(corpus):
-            positions.setdefault(text, len(positions))
-        counts = {**counts, "documents added by the corpus": len(positions) - own}
-    task = task_of_pairs(listed, positions, counts)
-    same = {"queries that are documents, not ranked for themselves": len(task.excluded)}
-    return replace(task, counts={**counts, **same})
+    return pair_columns(names, columns) is None and find_columns(names, NLI_COLUMNS) is not None

@@ -8,11 +8,10 @@ tables of its ``specs`` (see :mod:`nearfar.data.catalog`) one after the other, a
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from numbers import Number
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from nearfar.data.catalog import find
 from nearfar.data.cells import Location, label_field, normalize_whitespace, parse_number, score_check, sort_labels
@@ -54,141 +53,117 @@ class TextData:
         return {name: tally[label] for label, name in enumerate(LABEL_NAMES)}
 
 
-class RowCollector:
-    """Collects the rows of several tables: drops repetitions, stops at a limit, and counts both.
+Described: TypeAlias = tuple[str, Iterable[Entry], str]
+"""A table to read: its title, its rows, and what ends its description."""
 
-    ``kind`` names the rows in messages. Without ``distinct``, repeated rows are kept.
+
+def collect_rows(kind: str, limit: int | None, tables: Iterable[Described], *, distinct: bool = True) -> TextData:
+    """The rows of several tables, up to a limit; ``kind`` names the rows in messages.
+
+    Rows that repeat one, or a text within themselves, are dropped and counted if ``distinct``.
+
+    Raises:
+        NearfarError: a ``limit`` below 2, no table, or one without a row.
     """
-
-    def __init__(self, kind: str, limit: int | None, *, distinct: bool = True) -> None:
-        if limit is not None and limit < 2:
-            raise NearfarError(f"The limit on {kind} is {limit}, but must be at least 2.")
-        self._kind, self._limit, self._distinct = kind, limit, distinct
-        self._seen: set[tuple[str, ...]] = set()
-        self._sources: list[str] = []
-        self._dropped = self.repaired = 0
-        self.rows: list[tuple[str, ...]] = []
-        self.targets: list[Any] = []
-
-    def add(self, title: str, entries: Iterable[Entry], note: str = "") -> None:
-        """Add the rows of a table, unless the limit is reached. ``note`` ends its description."""
-        if self._is_full():
-            return
-        before, dropped = len(self.rows), self._dropped
+    if limit is not None and limit < 2:
+        raise NearfarError(f"The limit on {kind} is {limit}, but must be at least 2.")
+    rows: list[tuple[str, ...]] = []
+    targets: list[Any] = []
+    sources: list[str] = []
+    seen: set[tuple[str, ...]] = set()
+    dropped = repaired = 0
+    for title, entries, note in tables:
+        if len(rows) == limit:
+            continue
+        before, dropped_before = len(rows), dropped
         for entry in entries:
-            if self._distinct and (entry.texts in self._seen or len(set(entry.texts)) < len(entry.texts)):
-                self._dropped += 1
+            if distinct and (entry.texts in seen or len(set(entry.texts)) < len(entry.texts)):
+                dropped += 1
                 continue
-            self._seen.add(entry.texts)
-            self.rows.append(entry.texts)
-            self.targets.append(entry.target)
-            self.repaired += entry.repaired
-            if self._is_full():
+            seen.add(entry.texts)
+            rows.append(entry.texts)
+            targets.append(entry.target)
+            repaired += entry.repaired
+            if len(rows) == limit:
                 break
-        if (len(self.rows), self._dropped) == (before, dropped):
-            raise NearfarError(f"{title}: no {self._kind}.")
-        duplicates = f", {self._dropped - dropped} duplicates dropped" if self._distinct else ""
-        self._sources.append(f"{title}: {len(self.rows) - before} {self._kind}{duplicates}{note}")
-
-    def texts(self, targets: list[float] | list[int] | None = None, label_names: Sequence[str] = ()) -> TextData:
-        """Return the collected rows; raises NearfarError if there are none, or if all texts are equal."""
-        if not self._sources:
-            raise NearfarError(f"No source of {self._kind} was named; name at least one.")
-        distinct = {text for row in self.rows[:1000] for text in row}
-        if len(distinct) < 2 and len({text for row in self.rows for text in row}) < 2:
-            text = f" ({shown(next(iter(distinct)))})" if distinct else ""
-            raise NearfarError(f"All {self._kind} are equal{text}: there is nothing to learn. {self._sources[0]}.")
-        return TextData(self.rows, targets, tuple(self._sources), self.repaired, self._dropped, tuple(label_names))
-
-    def _is_full(self) -> bool:
-        return self._limit is not None and len(self.rows) >= self._limit
+        if (len(rows), dropped) == (before, dropped_before):
+            raise NearfarError(f"{title}: no {kind}.")
+        duplicates = f", {dropped - dropped_before} duplicates dropped" if distinct else ""
+        sources.append(f"{title}: {len(rows) - before} {kind}{duplicates}{note}")
+    if not sources:
+        raise NearfarError(f"No source of {kind} was named; name at least one.")
+    return TextData(rows, None if None in targets else targets, tuple(sources), repaired, dropped)
 
 
-def load_nli(
-    specs: str | Sequence[str],
-    *,
-    premise_column: str = "premise",
-    hypothesis_column: str = "hypothesis",
-    label_column: str = "label",
-    label_order: Sequence[str] | None = None,
-) -> TextData:
+def require_different(data: TextData, kind: str) -> TextData:
+    """The rows; raises NearfarError if all of their texts are equal."""
+    distinct = {text for row in data.rows[:1000] for text in row}
+    if len(distinct) < 2 and len({text for row in data.rows for text in row}) < 2:
+        text = f" ({shown(next(iter(distinct)))})" if distinct else ""
+        raise NearfarError(f"All {kind} are equal{text}: there is nothing to learn. {data.sources[0]}.")
+    return data
+
+
+NLI_COLUMNS = ("premise", "hypothesis", "label")
+SCORED_COLUMNS = ("sentence1", "sentence2", "score")
+
+
+def load_nli(specs: str | Sequence[str], *, columns: Sequence[str] = NLI_COLUMNS) -> TextData:
     """Read the tables of ``specs`` (see :mod:`nearfar.data.catalog`), one after the other.
 
     A label is entailment, neutral or contradiction, in upper or lower case, or the integer 0, 1 or 2. Integers mean
-    these three in this order, as in SNLI and MultiNLI on the hub, unless ``label_order`` lists the names in another
-    order. Data sets that declare class names are read by those names.
+    these three in this order, as in SNLI and MultiNLI on the hub. Data sets that declare class names are read by those
+    names.
 
     Raises:
         NearfarError: a source cannot be found or read, an unknown label, an empty or non-string text (each with file
             and line), a table without a labelled row.
 
     """
-    known = _known_labels(LABEL_NAMES if label_order is None else label_order)
-    columns = (premise_column, hypothesis_column)
     rows: list[NliRow] = []
     sources: list[str] = []
     unlabelled = repaired = 0
 
     def check(value: object, _: str, where: Location) -> int | None:
         nonlocal unlabelled
-        label = _label(value, known, where)
+        label = _label(value, where)
         unlabelled += label is None
         return label
 
-    for spec in as_specs(specs):
-        for found in find(spec):
-            before, dropped_before = len(rows), unlabelled
-            for entry in found.entries(columns, label_column, check):
-                repaired += entry.repaired
-                premise, hypothesis = entry.texts
-                rows.append(NliRow(premise, hypothesis, entry.target))
-            title, count, dropped = found.title, len(rows) - before, unlabelled - dropped_before
-            if not count:
-                raise NearfarError(f"{title}: no labelled rows ({dropped} without a label were dropped).")
-            note = found.note((*columns, label_column))
-            sources.append(f"{title}: {count} rows, {dropped} more without a label dropped{note}")
+    for found in (table for spec in as_specs(specs) for table in find(spec)):
+        before, dropped = len(rows), unlabelled
+        for texts, label, count in found.entries(columns[:2], columns[2], check):
+            rows.append(NliRow(texts[0], texts[1], label))
+            repaired += count
+        if len(rows) == before:
+            raise NearfarError(
+                f"{found.title}: no labelled rows ({unlabelled - dropped} without a label were dropped)."
+            )
+        note = f"{unlabelled - dropped} more without a label dropped{found.note(columns)}"
+        sources.append(f"{found.title}: {len(rows) - before} rows, {note}")
     if not rows:
         raise NearfarError("No NLI data set was named; name at least one, such as snli or microworld.")
     return TextData(rows, None, tuple(sources), repaired, unlabelled)
 
 
-def _known_labels(label_order: Sequence[str]) -> dict[str, int]:
-    order = [name.lower() for name in label_order]
-    if sorted(order) != sorted(LABEL_NAMES):
-        raise NearfarError(f"label_order {list(label_order)} must list {', '.join(LABEL_NAMES)}, each once.")
-    names = {name: label for label, name in enumerate(LABEL_NAMES)}
-    return names | {str(integer): names[name] for integer, name in enumerate(order)}
-
-
-def _label(value: object, known: Mapping[str, int], where: Location) -> int | None:
-    text = (
-        ""
-        if value is None
-        else normalize_whitespace(str(value)).lower()
-        if isinstance(value, str | Number)
-        else shown(value)
-    )
+def _label(value: object, where: Location) -> int | None:
+    text = "" if value is None else normalize_whitespace(value).lower() if isinstance(value, str) else shown(value)
     if (number := parse_number(value)).is_integer():
         text = str(int(number))  # 1, 1.0 and "1.0" are equal: an integer column with missing values becomes floats
     if text in UNLABELLED:
         return None
-    if text not in known:
-        integers = ", ".join(f"{key} as {LABEL_NAMES[label]}" for key, label in known.items() if key.isdigit())
-        raise NearfarError(
-            f"{where}: unknown label {shown(value)}. Known: {', '.join(LABEL_NAMES)}; and integers, by label_order or "
-            f"else as in SNLI: {integers}. '-', -1 and empty mark a row without a label, which is dropped."
-        )
-    return known[text]
+    if text in LABEL_NAMES:
+        return LABEL_NAMES.index(text)
+    if text in ("0", "1", "2"):
+        return int(text)
+    integers = ", ".join(f"{label} as {name}" for label, name in enumerate(LABEL_NAMES))
+    raise NearfarError(
+        f"{where}: unknown label {shown(value)}. Known: {', '.join(LABEL_NAMES)}; and integers as in SNLI: {integers}. "
+        "'-', -1 and empty mark a row without a label, which is dropped."
+    )
 
 
-def load_task(
-    spec: str,
-    *,
-    first: str = "sentence1",
-    second: str = "sentence2",
-    score: str = "score",
-    scale: tuple[float, float] | None = None,
-) -> dict[str, list[ScoredPair]]:
+def load_task(spec: str) -> dict[str, list[ScoredPair]]:
     """Return subset name -> pairs of the subset.
 
     ``spec`` (see :mod:`nearfar.data.catalog`) is
@@ -199,36 +174,25 @@ def load_task(
     - ``sickr``, the official 4,927 test pairs, or ``sickr-full``, all 9,927, as in MTEB. The two give different
       scores; always say which. Scores are 1 to 5, elsewhere 0 to 5;
     - ``microworld`` (its test pairs) or ``microworld:dev``, generated sentences, 0 to 5;
-    - a path or hub data set with columns ``first``, ``second``, ``score``: one subset, named by the file or split.
+    - a path or hub data set with columns ``sentence1``, ``sentence2``, ``score``: one subset, named by the file or
+      split.
 
-    ``scale`` is the lowest and highest valid score; a named set defines its own. Scores are returned unchanged. White
-    space is normalised as in :func:`nearfar.data.cells.text_field`.
+    Scores are returned unchanged. White space is normalised as in :func:`nearfar.data.cells.text_field`.
 
     Raises:
         NearfarError: a source cannot be found or read; a text that is empty or not a string, a score that is not a
-            number or is off the scale (each with file and line); a subset without a pair.
+            number or is off the scale of a named set (each with file and line); a subset without a pair.
 
     """
-    tables = find(spec, "scored")
     return {
-        found.name: [
-            ScoredPair(entry.texts[0], entry.texts[1], entry.target)
-            for entry in scored_entries(found, (first, second), score, scale or found.scale)
-        ]
-        for found in tables
+        found.name: [ScoredPair(texts[0], texts[1], score) for texts, score, _ in scored_entries(found, SCORED_COLUMNS)]
+        for found in find(spec, "scored")
     }
 
 
-def load_pairs(
-    spec: str,
-    *,
-    first: str = "sentence1",
-    second: str = "sentence2",
-    score: str = "score",
-    scale: tuple[float, float] | None = None,
-) -> list[ScoredPair]:
+def load_pairs(spec: str) -> list[ScoredPair]:
     """Return the pairs of all subsets of :func:`load_task`, concatenated."""
-    return list(chain(*load_task(spec, first=first, second=second, score=score, scale=scale).values()))
+    return list(chain(*load_task(spec).values()))
 
 
 def known_scale(spec: str) -> tuple[float, float] | None:
@@ -237,11 +201,9 @@ def known_scale(spec: str) -> tuple[float, float] | None:
     return CATALOG[name].of_kind("scored").scale if name in CATALOG else None
 
 
-def scored_entries(
-    found: Table, columns: tuple[str, str], score: str, scale: tuple[float, float] | None
-) -> list[Entry]:
+def scored_entries(found: Table, columns: Sequence[str]) -> list[Entry]:
     """Return the pairs of a table with their scores; raises NearfarError as :func:`load_task`."""
-    entries = list(found.entries(columns, score, score_check(scale)))
+    entries = list(found.entries(columns[:2], columns[2], score_check(found.scale)))
     if not entries:
         raise NearfarError(f"{found.title}: no pairs, only a header.")
     return entries
@@ -269,7 +231,8 @@ def load_mteb_pairs(name: str) -> dict[str, list[ScoredPair]]:
     try:
         task: Any = mteb.get_task(name)
     except KeyError as error:
-        raise NearfarError(f"--mteb {name}: mteb {mteb.__version__} has no task of this name. {_hint(error)}") from None
+        hint = str(error).strip("\"'").partition("not found. ")[2]  # what mteb proposes
+        raise NearfarError(f"--mteb {name}: mteb {mteb.__version__} has no task of this name. {hint}") from None
     if task.metadata.type != TYPE:
         raise NearfarError(
             f"--mteb {name}: is a task of the type {task.metadata.type}, and --mteb takes those of the type {TYPE}; "
@@ -306,12 +269,6 @@ def _mteb_pair(task: Any, subset: str, number: int, row: Mapping[str, Any]) -> S
     return ScoredPair(first, second, score)
 
 
-def _hint(error: KeyError) -> str:
-    """What mteb proposes in place of an unknown name."""
-    message = str(error.args[0]) if error.args else ""
-    return message.partition("not found. ")[2]
-
-
 def as_specs(specs: str | Sequence[str]) -> Sequence[str]:
     """Return ``specs`` as a list; a string becomes a list of one."""
     return [specs] if isinstance(specs, str) else specs
@@ -335,7 +292,8 @@ def load_sentences(
             without a sentence, sentences that are all equal, a ``limit`` below 2.
 
     """
-    return _collect_sentences(specs, "sentences", column, limit, generated).texts()
+    tables = _sentence_tables(specs, column, generated)
+    return require_different(collect_rows("sentences", limit, tables), "sentences")
 
 
 def load_documents(specs: str | Sequence[str], *, column: str = "text") -> list[str]:
@@ -346,27 +304,28 @@ def load_documents(specs: str | Sequence[str], *, column: str = "text") -> list[
             without a text.
 
     """
-    return [row[0] for row in _collect_sentences(specs, "documents", column, None).rows]
+    return [row[0] for row in collect_rows("documents", None, _sentence_tables(specs, column, {})).rows]
 
 
-def _collect_sentences(
-    specs: str | Sequence[str],
-    kind: str,
-    column: str,
-    limit: int | None,
-    generated: Mapping[str, Sequence[str]] = MappingProxyType({}),
-) -> RowCollector:
-    collector = RowCollector(kind, limit)
+def _sentence_tables(
+    specs: str | Sequence[str], column: str, generated: Mapping[str, Sequence[str]]
+) -> Iterator[Described]:
     for spec in as_specs(specs):
         if spec in generated:
             title = "texts of the rows" if spec == OWN else f"{spec}, generated"
-            collector.add(title, (Entry((text,)) for text in generated[spec]))
+            yield title, (Entry((text,)) for text in generated[spec]), ""
             continue
         for found in find(spec):
             columns = (column,) if found.is_plain_text else found.sentences or (column,)
             note = ". It is evaluation text: scores on it will be transductive" if _is_evaluation(found) else ""
-            collector.add(found.title, _sentence_entries(found, columns), note or found.note(columns))
-    return collector
+            yield found.title, _sentence_entries(found, columns), note or found.note(columns)
+
+
+def _sentence_entries(found: Table, columns: Sequence[str]) -> Iterator[Entry]:
+    """Yield the sentences of a table: the lines of plain text, or some columns."""
+    for entry in found.entries(columns):
+        yield Entry(entry.texts[:1], repaired=entry.repaired)
+        yield from (Entry((text,)) for text in entry.texts[1:])
 
 
 def load_labelled(
@@ -383,34 +342,35 @@ def load_labelled(
             single label, a label with a single text (contrastive losses need two), a ``limit`` below 2.
 
     """
-    collector = RowCollector("labelled texts", limit, distinct=False)
-    for spec in as_specs(specs):
-        for found in find(spec, "labelled"):
-            entries = found.entries((text_column,), label_column, label_field)
-            collector.add(found.title, entries, found.note((text_column, label_column)))
-    labels = [str(target) for target in collector.targets]
+    kind, columns = "labelled texts", (text_column, label_column)
+    tables = (
+        (found.title, found.entries((text_column,), label_column, label_field), found.note(columns))
+        for spec in as_specs(specs)
+        for found in find(spec, "labelled")
+    )
+    data = require_different(collect_rows(kind, limit, tables, distinct=False), kind)
+    labels: Sequence[Any] = data.targets or ()
     texts_of: dict[str, set[tuple[str, ...]]] = {name: set() for name in sort_labels(set(labels))}
-    for row, label in zip(collector.rows, labels, strict=True):
+    for row, label in zip(data.rows, labels, strict=True):
         texts_of[label].add(row)
-    numbers = {name: number for number, name in enumerate(texts_of)}
-    loaded = collector.texts([numbers[label] for label in labels], list(texts_of))
     if len(texts_of) < 2:
         raise NearfarError(
-            f"Every text has the label {shown(labels[0])}; there must be at least two labels. {loaded.sources[0]}."
+            f"Every text has the label {shown(labels[0])}; there must be at least two labels. {data.sources[0]}."
         )
     for name, texts in texts_of.items():
         if len(texts) < 2:
             raise NearfarError(
                 f"The label {shown(name)} has a single text, {shown(min(texts)[0])}; contrastive losses need two texts "
-                f"per label. Add another, or remove that one. {loaded.sources[0]}."
+                f"per label. Add another, or remove that one. {data.sources[0]}."
             )
-    return loaded
+    numbers = {name: number for number, name in enumerate(texts_of)}
+    return replace(data, targets=[numbers[label] for label in labels], label_names=tuple(texts_of))
 
 
 def load_scored(
     specs: str | Sequence[str],
     *,
-    columns: Sequence[str] = ("sentence1", "sentence2", "score"),
+    columns: Sequence[str] = SCORED_COLUMNS,
     limit: int | None = None,
 ) -> TextData:
     """Read scored pairs for training, by :func:`nearfar.data.rows.load_task`, with scores rescaled to 0..1.
@@ -424,30 +384,24 @@ def load_scored(
     """
     if len(columns) != 3:
         raise NearfarError(f"Scored pairs need three columns, two texts and a score, not {', '.join(columns)}.")
-    first, second, score = columns
-    collector = RowCollector("scored pairs", limit, distinct=False)
-    for spec in as_specs(specs):
-        tables = find(spec, "scored")
-        scale = tables[0].scale
-        read = [scored_entries(found, (first, second), score, scale) for found in tables]
-        scores = [entry.target for entries in read for entry in entries]
-        low, high = scale or (min(scores), max(scores))
-        if low == high:
-            raise NearfarError(f"{spec}: every score is {low:g}; there is nothing to learn from equal scores.")
-        note = "" if scale else f", scores of {low:g} to {high:g} rescaled to 0 to 1"
-        for found, entries in zip(tables, read, strict=True):
-            warning = ". They are evaluation pairs: scores on them will be meaningless" if _is_evaluation(found) else ""
-            scaled = (entry._replace(target=(entry.target - low) / (high - low)) for entry in entries)
-            collector.add(found.title, scaled, note + found.note(columns) + warning)
-    return collector.texts([float(target) for target in collector.targets])
+    kind, tables = "scored pairs", chain.from_iterable(_scaled_tables(spec, columns) for spec in as_specs(specs))
+    return require_different(collect_rows(kind, limit, tables, distinct=False), kind)
+
+
+def _scaled_tables(spec: str, columns: Sequence[str]) -> Iterator[Described]:
+    tables = find(spec, "scored")
+    scale = tables[0].scale
+    read = [scored_entries(found, columns) for found in tables]
+    scores = [entry.target for entries in read for entry in entries]
+    low, high = scale or (min(scores), max(scores))
+    if low == high:
+        raise NearfarError(f"{spec}: every score is {low:g}; there is nothing to learn from equal scores.")
+    note = "" if scale else f", scores of {low:g} to {high:g} rescaled to 0 to 1"
+    for found, entries in zip(tables, read, strict=True):
+        warning = ". They are evaluation pairs: scores on them will be meaningless" if _is_evaluation(found) else ""
+        scaled = (entry._replace(target=(entry.target - low) / (high - low)) for entry in entries)
+        yield found.title, scaled, note + found.note(columns) + warning
 
 
 def _is_evaluation(found: Table) -> bool:
     return found.scale is not None and found.name != "train"  # only STS sets have a scale
-
-
-def _sentence_entries(found: Table, columns: Sequence[str]) -> Iterator[Entry]:
-    """Yield the sentences of a table: the lines of plain text, or some columns."""
-    for entry in found.entries(columns):
-        yield Entry(entry.texts[:1], repaired=entry.repaired)
-        yield from (Entry((text,)) for text in entry.texts[1:])

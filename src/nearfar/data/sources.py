@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import repeat
 from operator import ne
 from pathlib import Path
@@ -14,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.data import cells, files
 from nearfar.data.cells import Check, EmptyCellError, Location, Rows
-from nearfar.data.paths import as_path, check_file, file_version, is_file, is_folder, list_names
+from nearfar.data.paths import as_path, is_file, is_folder, list_names
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
+    import pyarrow
     from datasets import Dataset, DatasetDict
 
     from nearfar.data.fingerprints import Hashes
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w.-]+))?")
 """The name of a hub data set: ``owner/name``, or ``owner/name/config`` if it has several configs."""
-
 HUB_TIMEOUT = 10.0
 """Seconds to wait for the hub's first answer; ``datasets`` alone retries an unreachable hub for half a minute."""
 
@@ -58,63 +57,14 @@ def _load_hub(name: str, split: str | None) -> "Dataset | DatasetDict":
     if match is None:
         raise NearfarError(f"hub:{name}: a hub data set is named owner/name, or owner/name/config.")
     repository, config = match.groups()
-    if is_folder(Path(repository)):
-        # load_dataset would read that folder instead.
+    if is_folder(Path(repository)):  # load_dataset would read that folder instead
         raise NearfarError(
             f"hub:{name}: the folder {repository} in the working directory hides it; change the working directory."
         )
-    try:
-        _check_reachable(repository)
+    _check_reachable(repository)
+    with _one_line_errors(f"hub:{name}: "):
         loaded: Dataset | DatasetDict = datasets.load_dataset(repository, config, split=split)
-    except NearfarError:
-        raise
-    except Exception as error:  # datasets passes on the exceptions of all libraries below it
-        raise NearfarError(f"hub:{name}: {type(error).__name__}: {_first_line(error)}.") from error
     return loaded
-
-
-def load_folder(path: Path, *, split: str | None = None) -> "Dataset":
-    """Return the data set, or one split of a data set dictionary, that ``save_to_disk`` wrote to ``path``."""
-    import datasets
-
-    if not any(is_file(path / marker) for marker in ("state.json", "dataset_dict.json")):
-        names = list_names(path)[:12]
-        raise NearfarError(
-            f"{path} is a folder that was not written by datasets' save_to_disk. Name one of its files: "
-            f"{', '.join(names) or 'it is empty'}."
-        )
-    try:
-        data = datasets.load_from_disk(str(path))
-    except Exception as error:  # as above
-        raise NearfarError(f"{path} cannot be read: {type(error).__name__}: {_first_line(error)}.") from error
-    if split is not None and isinstance(data, datasets.Dataset):
-        raise NearfarError(f"{path} is a single data set without splits; remove {split!r}.")
-    return _choose_split(data, split, str(path))
-
-
-def read_dataset(dataset: "Dataset", columns: Sequence[str], *, title: str, optional: Sequence[str] = ()) -> Rows:
-    """Yield the ``columns`` of each row; class indices are replaced by the class names that the data set declares.
-
-    ``optional`` columns follow, as None where the data set lacks them.
-    """
-    columns = [*columns, *(name for name in optional if name in dataset.column_names)]
-    lacking = (None,) * sum(name not in dataset.column_names for name in optional)
-    columns = [dataset.column_names[index] for index in cells.column_indices(dataset.column_names, columns, title)]
-    class_names = [getattr(dataset.features[column], "names", None) for column in columns]
-    number = 0
-    batches = dataset.with_format(None).select_columns(columns).iter(batch_size=1024)
-    while True:
-        try:
-            batch = next(batches, None)
-        except Exception as error:  # as above
-            raise NearfarError(
-                f"{title}: the rows after {number} cannot be read: {type(error).__name__}: {_first_line(error)}."
-            ) from error
-        if batch is None:
-            return
-        for values in zip(*(batch[column] for column in columns), strict=True):
-            number += 1
-            yield Location(title, number, "row"), (*files.name_classes(values, class_names), *lacking)
 
 
 def _check_reachable(repository: str) -> None:
@@ -131,6 +81,22 @@ def _check_reachable(repository: str) -> None:
             raise NearfarError(f"hub:{repository}: unreachable ({_first_line(error)}), and not cached.") from error
 
 
+def load_folder(path: Path, *, split: str | None = None) -> "Dataset":
+    """Return the data set, or one split of a data set dictionary, that ``save_to_disk`` wrote to ``path``."""
+    import datasets
+
+    if not any(is_file(path / marker) for marker in ("state.json", "dataset_dict.json")):
+        raise NearfarError(
+            f"{path} is a folder that was not written by datasets' save_to_disk. Name one of its files: "
+            f"{', '.join(list_names(path)[:12]) or 'it is empty'}."
+        )
+    with _one_line_errors(f"{path} cannot be read: "):
+        data = datasets.load_from_disk(str(path))
+    if split is not None and isinstance(data, datasets.Dataset):
+        raise NearfarError(f"{path} is a single data set without splits; remove {split!r}.")
+    return _choose_split(data, split, str(path))
+
+
 def _choose_split(data: "Dataset | DatasetDict", split: str | None, title: str) -> "Dataset":
     import datasets
 
@@ -144,14 +110,46 @@ def _choose_split(data: "Dataset | DatasetDict", split: str | None, title: str) 
     return data[split]
 
 
+def read_dataset(dataset: "Dataset", columns: Sequence[str], *, title: str, optional: Sequence[str] = ()) -> Rows:
+    """Yield the ``columns`` of each row; class indices are replaced by the class names that the data set declares.
+
+    ``optional`` columns follow, as None where the data set lacks them.
+    """
+    known = dataset.column_names
+    names = [known[index] for index in cells.column_indices(known, columns, title)]
+    there = [*names, *(name for name in optional if name in known)]
+    lacking = (None,) * (len(columns) + len(optional) - len(there))
+    rows = files.arrow_rows(title, _batches(dataset, there, title), there, files.class_names(dataset.features))
+    return ((where, (*values, *lacking)) for where, values in rows) if lacking else rows
+
+
+def _batches(dataset: "Dataset", columns: list[str], title: str) -> "Iterator[pyarrow.Table]":
+    number = 0
+    batches = dataset.with_format("arrow").select_columns(columns).iter(batch_size=files.ROWS_AT_ONCE)
+    while True:
+        with _one_line_errors(f"{title}: the rows after {number} cannot be read: "):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        number += batch.num_rows
+        yield batch
+
+
+@contextmanager
+def _one_line_errors(start: str) -> Iterator[None]:
+    """Turn what datasets raises, which passes on the exceptions of all libraries below it, into a sentence."""
+    try:
+        yield
+    except Exception as error:
+        raise NearfarError(f"{start}{type(error).__name__}: {_first_line(error)}.") from error
+
+
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0][:200].rstrip(". ")
 
 
 LAST_GROUPS = 1000
 """The largest number of groups in the last part of a table."""
-
-
 _INDEX = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")
 """Names that pandas gives to the index of a table."""
 _SHOWN_ROWS = 5
@@ -249,10 +247,10 @@ class Table:
 
         ``optional`` columns follow; JSON objects may lack them (None).
         """
-        if self.part is None:
-            return self._all_rows(columns, optional)
-        read = self._all_rows((*columns, *self.part.columns))
-        return ((where, values[: len(columns)]) for where, values in self.part.choose(read))
+        if self.part is not None:
+            read = self._all_rows((*columns, *self.part.columns))
+            return ((where, values[: len(columns)]) for where, values in self.part.choose(read))
+        return self._all_rows(columns, optional)
 
     @property
     def is_plain_text(self) -> bool:
@@ -268,21 +266,20 @@ class Table:
     def _all_rows(self, columns: Sequence[str], optional: Sequence[str] = ()) -> Rows:
         if isinstance(self.data, Path):
             return files.read_file(self.data, columns, optional=optional, plain=self.plain)
-        if not (self.text_of or self.labels):
-            return read_dataset(self.data, columns, optional=optional, title=self.title)
-        return self._adapted_rows(self.data, columns)
+        if self.text_of or self.labels:
+            return self._adapted_rows(self.data, columns)
+        return read_dataset(self.data, columns, optional=optional, title=self.title)
 
     def _adapted_rows(self, data: "Dataset", columns: Sequence[str]) -> Rows:
-        parts = {column: self.text_of if self.text_of and column == "text" else (column,) for column in columns}
-        read = [part for column in columns for part in parts[column]]
+        joined = self.text_of if "text" in columns else ()
+        read = [*(column for column in columns if column != "text" or not joined), *joined]
         for where, values in read_dataset(data, read, title=self.title):
-            rest = iter(values)
-            row: list[object] = []
-            for column in columns:
-                found = [next(rest) for _ in parts[column]]
-                value = found[0] if len(found) == 1 else " ".join(map(str, found))
-                row.append(self.labels.get(str(value), value) if column == "label" else value)
-            yield where, tuple(row)
+            row = dict(zip(read, values, strict=True))
+            if joined:
+                row["text"] = " ".join(str(row[column]) for column in joined)
+            if "label" in row:
+                row["label"] = self.labels.get(str(row["label"]), row["label"])
+            yield where, tuple(row[column] for column in columns)
 
     def entries(
         self,
@@ -305,24 +302,20 @@ class Table:
         read = (*columns, target) if target else columns
         rows = self.text_rows(read) if len(read) == 1 and self.is_plain_text else self.rows(read, optional=negatives)
         empty: list[tuple[Location, EmptyCellError]] = []
-
-        def checked(where: Location, values: tuple[object, ...]) -> list[Entry]:
-            value = check(values[len(columns)], target, where) if check and target else None
-            if target and value is None:
-                return []
-            raw = values[: len(columns)]
-            texts = tuple(map(cells.text_field, raw, columns, repeat(where)))
-            entry = Entry(texts, value, 0 if texts == raw else sum(map(ne, texts, raw)))
-            return _with_negatives(entry, negatives, values[len(read) :], where) if negatives else [entry]
-
         for where, values in rows:
             try:
-                entries = checked(where, values)
+                value = check(values[len(columns)], target, where) if check and target else None
+                if target and value is None:
+                    continue
+                raw = values[: len(columns)]
+                texts = tuple(map(cells.text_field, raw, columns, repeat(where)))
+                entry = Entry(texts, value, 0 if texts == raw else sum(map(ne, texts, raw)))
+                entries = _with_negatives(entry, negatives, values[len(read) :], where) if negatives else [entry]
             except EmptyCellError as error:
                 empty.append((where, error))
-            else:
-                if not empty or skips_empty():  # else the rows are refused, and the others are only looked at
-                    yield from entries
+                continue
+            if not empty or skips_empty():  # else the rows are refused, and the others are only looked at
+                yield from entries
         if empty:
             _report_empty(self.title, empty)
 
@@ -330,22 +323,23 @@ class Table:
         """What is worth knowing of a file of one's own, to end its description: its separator, and columns not read."""
         if self.is_plain_text or self.sentences is not None:
             return ""
+        notes = []
+        if isinstance(self.data, Path) and (separator := files.unusual_separator(self.data)):
+            notes.append(f"columns separated by {separator}")
         read = set(map(cells.fold_name, columns))
         unread = [cells.printable_name(name) for name in column_names(self) if cells.fold_name(name) not in read]
-        more = ", ..." if len(unread) > 20 else ""
-        notes = [f"columns that are not read: {', '.join(unread[:20])}{more}"] if unread else []
-        if isinstance(self.data, Path) and (separator := files.unusual_separator(self.data)):
-            notes.insert(0, f"columns separated by {separator}")
+        if unread:
+            notes.append(f"columns that are not read: {', '.join(unread[:20])}{', ...' * (len(unread) > 20)}")
         return "".join(f"; {note}" for note in notes)
 
 
 def _with_negatives(entry: Entry, names: Sequence[str], values: Sequence[object], where: Location) -> list[Entry]:
     """A copy of ``entry`` for each text in ``values``, which hold a text, a list of texts or nothing."""
-    listed = [(name, value if isinstance(value, list) else [value]) for name, value in zip(names, values, strict=True)]
-    given = [(name, text) for name, value in listed for text in value if not cells.is_blank(text)]
-    texts = [(cells.text_field(text, name, where), text) for name, text in given]
-    if not texts:
+    listed = zip(names, (value if isinstance(value, list) else [value] for value in values), strict=True)
+    given = [(name, raw) for name, texts in listed for raw in texts if not cells.is_blank(raw)]
+    if not given:
         raise EmptyCellError(f"{where}: column {names[0]!r} is empty.")
+    texts = [(cells.text_field(raw, name, where), raw) for name, raw in given]
     return [Entry((*entry.texts, text), entry.target, entry.repaired + (text != raw)) for text, raw in texts]
 
 
@@ -353,29 +347,29 @@ def _report_empty(title: str, empty: "Sequence[tuple[Location, EmptyCellError]]"
     """Warn of the rows with an empty cell if they are left out, else raise the error of all of them."""
     (first, error), more = empty[0], ", ..." * (len(empty) > _SHOWN_ROWS)
     counted = f"{len(empty):,} ({first.unit} {', '.join(str(where.number) for where, _ in empty[:_SHOWN_ROWS])}{more})"
-    if skips_empty():
-        warnings.warn(f"{title}: rows with empty cells that are left out: {counted}.", stacklevel=3)
-    else:
+    if not skips_empty():
         raise EmptyCellError(
             f"{str(error).partition(' is empty')[0]} is empty. Rows with empty cells: {counted}. Fill them in, remove "
             "the rows, or leave them out by --skip-empty."
         )
+    warnings.warn(f"{title}: rows with empty cells that are left out: {counted}.", stacklevel=3)
 
 
 def open_table(source: str | Path, *, split: str | None = None) -> Table:
     """Open ``source``: a path, or ``hub:owner/name[/config]``. ``split`` is for folders and hub data sets."""
-    if isinstance(source, str) and source.startswith("hub:"):
-        title = source if split is None else f"{source}:{split}"
-        return Table(title, load_hub(source.removeprefix("hub:"), split=split))
+    title = f"{source}" if split is None else f"{source}:{split}"
+    if title.startswith("hub:"):
+        return Table(title, load_hub(str(source).removeprefix("hub:"), split=split))
     path = as_path(source)
+    title = f"{path}" if split is None else f"{path}:{split}"
     if is_folder(path):
-        return Table(str(path) if split is None else f"{path}:{split}", load_folder(path, split=split))
+        return Table(title, load_folder(path, split=split))
     if split is not None:
         raise NearfarError(f"{path}: a file has no splits; remove {split!r}.")
-    return Table(str(path), path)
+    return Table(title, path)
 
 
-def read_columns(source: str | Path, columns: Sequence[str], *, split: str | None = None) -> Rows:
+def read_columns(source: str | Path, columns: Sequence[str]) -> Rows:
     """Yield ``(location, values)`` for each row of ``source``, values in the order of ``columns``; rows are streamed.
 
     ``source`` is a ``.tsv``, ``.csv``, ``.jsonl``, ``.json`` (one object per line) or ``.parquet`` file, text formats
@@ -387,7 +381,7 @@ def read_columns(source: str | Path, columns: Sequence[str], *, split: str | Non
             error of a row is raised when the row is reached.
 
     """
-    return open_table(source, split=split).rows(columns)
+    return open_table(source).rows(columns)
 
 
 def column_names(table: Table) -> list[str]:
@@ -398,42 +392,6 @@ def column_names(table: Table) -> list[str]:
     Raises:
         NearfarError: the file is missing, empty or damaged, or its format has no columns (plain text).
     """
-    names = _all_names(table)
+    data = table.data
+    names = files.file_columns(data, plain=table.plain) if isinstance(data, Path) else list(data.column_names)
     return [name for name in names if not _INDEX.fullmatch(name)] or names
-
-
-def _all_names(table: Table) -> list[str]:
-    if not isinstance(table.data, Path):
-        return list(table.data.column_names)
-    path = table.data
-    check_file(path)
-    kind = files.extension(path).removesuffix(".gz")
-    if kind == ".parquet":
-        return _parquet_names(path)
-    if kind in (".jsonl", ".json"):
-        return list(_json_names(path, file_version(path)))
-    if kind not in (".tsv", ".csv"):
-        raise NearfarError(f"{path}: unknown extension. Files with columns end in {', '.join(files.EXTENSIONS)}.")
-    return files.open_delimited(path, plain=table.plain)[1]
-
-
-@lru_cache(maxsize=64)
-def _json_names(path: Path, _version: object) -> tuple[str, ...]:
-    names: dict[str, None] = {}
-    try:
-        for _, record in files.json_records(path):
-            names |= dict.fromkeys(record)
-    except NearfarError:
-        if not names:  # else the line is refused when it is reached
-            raise
-    return tuple(names)
-
-
-def _parquet_names(path: Path) -> list[str]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        return list(pyarrow.parquet.read_schema(path).names)
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise files.parquet_error(path, error) from None

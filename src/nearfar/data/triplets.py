@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import cycle, groupby
+from dataclasses import replace
+from itertools import chain, cycle, groupby
 
 from nearfar.data.catalog import find
 from nearfar.data.cells import find_columns, fold_name, printable_name, text_field
 from nearfar.data.named_sets import CATALOG, NamedSet
-from nearfar.data.rows import RowCollector, TextData, as_specs, load_nli
+from nearfar.data.rows import NLI_COLUMNS, Described, TextData, as_specs, collect_rows, load_nli, require_different
 from nearfar.data.sources import Entry, Table, column_names
 from nearfar.types import CONTRADICTION, ENTAILMENT, NearfarError, NliRow
 
@@ -19,7 +20,6 @@ PAIR_NAMES = (
     ("sent0", "sent1"),
 )
 """Names of the columns of pairs."""
-
 
 NEGATIVE_NAMES = ("negative", "hard_neg", "hard_negative")
 """Names of the columns of hard negatives; numbered ones and lists have these names too (``negative_1``)."""
@@ -97,30 +97,23 @@ def load_tuples(
     named = columns[2] if len(columns) == 3 else None
     has_negatives = [bool(negative_columns(names)) for _, _, names in tables]
     triplets = named is not None or (find_negatives and bool(tables) and all(has_negatives))
-    collector = RowCollector("triplets" if triplets else "pairs", limit)
-    for entry, found, names in tables:
+
+    def described(entry: NamedSet | None, found: Table, names: Sequence[str]) -> Described:
         if entry is None:
             pair = pair_columns(names, columns[:2]) or (columns[0], columns[1])
-            _add_tuples(collector, found, pair, negative_columns(names, named) if triplets else [], named)
-        elif entry.captions_by:
-            collector.add(found.title, _captions(found, entry.captions_by, *entry.sentences))
-        else:
-            collector.add(found.title, found.entries(entry.sentences))
-    return collector.texts()
+            return _tuples(found, pair, negative_columns(names, named) if triplets else [], named)
+        pairs = _captions(found, entry.captions_by, *entry.sentences) if entry.captions_by else None
+        return found.title, pairs or found.entries(entry.sentences), ""
+
+    kind = "triplets" if triplets else "pairs"
+    return require_different(collect_rows(kind, limit, (described(*table) for table in tables)), kind)
 
 
-def _add_tuples(
-    collector: RowCollector,
-    found: Table,
-    pair: tuple[str, str],
-    negatives: Sequence[str],
-    missing: str | None = None,
-) -> None:
-    """Add the pairs of a table, with their ``negatives``; ``missing`` is the name of negatives that must be there."""
+def _tuples(found: Table, pair: tuple[str, str], negatives: Sequence[str], missing: str | None = None) -> Described:
+    """The pairs of a table, with their ``negatives``; ``missing`` is the name of negatives that must be there."""
     each = f"; each of {', '.join(negatives)} makes a row" if len(negatives) > 1 else ""
     columns = pair if negatives or missing is None else (*pair, missing)
-    note = each + found.note((*columns, *negatives))
-    collector.add(found.title, found.entries(columns, negatives=negatives), note)
+    return found.title, found.entries(columns, negatives=negatives), each + found.note((*columns, *negatives))
 
 
 def set_of_pairs(spec: str) -> NamedSet | None:
@@ -130,16 +123,7 @@ def set_of_pairs(spec: str) -> NamedSet | None:
     return entry if entry and (entry.pairs or entry.captions_by) else None
 
 
-def load_triplets(
-    specs: str | Sequence[str],
-    *,
-    columns: Sequence[str] = ("anchor", "positive", "negative"),
-    premise_column: str = "premise",
-    hypothesis_column: str = "hypothesis",
-    label_column: str = "label",
-    label_order: Sequence[str] | None = None,
-    limit: int | None = None,
-) -> TextData:
+def load_triplets(specs: str | Sequence[str], *, limit: int | None = None) -> TextData:
     """Read triplets: from tables with the columns of pairs and of hard negatives, else by :func:`nli_triplets`.
 
     The columns are found as by :func:`load_tuples`.
@@ -151,33 +135,27 @@ def load_triplets(
             those of NLI rows, and for NLI rows without a triplet.
 
     """
-    nli_columns = (premise_column, hypothesis_column, label_column)
-    named = None if columns[2] == NEGATIVE_NAMES[0] else columns[2]
-    collector = RowCollector("triplets", limit)
-    for spec in as_specs(specs):
+    repaired = 0
+
+    def described(spec: str) -> Iterator[Described]:
+        nonlocal repaired
         tables = find(spec)
         names = column_names(tables[0])
-        pair, negatives = pair_columns(names, columns[:2]), negative_columns(names, named)
+        pair, negatives = pair_columns(names), negative_columns(names)
         if pair and negatives:
-            for found in tables:
-                _add_tuples(collector, found, pair, negatives)
-            continue
-        if find_columns(names, nli_columns) is None:
+            yield from (_tuples(found, pair, negatives) for found in tables)
+            return
+        if find_columns(names, NLI_COLUMNS) is None:
             raise NearfarError(
-                f"{tables[0].title}: triplets need the columns {', '.join(columns)}; or sent0, sent1, hard_neg; "
-                f"or {', '.join(nli_columns)}. Its columns: {', '.join(map(printable_name, names[:20]))}."
+                f"{tables[0].title}: triplets need the columns anchor, positive, negative; or sent0, sent1, hard_neg; "
+                f"or {', '.join(NLI_COLUMNS)}. Its columns: {', '.join(map(printable_name, names[:20]))}."
             )
-        nli = load_nli(
-            spec,
-            premise_column=premise_column,
-            hypothesis_column=hypothesis_column,
-            label_column=label_column,
-            label_order=label_order,
-        )
-        triplets = nli_triplets(nli.rows)
-        collector.repaired += nli.repaired
-        collector.add(f"{spec} ({'; '.join(nli.sources)})", (Entry(triplet) for triplet in triplets))
-    return collector.texts()
+        nli = load_nli(spec)
+        repaired += nli.repaired
+        yield f"{spec} ({'; '.join(nli.sources)})", map(Entry, nli_triplets(nli.rows)), ""
+
+    data = collect_rows("triplets", limit, chain.from_iterable(map(described, as_specs(specs))))
+    return require_different(replace(data, repaired=data.repaired + repaired), "triplets")
 
 
 def nli_triplets(rows: Sequence[NliRow]) -> list[tuple[str, str, str]]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,6 @@ from nearfar.data.paths import shown
 from nearfar.data.retrieval import MEASURES, QRELS_COLUMNS, Judgement, agreeing, grade_field, read_judgements
 from nearfar.data.sources import Table, column_names
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 COLUMNS, OPTIONAL = ("system", "unit", "score"), ("seed", "task", "cluster")
 RUN_COLUMNS = ("query", "Q0", "document", "rank", "score", "tag")
@@ -100,7 +97,15 @@ def read_scores(file: Path) -> Systems:
             unit = clusters.index[clusters["nunique"] > 1][0]
             raise NearfarError(f"{file}: unit {shown(unit)} of task {task} has two clusters. Name one in all its rows.")
         wide = of_task.pivot(index=["system", "seed"], columns="unit", values="score")
-        _check_complete(wide, f"{file}: task {task}")
+        lacking = wide.isna()  # refused, as a system's failures would go unseen
+        for (system, seed), of_run in lacking[lacking.any(axis=1)].iterrows():
+            units = list(of_run.index[of_run])
+            few = ", ".join(units[:_FEW]) + ", ..." * (len(units) > _FEW)
+            raise NearfarError(
+                f"{file}: task {task}: {_run(system, seed)} has no score on {len(units)} of {wide.shape[1]} units: "
+                f"{few}. Systems are compared on the same units: add the scores (of no answer, the lowest), or remove "
+                "these units' rows."
+            )
         numbers = clusters["first"].astype("category").cat.codes.to_numpy(np.int64)
         tasks[str(task)] = UnitScores(list(wide.index), wide.to_numpy() / scale, numbers, measure)
     points = 100.0 if shares else float(frame.score.max() - frame.score.min())
@@ -130,18 +135,6 @@ def _name(value: object, column: str, where: Location, *, optional: bool = False
 
 def _run(system: str, seed: str) -> str:
     return f"system {shown(system)}" + (f", seed {seed}," if seed else "")
-
-
-def _check_complete(wide: "DataFrame", where: str) -> None:
-    """Refuse runs [runs, units] that lack scores, as a system's failures would go unseen."""
-    lacking = wide.isna()
-    for (system, seed), of_run in lacking[lacking.any(axis=1)].iterrows():
-        units = list(of_run.index[of_run])
-        few = ", ".join(units[:_FEW]) + ", ..." * (len(units) > _FEW)
-        raise NearfarError(
-            f"{where}: {_run(system, seed)} has no score on {len(units)} of {wide.shape[1]} units: {few}. Systems are "
-            "compared on the same units: add the scores (of no answer, the lowest), or remove these units' rows."
-        )
 
 
 class Run(NamedTuple):

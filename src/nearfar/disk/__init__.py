@@ -290,20 +290,15 @@ def is_private(folder: Path) -> bool:
     return own and not any(_is_replaceable(each) for each in above)
 
 
-def private_temporary_folder(prefix: str, *, create: bool = True) -> Path | None:
-    """A private folder of this user in the temporary folder, the same for all processes; None if there is none.
+def private_temporary_folder(prefix: str) -> Path | None:
+    """A private folder of this user in the temporary folder, the same for all processes; None if there can be none.
 
     Its name is ``prefix`` and random characters, so that nobody else can create it first.
-
-    Args:
-        prefix: start of the name.
-        create: create the folder if there is none.
     """
-    root = Path(tempfile.gettempdir())
     with suppress(OSError):
-        if create and not _private_folders(root, prefix):
-            tempfile.mkdtemp(prefix=prefix, dir=root)
-        return next(iter(_private_folders(root, prefix)), None)
+        folders = sorted(Path(tempfile.gettempdir()).glob(f"{prefix}*"))
+        private = next(filter(is_private, folders), None) or Path(tempfile.mkdtemp(prefix=prefix))
+        return private if is_private(private) else None
     return None
 
 
@@ -385,10 +380,6 @@ def _is_replaceable(status: os.stat_result) -> bool:
     return bool(status.st_mode & others) and not status.st_mode & stat.S_ISVTX
 
 
-def _private_folders(root: Path, prefix: str) -> list[Path]:
-    return [folder for folder in sorted(root.glob(f"{prefix}*")) if is_private(folder)]
-
-
 TABLES = (".tsv", ".csv", ".jsonl")
 """Suffixes of the tables that :func:`write_table` writes."""
 _CAN_OPEN_FOLDERS = os.name != "nt"  # Windows cannot open a folder, and so cannot flush one
@@ -422,8 +413,7 @@ def write_text(file: Path, text: str) -> None:
     Raises:
         NearfarError: the disk is full or cannot be written.
     """
-    with new_file(file) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_bytes(file, text.encode("utf-8"))
 
 
 def write_bytes(file: Path, content: bytes) -> None:
@@ -594,16 +584,11 @@ def apply_umask(path: Path) -> None:
     if os.name == "nt":
         return
     umask = _umask()
-    paths = [str(path)]
-    for folder, folders, files in os.walk(path):
-        paths += [os.path.join(folder, name) for name in (*folders, *files)]
-    for name in paths:
-        mode = os.lstat(name).st_mode
-        if stat.S_ISLNK(mode):
-            continue
+    for part in (path, *path.rglob("*")):
+        mode = part.lstat().st_mode
         wanted = (0o777 if stat.S_ISDIR(mode) else 0o666) & ~umask
-        if stat.S_IMODE(mode) & 0o777 != wanted:
-            os.chmod(name, (stat.S_IMODE(mode) & ~0o777) | wanted)
+        if not stat.S_ISLNK(mode) and mode & 0o777 != wanted:
+            part.chmod((stat.S_IMODE(mode) & ~0o777) | wanted)
 
 
 def _umask() -> int:

@@ -5,12 +5,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    pass
 from nearfar.disk import (
     HAS_FLOCK,
     apply_umask,
@@ -24,6 +19,7 @@ from nearfar.disk import (
     publish,
     refuse_planted,
 )
+from nearfar.types import NearfarError
 
 LOCK = ".lock"
 """A file in a locked folder, on systems that cannot lock the folder itself."""
@@ -85,7 +81,7 @@ def folder_lock(
 
 
 @path_errors()
-def check_new_folder(output: Path, *, flag: str = "--output") -> None:
+def check_new_folder(output: Path) -> None:
     """Raise an error now if ``output`` could not become a new folder at the end of a long computation.
 
     Missing parent folders are made later, by :func:`new_folder`. An empty folder counts as new.
@@ -95,10 +91,10 @@ def check_new_folder(output: Path, *, flag: str = "--output") -> None:
     """
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         forget_folder(output)
-        raise NearfarError(f"{flag} {output}: already exists; choose another folder.")
+        raise NearfarError(f"--output {output}: already exists; choose another folder.")
     if not output.name or output.name == "..":
-        raise NearfarError(f"{flag} {output}: name a new folder.")
-    check_writable_folder(output.absolute().parent, output, flag=flag)
+        raise NearfarError(f"--output {output}: name a new folder.")
+    check_writable_folder(output.absolute().parent, output)
 
 
 @contextmanager

@@ -5,15 +5,14 @@ upload appears when it is complete, so it has its final name at once.
 """
 
 import hashlib
-import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from nearfar.disk import check_regular, create_folder, disk_errors, path_errors, publish, read_errors, sha256_of
+from nearfar.disk import check_regular, create_folder, disk_errors, path_errors, publish, sha256_of
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -27,111 +26,25 @@ PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": 
 OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "az", "adl", "oci", "oss", "r2", "hf"}
 """Protocols where an upload appears when it is complete, and a rename is a copy."""
 FILE = "file://"
-_CHUNK = 2**20
 _BLOCK_BYTES = 2**23
 """Number of bytes that are read ahead from a remote file."""
 
 
-class LocalFolder:
-    """A folder of this machine's file system, which other machines may mount too. Files are named relative to it."""
+class Place:
+    """A folder at an fsspec address. Files are named relative to it."""
+
+    shared: Path | None = None
+    """The folder on this machine's file system, which all workers must see; None for a remote address."""
 
     def __init__(self, address: str) -> None:
-        self._path = local_path(address)
-        self.address = str(self._path)
-
-    @property
-    def shared(self) -> Path:
-        """The folder on this machine's file system, which all workers must see; None for a remote address."""
-        return self._path
-
-    @path_errors()
-    def names(self, inside: str = "") -> list[str]:
-        """The names of the files in the folder, or in a subfolder; empty if there is no such folder."""
-        try:
-            return sorted(entry.name for entry in os.scandir(self._path / inside))
-        except FileNotFoundError:
-            return []
-
-    @path_errors()
-    def read(self, name: str) -> bytes | None:
-        """The content of a file; None if there is none."""
-        file = self._path / name
-        with suppress(FileNotFoundError):
-            check_regular(file)
-            with file.open("rb") as stream, read_errors(file):
-                return stream.read()
-        return None
-
-    def size(self, name: str) -> int | None:
-        """The number of bytes of a file; None if there is none."""
-        try:
-            return (self._path / name).stat().st_size
-        except OSError:
-            return None
-
-    @path_errors()
-    def digest(self, name: str) -> str:
-        """The SHA-256 of a file, which is read once, in pieces."""
-        return sha256_of(self._path / name)
-
-    def writing(self, name: str, scratch: Path) -> Path:  # noqa: ARG002
-        """See :class:`Place`."""
-        folder = self._path / WRITING
-        with disk_errors(self._path / name):
-            create_folder(folder)
-        return folder / f"{Path(name).name}.{secrets.token_hex(4)}"
-
-    def publish(self, written: Path, name: str) -> None:
-        """Give a complete file its name; a file of that name is replaced at once."""
-        target = self._path / name
-        with disk_errors(target):
-            create_folder(target.parent)
-            publish(written, target)
-
-    def clean(self, name: str) -> None:
-        """Remove what killed workers left of a file that they wrote aside."""
-        for left in (self._path / WRITING).glob(f"{Path(name).name}.*"):
-            with suppress(OSError):
-                left.unlink()
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write a small file at once."""
-        aside = self.writing(name, self._path)
-        try:
-            with disk_errors(self._path / name):
-                aside.write_bytes(content)
-            self.publish(aside, name)
-        except BaseException:
-            with suppress(OSError):
-                aside.unlink(missing_ok=True)
-            raise
-
-    def remove(self, name: str) -> None:
-        """Remove a file, if there is one."""
-        with disk_errors(self._path / name):
-            (self._path / name).unlink(missing_ok=True)
-
-    def free_bytes(self) -> int | None:
-        """Free space; None if there is no limit that can be asked for."""
-        existing = next(folder for folder in (self._path, *self._path.parents) if folder.exists())
-        return shutil.disk_usage(existing).free
-
-
-class RemoteFolder:
-    """A folder at an fsspec address, with the same methods as :class:`LocalFolder`."""
-
-    def __init__(self, address: str) -> None:
-        self.address, self.shared = address.rstrip("/"), None
-        self._system, self._path = file_system(self.address, flag="--output")
-        self._path = self._path.rstrip("/")
+        self.address = address.rstrip("/")
+        self._system, path = file_system(self.address, flag="--output")
+        self._path = path.rstrip("/")
         self._uploads_appear_complete = protocol(address) in OBJECT_STORES
 
-    def _at(self, name: str) -> str:
-        return f"{self._path}/{name}"
-
     def names(self, inside: str = "") -> list[str]:
-        """See :class:`LocalFolder`."""
-        folder = self._at(inside).rstrip("/")
+        """The names of the files in the folder, or in a subfolder; empty if there is no such folder."""
+        folder = f"{self._path}/{inside}".rstrip("/")
         with remote_errors(f"{self.address}/{inside}", what="cannot be listed"):
             self._system.invalidate_cache()
             try:
@@ -141,79 +54,123 @@ class RemoteFolder:
         return sorted(name.rstrip("/").rpartition("/")[2] for name in found if name.rstrip("/") != folder)
 
     def read(self, name: str) -> bytes | None:
-        """See :class:`LocalFolder`."""
-        with remote_errors(f"{self.address}/{name}"):
-            try:
-                return bytes(self._system.cat_file(self._at(name)))
-            except FileNotFoundError:
-                return None
+        """The content of a file; None if there is none."""
+        with remote_errors(f"{self.address}/{name}"), suppress(FileNotFoundError):
+            return bytes(self._system.cat_file(f"{self._path}/{name}"))
+        return None
 
     def size(self, name: str) -> int | None:
-        """See :class:`LocalFolder`."""
-        with remote_errors(f"{self.address}/{name}"):
+        """The number of bytes of a file; None if there is none."""
+        with remote_errors(f"{self.address}/{name}"), suppress(FileNotFoundError):
             self._system.invalidate_cache()
-            try:
-                return int(self._system.info(self._at(name))["size"])
-            except FileNotFoundError:
-                return None
+            return int(self._system.info(f"{self._path}/{name}")["size"])
+        return None
 
     def digest(self, name: str) -> str:
-        """See :class:`LocalFolder`."""
-        found = hashlib.sha256()
-        with remote_errors(f"{self.address}/{name}"), self._system.open(self._at(name), "rb") as file:
-            while piece := file.read(_CHUNK):
-                found.update(piece)
-        return found.hexdigest()
+        """The SHA-256 of a file, which is read once, in pieces."""
+        with remote_errors(f"{self.address}/{name}"), self._system.open(f"{self._path}/{name}", "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def writing(self, name: str, scratch: Path) -> Path:
-        """See :class:`LocalFolder`."""
+        """Where to write a file before :meth:`publish`; ``scratch`` is a folder of this machine."""
         return scratch / Path(name).name
 
     def publish(self, written: Path, name: str) -> None:
-        """See :class:`LocalFolder`."""
+        """Give a complete file its name; a file of that name is replaced at once."""
         self._upload(lambda path: self._system.put_file(str(written), path), name)
 
     def write(self, name: str, content: bytes) -> None:
-        """See :class:`LocalFolder`."""
+        """Write a small file at once."""
         self._upload(lambda path: self._system.pipe_file(path, content), name)
 
     def _upload(self, upload: Callable[[str], object], name: str) -> None:
-        target = self._at(name)
+        target = f"{self._path}/{name}"
         with remote_errors(f"{self.address}/{name}", what="cannot be written"):
             if self._uploads_appear_complete:
                 upload(target)
                 return
-            aside = self._at(f"{WRITING}/{Path(name).name}.{secrets.token_hex(4)}")
-            for folder in (aside, target):
-                self._system.makedirs(folder.rpartition("/")[0], exist_ok=True)
+            aside = f"{self._path}/{WRITING}/{Path(name).name}.{secrets.token_hex(4)}"
+            for path in (aside, target):
+                self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
             upload(aside)
             if self._system.exists(target):  # not every file system replaces a file by a rename
                 self._system.rm_file(target)
             self._system.mv(aside, target)
 
     def clean(self, name: str) -> None:
-        """See :class:`LocalFolder`."""
-        left = [] if self._uploads_appear_complete else self.names(WRITING)
-        for other in left:
+        """Remove what killed workers left of a file that they wrote aside."""
+        for other in [] if self._uploads_appear_complete else self.names(WRITING):
             if other.startswith(f"{Path(name).name}."):
                 self.remove(f"{WRITING}/{other}")
 
     def remove(self, name: str) -> None:
-        """See :class:`LocalFolder`."""
+        """Remove a file, if there is one."""
         with remote_errors(f"{self.address}/{name}", what="cannot be removed"), suppress(FileNotFoundError):
-            self._system.rm_file(self._at(name))
+            self._system.rm_file(f"{self._path}/{name}")
 
     def free_bytes(self) -> int | None:
-        """See :class:`LocalFolder`."""
+        """Free space; None if there is no limit that can be asked for."""
         return None
 
 
-Place: TypeAlias = LocalFolder | RemoteFolder
+class LocalFolder(Place):
+    """A folder of this machine's file system, which other machines may mount too."""
+
+    shared: Path
+
+    def __init__(self, address: str) -> None:
+        from fsspec.implementations.local import LocalFileSystem
+
+        self.shared = local_path(address)
+        self.address = self._path = self.shared.as_posix()
+        self._system, self._uploads_appear_complete = LocalFileSystem(), False
+
+    def read(self, name: str) -> bytes | None:
+        """See :class:`Place`; a pipe is refused."""
+        with suppress(FileNotFoundError), path_errors():
+            check_regular(self.shared / name)
+        return super().read(name)
+
+    def digest(self, name: str) -> str:
+        """See :class:`Place`; a pipe is refused."""
+        with path_errors():
+            return sha256_of(self.shared / name)
+
+    def writing(self, name: str, scratch: Path) -> Path:  # noqa: ARG002
+        """See :class:`Place`."""
+        folder = self.shared / WRITING
+        with disk_errors(self.shared / name):
+            create_folder(folder)
+        return folder / f"{Path(name).name}.{secrets.token_hex(4)}"
+
+    def publish(self, written: Path, name: str) -> None:
+        """See :class:`Place`."""
+        target = self.shared / name
+        with disk_errors(target):
+            create_folder(target.parent)
+            publish(written, target)
+
+    def write(self, name: str, content: bytes) -> None:
+        """See :class:`Place`."""
+        aside = self.writing(name, self.shared)
+        try:
+            with disk_errors(self.shared / name):
+                aside.write_bytes(content)
+            self.publish(aside, name)
+        except BaseException:
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+            raise
+
+    def free_bytes(self) -> int | None:
+        """See :class:`Place`."""
+        existing = next(folder for folder in (self.shared, *self.shared.parents) if folder.exists())
+        return shutil.disk_usage(existing).free
 
 
 def open_place(address: str) -> Place:
     """The folder at a path or address; it need not exist."""
-    return RemoteFolder(address) if is_remote(address) else LocalFolder(address)
+    return Place(address) if is_remote(address) else LocalFolder(address)
 
 
 def is_remote(address: str) -> bool:
@@ -287,4 +244,5 @@ def opened(address: str) -> Iterator[Any]:
 
 
 def _reason(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    said = (isinstance(error, OSError) and error.strerror) or str(error)
+    return " ".join(said.split())[:300] or type(error).__name__

@@ -142,9 +142,9 @@ class Roles(NamedTuple):
             return sentences_of(batch)
         if self.query == self.document:
             return [PromptedText(self.query, text) for text in texts]
-        queries, documents = _queries_and_documents(batch)
+        queries, *documents = batch.columns
         both = [PromptedText(self.query, texts[text]) for text in queries]
-        both += [PromptedText(self.document, texts[text]) for text in documents]
+        both += [PromptedText(self.document, texts[text]) for text in chain(*documents)]
         return list(dict.fromkeys(both))
 
     def split(self, vectors: "Tensor", batch: Any) -> "tuple[Tensor, Tensor]":
@@ -167,11 +167,6 @@ class Roles(NamedTuple):
         )
         rows = to_device(torch.tensor([as_queries, as_documents]), vectors.device)
         return vectors[rows[0]], vectors[rows[1]]
-
-
-def _queries_and_documents(batch: Any) -> tuple[Sequence[int], Sequence[int]]:
-    """Indices in the sentences of a batch of its queries and of its documents."""
-    return batch.columns[0], list(chain(*batch.columns[1:]))
 
 
 @dataclass(frozen=True)

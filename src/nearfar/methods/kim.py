@@ -43,16 +43,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 from nearfar.config.bounds import BelowOne, Count, File, LearningRate, Length, Steps, Temperature, Weight, Width
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import Settings
-from nearfar.methods.base import (
-    BuildContext,
-    BuiltMethod,
-    Loss,
-    Method,
-    initializer_range,
-    require_data,
-    sentences_of,
-    text_facts,
-)
+from nearfar.methods import base
 from nearfar.methods.describe import describe_anchor, describe_margin, pluralize
 from nearfar.methods.settings import MarginSettings, TextColumn
 from nearfar.types import MethodEntry, NearfarError, SelfGuidedVariant
@@ -178,7 +169,7 @@ class BtSgOptConfig(TranslationRows, GuidedConfig):
     """bt+sg-opt: sg-opt where the frozen copy reads the back-translation (Kim et al. 2021, section 6)."""
 
 
-def build_self_guided(config: GuidedConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+def build_self_guided(config: GuidedConfig, context: base.BuildContext, rows: "TextData") -> base.BuiltMethod:
     """Build sg, sg-opt1, sg-opt2, sg-opt or bt+sg-opt: one of the formulas above, + drift_weight * drift.
 
     With one text a row, T and F read the same sentence; with two, T reads the first and F the second, its
@@ -217,7 +208,7 @@ def build_self_guided(config: GuidedConfig, context: BuildContext, rows: "TextDa
         """The row of c_i and its views."""
         return torch.cat([embed([own for own, _ in items])[:, None], views([guiding for _, guiding in items])], dim=1)
 
-    def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
+    def loss_fn(batch: "TextBatch", representations: "Tensor") -> base.Loss:
         own, guiding = representations[:, :1], representations[:, 1:].detach()
         projected = project(torch.cat([own, draw_layer(guiding) if one_view else guiding], dim=1))
         cls, seen = projected[:, 0], projected[:, 1:]
@@ -251,11 +242,11 @@ def build_self_guided(config: GuidedConfig, context: BuildContext, rows: "TextDa
 
     name = "bt+sg-opt" if isinstance(config, BtSgOptConfig) else term
     head = None if config.projection == "none" else project
-    method = Method(name, batches, _text_pairs, represent, loss_fn, describe, head, count_tokens)
-    return BuiltMethod(method, text_facts(rows))
+    method = base.Method(name, batches, _text_pairs, represent, loss_fn, describe, head, count_tokens)
+    return base.BuiltMethod(method, base.text_facts(rows))
 
 
-def build_back_translation(config: BtConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+def build_back_translation(config: BtConfig, context: base.BuildContext, rows: "TextData") -> base.BuiltMethod:
     """Build bt: NT-Xent between sentences and their back-translations, both read by T, + drift_weight * drift.
 
     Each distinct text of a batch is encoded once; a back-translation equal to its sentence has the same vector. Rows
@@ -278,7 +269,7 @@ def build_back_translation(config: BtConfig, context: BuildContext, rows: "TextD
     drift = _drift(config, encoder, Guide(encoder.backbone, encoder.route))
     project = _projection(config, encoder)
 
-    def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
+    def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> base.Loss:
         projected = project(embeddings)
         first, second = (projected[column] for column in batch.columns)
         left_out: dict[str, Tensor] = {}
@@ -298,8 +289,8 @@ def build_back_translation(config: BtConfig, context: BuildContext, rows: "TextD
         return lines + describe_margin(margin, "rows that are")
 
     head = None if config.projection == "none" else project
-    method = Method("bt", batches, sentences_of, context.encoder.embed, loss_fn, describe, head)
-    return BuiltMethod(method, text_facts(rows))
+    method = base.Method("bt", batches, base.sentences_of, context.encoder.embed, loss_fn, describe, head)
+    return base.BuiltMethod(method, base.text_facts(rows))
 
 
 # --- parts of the losses ---
@@ -313,7 +304,7 @@ def _projection(config: KimConfig, encoder: "Encoder") -> "nn.Module":
 
     if config.projection == "none":
         return nn.Identity()
-    return ProjectionHead(encoder.dim, width=config.projection, std=initializer_range(encoder.backbone))
+    return ProjectionHead(encoder.dim, width=config.projection, std=base.initializer_range(encoder.backbone))
 
 
 def _text_pairs(batch: "TextBatch") -> list[TextPair]:
@@ -341,8 +332,8 @@ def draw_layer(views: 'Float[Tensor, "batch layers dim"]') -> 'Float[Tensor, "ba
     return views[torch.arange(len(views), device=views.device), layers][:, None]
 
 
-def _with_drift(config: KimConfig, contrast: "Tensor", distance: "Tensor", terms: "dict[str, Tensor]") -> Loss:
-    return Loss(contrast, terms | {"drift": distance.detach()}, config.drift_weight * distance)
+def _with_drift(config: KimConfig, contrast: "Tensor", distance: "Tensor", terms: "dict[str, Tensor]") -> base.Loss:
+    return base.Loss(contrast, terms | {"drift": distance.detach()}, config.drift_weight * distance)
 
 
 def _describe_rows(batch: "TextBatch", sides: Sequence[TextPair], negatives: str) -> list[str]:
@@ -381,11 +372,11 @@ def read_translations(config: BtConfig | BtSgOptConfig) -> "TextData":
     """Read sentences and their back-translations."""
     from nearfar.data.triplets import load_tuples
 
-    data = require_data(config, "bt" if isinstance(config, BtConfig) else "bt+sg-opt")
+    data = base.require_data(config, "bt" if isinstance(config, BtConfig) else "bt+sg-opt")
     return load_tuples(data, columns=(config.sentence_column, config.translation_column), limit=config.limit)
 
 
-def _batches(config: KimConfig, context: BuildContext, rows: "TextData") -> "TextBatches":
+def _batches(config: KimConfig, context: base.BuildContext, rows: "TextData") -> "TextBatches":
     """Batches of the rows, after a check that something can be learned from them."""
     if config.lora_rank is not None and config.drift_weight:
         raise NearfarError(

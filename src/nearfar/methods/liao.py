@@ -151,12 +151,8 @@ def read_nli(config: Any) -> "TextData":
     """The NLI rows of a config with :class:`nearfar.methods.settings.NliSettings`."""
     from nearfar.data.rows import load_nli
 
-    return load_nli(
-        config.data,
-        premise_column=config.premise_column,
-        hypothesis_column=config.hypothesis_column,
-        label_column=config.label_column,
-    )
+    columns = (config.premise_column, config.hypothesis_column, config.label_column)
+    return load_nli(config.data, columns=columns)
 
 
 def batch_nli(

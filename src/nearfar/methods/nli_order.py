@@ -30,7 +30,7 @@ from nearfar.methods.simcse import contrastive_loss
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Float, Int
     from torch import Tensor
 
     from nearfar.data.batching import TextBatch, TextBatches
@@ -107,6 +107,11 @@ def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> Bu
         NearfarError: no row is an entailment, all rows have the same premise, or the order loss has a weight but
             nothing to compare.
     """
+    import torch
+
+    from nearfar.objectives import RowMask, not_known_positive
+    from nearfar.runtime.transfer import to_device
+
     batches, facts = batch_nli(config, context, data, distinct_texts=config.distinct_texts)
     roles, ranks_neutral = context.roles, config.neutral and config.order_weight > 0
     require_anchors(batches)
@@ -121,9 +126,26 @@ def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> Bu
 
     def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
         batch, neutral = used(batch), _neutral_pairs(batch, used(batch))
-        pairs = Pairs.of(batch)
+        pairs, device = Pairs.of(batch), embeddings.device
         queries, documents = roles.split(embeddings, batch)
-        contrast, terms = _contrast(config, queries, documents, pairs, neutral)
+        (anchors, positives), (owners, negatives) = (pairs.labelled(label) for label in (ENTAILMENT, CONTRADICTION))
+        candidates = torch.cat([positives, negatives])
+
+        def contradicted(rows: slice) -> "Tensor":
+            """Where a candidate's text is a contradicted hypothesis of the row's premise, or the premise itself."""
+            known = torch.cat([anchors, owners]), torch.cat([anchors, negatives])
+            return ~not_known_positive(*known, candidates)[rows]
+
+        losses, terms = contrastive_loss(
+            config,
+            queries[to_device(anchors, device)],
+            documents[to_device(positives, device)],
+            documents[to_device(negatives, device)],
+            masks=_masks(config.directions, pairs, neutral).to(device),
+            own_negatives=RowMask(contradicted, (len(anchors), len(candidates))).to(device),
+        )
+        _, anchor, counts = anchors.unique(return_inverse=True, return_counts=True)
+        contrast = (losses / to_device(counts[anchor], device)).sum() / max(len(counts), 1)
         terms = {"info_nce": contrast.detach(), **terms}
         if not config.order_weight:
             return Loss(contrast, terms)
@@ -171,41 +193,6 @@ def _masks(directions: "Directions", pairs: Pairs, neutral: 'Int[Tensor, "2 pair
     return direction_masks(directions, *pairs.labelled(ENTAILMENT), negatives, owners=owners, near=near, distinct=True)
 
 
-def _contrast(
-    config: NliOrderConfig,
-    queries: 'Float[Tensor, "texts dim"]',
-    documents: 'Float[Tensor, "texts dim"]',
-    pairs: Pairs,
-    neutral: 'Int[Tensor, "2 pairs"]',
-) -> 'tuple[Float[Tensor, ""], dict[str, Tensor]]':
-    """The mean over anchors of the mean over their positives, and the terms to log."""
-    import torch
-
-    from nearfar.objectives import RowMask, not_known_positive
-    from nearfar.runtime.transfer import to_device
-
-    (anchors, positives), (owners, negatives) = (pairs.labelled(label) for label in (ENTAILMENT, CONTRADICTION))
-    candidates, device = torch.cat([positives, negatives]), queries.device
-
-    def contradicted(rows: slice) -> "Tensor":
-        """Where the text of a candidate is a contradicted hypothesis of the row's premise, or the premise itself."""
-        known = torch.cat([anchors, owners]), torch.cat([anchors, negatives])
-        return ~not_known_positive(*known, candidates)[rows]
-
-    losses, terms = contrastive_loss(
-        config,
-        queries[to_device(anchors, device)],
-        documents[to_device(positives, device)],
-        documents[to_device(negatives, device)],
-        masks=_masks(config.directions, pairs, neutral).to(device),
-        own_negatives=RowMask(contradicted, (len(anchors), len(candidates))).to(device),
-        directions=config.directions,
-        similarity=config.similarity,
-    )
-    _, anchor, counts = anchors.unique(return_inverse=True, return_counts=True)
-    return (losses / to_device(counts[anchor], device)).sum() / max(len(counts), 1), terms
-
-
 def _order(
     config: NliOrderConfig, queries: 'Float[Tensor, "texts dim"]', documents: 'Float[Tensor, "texts dim"]', pairs: Pairs
 ) -> 'Float[Tensor, ""]':
@@ -223,7 +210,10 @@ def _order(
         return losses.sum() / max(len(losses), 1)
     if config.order_unrelated:
         premises, hypotheses = pairs.premises.unique(), pairs.hypotheses.unique()
-        one, other = to_device(_unrelated(premises, hypotheses, pairs).nonzero().T.contiguous(), queries.device)
+        unrelated = premises[:, None] != hypotheses  # different texts and no pair of the batch, whatever its label
+        paired = torch.searchsorted(premises, pairs.premises), torch.searchsorted(hypotheses, pairs.hypotheses)
+        unrelated[paired] = False
+        one, other = to_device(unrelated.nonzero().T.contiguous(), queries.device)
         others = similarities(
             queries[to_device(premises, queries.device)],
             documents[to_device(hypotheses, queries.device)],
@@ -232,17 +222,6 @@ def _order(
         scores = torch.cat([scores, others])
         ranks = torch.cat([ranks, ranks.new_full(others.shape, -CONTRADICTION - 1)])
     return cosent(scores, to_device(ranks, scores.device), **settings)
-
-
-def _unrelated(
-    premises: 'Int[Tensor, " anchors"]', hypotheses: 'Int[Tensor, " candidates"]', pairs: Pairs
-) -> 'Bool[Tensor, "anchors candidates"]':
-    """Where a premise and a hypothesis are different texts and no pair of the batch, whatever its label."""
-    import torch
-
-    unrelated = premises[:, None] != hypotheses
-    unrelated[torch.searchsorted(premises, pairs.premises), torch.searchsorted(hypotheses, pairs.hypotheses)] = False
-    return unrelated
 
 
 def _describe(config: NliOrderConfig, batch: "TextBatch", *, ranks_neutral: bool) -> list[str]:

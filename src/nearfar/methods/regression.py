@@ -114,7 +114,7 @@ def build(config: RegressionConfig, context: BuildContext, rows: "TextData") -> 
     import torch
 
     from nearfar.encoder.heads import RegressionHead
-    from nearfar.objectives import cosine_regression, regression_features
+    from nearfar.objectives import angle_similarity, cosent, cosine_regression, regression_features, row_similarities
     from nearfar.runtime.transfer import to_device
 
     batches = context.batches(config, rows, min_batch_size=1)
@@ -124,13 +124,25 @@ def build(config: RegressionConfig, context: BuildContext, rows: "TextData") -> 
     def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
         first, second = (embeddings[column] for column in batch.columns)
         targets = to_device(torch.tensor(batch.targets, dtype=embeddings.dtype), embeddings.device)
-        if config.objective != "mse":
-            return _ranking_loss(config, batch, first, second, targets)
-        if linear is None:
-            errors = cosine_regression(first, second, targets)
-        else:
-            errors = (linear(regression_features(first, second)) - targets).square()
-        return Loss(errors.mean(), {"mae": errors.detach().sqrt().mean()})
+        if config.objective == "mse":
+            if linear is None:
+                errors = cosine_regression(first, second, targets)
+            else:
+                errors = (linear(regression_features(first, second)) - targets).square()
+            return Loss(errors.mean(), {"mae": errors.detach().sqrt().mean()})
+        cosines = row_similarities(first, second, "cosine")
+        terms = {"accuracy": _accuracy(cosines.detach(), targets)}
+        ranked = cosent(cosines, targets, temperature=config.temperature)
+        if config.objective == "cosent":
+            return Loss(ranked, terms)
+        angles = cosent(angle_similarity(first, second), targets, temperature=config.angle_temperature)
+        parts = {
+            "cosine": (config.cosine_weight, ranked),
+            "in_batch": (config.in_batch_weight, _in_batch(config, batch, first, second)),
+            "angle": (config.angle_weight, angles),
+        }
+        total = torch.stack([weight * part for weight, part in parts.values()]).sum()
+        return Loss(total, {name: part.detach() for name, (_, part) in parts.items()} | terms)
 
     def describe(batch: "TextBatch") -> list[str]:
         lines: list[str] = []
@@ -154,33 +166,6 @@ def _check_scores(config: RegressionConfig, scores: "Sequence[float]") -> None:
             f"no pair has a score of at least {config.in_batch_threshold:g} (the highest is {max(scores):g}), "
             "so there are no positives for in-batch negatives; lower --in-batch-threshold, or set --in-batch-weight 0"
         )
-
-
-def _ranking_loss(
-    config: RegressionConfig,
-    batch: "TextBatch",
-    first: 'Float[Tensor, "pairs dim"]',
-    second: 'Float[Tensor, "pairs dim"]',
-    targets: 'Float[Tensor, " pairs"]',
-) -> Loss:
-    """CoSENT, or the parts of AnglE."""
-    import torch
-
-    from nearfar.objectives import angle_similarity, cosent, row_similarities
-
-    cosines = row_similarities(first, second, "cosine")
-    accuracy = _accuracy(cosines.detach(), targets)
-    ranked = cosent(cosines, targets, temperature=config.temperature)
-    if config.objective == "cosent":
-        return Loss(ranked, {"accuracy": accuracy})
-    angles = cosent(angle_similarity(first, second), targets, temperature=config.angle_temperature)
-    parts = {
-        "cosine": (config.cosine_weight, ranked),
-        "in_batch": (config.in_batch_weight, _in_batch(config, batch, first, second)),
-        "angle": (config.angle_weight, angles),
-    }
-    total = torch.stack([weight * part for weight, part in parts.values()]).sum()
-    return Loss(total, {name: part.detach() for name, (_, part) in parts.items()} | {"accuracy": accuracy})
 
 
 def _in_batch(

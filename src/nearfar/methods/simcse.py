@@ -28,19 +28,10 @@ their weight       alpha                   log alpha                    log alph
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from nearfar.config.bounds import Count, Epochs, File, Fraction, LearningRate, Length, OpenFraction, Steps, Weight
-from nearfar.methods.base import (
-    BuildContext,
-    BuiltMethod,
-    Loss,
-    Method,
-    initializer_range,
-    require_data,
-    sentences_of,
-    text_facts,
-)
+from nearfar.methods import base
 from nearfar.methods.describe import describe_anchor, describe_directions, describe_margin, pluralize
 from nearfar.methods.settings import DirectionSettings, HardNegativeSettings, InfoNceSettings, TextColumn
 from nearfar.types import MethodEntry, NearfarError
@@ -134,7 +125,7 @@ class InfoNceConfig(DirectionSettings, HardNegativeSettings, InfoNceSettings):
     """cosine, or dot."""
 
 
-def build_unsupervised(config: SimcseUnsupConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+def build_unsupervised(config: SimcseUnsupConfig, context: base.BuildContext, rows: "TextData") -> base.BuiltMethod:
     """Build simcse-unsup: single sentences, each its own positive under another draw of dropout.
 
     Sentences of equal text are never negatives of each other. ``mlp`` and ``false_negative_margin`` work as in
@@ -156,11 +147,11 @@ def build_unsupervised(config: SimcseUnsupConfig, context: BuildContext, rows: "
         texts = [batch.sentences[text] for text in batch.columns[0]]
         return texts + texts
 
-    def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
+    def loss_fn(batch: "TextBatch", representations: "Tensor") -> base.Loss:
         first, second = project(representations).chunk(2)
         known = distinct_rows(torch.tensor(batch.columns[0])).to(first.device)
         losses, terms = contrastive_loss(config, first, second, None, masks=DirectionMasks(query_to_doc=known))
-        return Loss(losses.mean(), terms)
+        return base.Loss(losses.mean(), terms)
 
     def describe(batch: "TextBatch") -> list[str]:
         lines: list[str] = []
@@ -175,11 +166,13 @@ def build_unsupervised(config: SimcseUnsupConfig, context: BuildContext, rows: "
             )
         return [*lines, *describe_margin(config.false_negative_margin)]
 
-    method = Method("simcse-unsup", batches, extract_items, context.encoder.embed, loss_fn, describe, head)
-    return BuiltMethod(method, text_facts(rows), _extra_losses(config, context, batches))
+    method = base.Method("simcse-unsup", batches, extract_items, context.encoder.embed, loss_fn, describe, head)
+    return base.BuiltMethod(method, base.text_facts(rows), _extra_losses(config, context, batches))
 
 
-def build_contrastive(config: SimcseSupConfig | InfoNceConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+def build_contrastive(
+    config: SimcseSupConfig | InfoNceConfig, context: base.BuildContext, rows: "TextData"
+) -> base.BuiltMethod:
     """Build simcse-sup or info-nce, on rows (anchor, positive) or (anchor, positive, negative).
 
     Anchors are encoded as queries, positives and negatives as documents.
@@ -223,7 +216,7 @@ def build_contrastive(config: SimcseSupConfig | InfoNceConfig, context: BuildCon
         """Where a candidate is a negative of a row's text, judged by the texts alone."""
         return direction_masks(directions, *(torch.tensor(column) for column in batch.columns))
 
-    def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
+    def loss_fn(batch: "TextBatch", representations: "Tensor") -> base.Loss:
         queries, documents = roles.split(project(representations), batch)
         first, second, *third = to_device(torch.tensor(batch.columns), queries.device)
         index = torch.arange(2 * len(first), device=queries.device)
@@ -235,11 +228,8 @@ def build_contrastive(config: SimcseSupConfig | InfoNceConfig, context: BuildCon
             documents[third[0]] if third else None,
             masks=known_negatives(batch, config.directions).to(queries.device),
             own_negatives=own if third else None,  # the positives come first among the candidates
-            directions=config.directions,
-            hard_negative_weight=config.hard_negative_weight,
-            similarity=config.similarity if isinstance(config, InfoNceConfig) else "cosine",
         )
-        return Loss(losses.mean(), terms)
+        return base.Loss(losses.mean(), terms)
 
     def describe(batch: "TextBatch") -> list[str]:
         lines: list[str] = []
@@ -256,9 +246,9 @@ def build_contrastive(config: SimcseSupConfig | InfoNceConfig, context: BuildCon
             )
         return [*lines, *describe_directions(config.directions), *describe_margin(config.false_negative_margin)]
 
-    method = Method(name, batches, roles.items, context.encoder.embed, loss_fn, describe, head)
+    method = base.Method(name, batches, roles.items, context.encoder.embed, loss_fn, describe, head)
     extra = _extra_losses(config, context, batches, roles.items) if isinstance(config, SimcseSupConfig) else ()
-    return BuiltMethod(method, text_facts(rows), extra)
+    return base.BuiltMethod(method, base.text_facts(rows), extra)
 
 
 def contrastive_loss(
@@ -269,12 +259,10 @@ def contrastive_loss(
     *,
     masks: "DirectionMasks",
     own_negatives: "RowMask | None" = None,
-    directions: "Directions" = "query_to_doc",
-    hard_negative_weight: float = 0.0,
-    similarity: "Similarity" = "cosine",
 ) -> 'tuple[Float[Tensor, " batch"], dict[str, Tensor]]':
     """The loss of each row, and the terms to log: ``accuracy``, and with a margin ``left_out``.
 
+    Similarity, directions and the weight of hard negatives are those of ``config``, as far as it has them.
     ``masks`` are True where a candidate is a negative, judged by the texts alone; there must be one for
     ``query_to_doc``. ``own_negatives`` is True where a document is a hard negative of the row's own anchor, which the
     margin never leaves out. ``accuracy`` is the share of anchors with no negative more similar than their own positive,
@@ -284,6 +272,9 @@ def contrastive_loss(
 
     from nearfar.objectives import DirectionMasks, below_positive, info_nce_directions, masked_fraction
 
+    names = ("temperature", "similarity", "directions", "hard_negative_weight")
+    settings: dict[str, Any] = {name: getattr(config, name) for name in names if hasattr(config, name)}
+    similarity: Similarity = settings.get("similarity", "cosine")
     documents = positives if negatives is None else torch.cat([positives, negatives])
     known, margin = masks.query_to_doc, config.false_negative_margin
     assert known is not None
@@ -306,21 +297,11 @@ def contrastive_loss(
             query_to_doc |= known & own_negatives
         masks = DirectionMasks(query_to_doc, *others)
         terms["left_out"] = masked_fraction(query_to_doc, known)
-    losses = info_nce_directions(
-        anchors,
-        positives,
-        negatives,
-        directions=directions,
-        temperature=config.temperature,
-        hard_negative_weight=hard_negative_weight,
-        similarity=similarity,
-        masks=masks,
-    )
-    return losses, terms
+    return info_nce_directions(anchors, positives, negatives, masks=masks, **settings), terms
 
 
 def _batches_and_head(
-    config: SimcseConfig | InfoNceConfig, context: BuildContext, rows: "TextData", **order: bool
+    config: SimcseConfig | InfoNceConfig, context: base.BuildContext, rows: "TextData", **order: bool
 ) -> "tuple[TextBatches, nn.Module | None]":
     """Batches of the rows, and the layer between embedding and loss that is dropped after training, if there is one.
 
@@ -367,10 +348,10 @@ def _require_negatives(name: str, batches: "TextBatches") -> None:
 
 def _extra_losses(
     config: SimcseConfig,
-    context: BuildContext,
+    context: base.BuildContext,
     batches: "TextBatches",
-    texts: "Callable[[TextBatch], Sequence[TrainingText]]" = sentences_of,
-) -> tuple[tuple[Method, float], ...]:
+    texts: "Callable[[TextBatch], Sequence[TrainingText]]" = base.sentences_of,
+) -> tuple[tuple[base.Method, float], ...]:
     """The masked-language-model loss on the ``texts`` of a batch, if it has a weight."""
     from torch import nn
 
@@ -389,7 +370,7 @@ def _extra_losses(
         config.mlm_probability,
         context.encoder.ids,
         context.encoder.hidden,
-        MaskedLmHead(encoder.backbone.config.hidden_size, words, std=initializer_range(encoder.backbone)),
+        MaskedLmHead(encoder.backbone.config.hidden_size, words, std=base.initializer_range(encoder.backbone)),
         batches,
         mask_token=mask,
         vocabulary=words.num_embeddings,
@@ -419,7 +400,7 @@ def read_pairs(config: InfoNceConfig) -> "TextData":
 
     named = config.negative_column if config.negative_column != "auto" else None
     return load_tuples(
-        require_data(config, "info-nce"),
+        base.require_data(config, "info-nce"),
         columns=(config.anchor_column, config.positive_column, *([named] if named else [])),
         find_negatives=config.negative_column == "auto",
         limit=config.limit,

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from nearfar.objectives._similarity import Similarity, compute_dtype, prepare_pair, prepare_vectors
+from nearfar.objectives._similarity import Similarity, check_comparison, compute_dtype, prepare_pair, prepare_vectors
 from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
 
@@ -170,9 +170,12 @@ def contrast(
     not quadratic, in the number of vectors. ``mean_reduction`` says that the loss is the mean of the values, or another
     multiple of their sum: the gradient of the sum is then computed in the forward pass, with as many matrix products as
     without blocks. A loss that weights the values differently still gets the correct gradient, but its logits are
-    recomputed in the backward pass, as they are without ``mean_reduction``. Blocks have no second derivative; asking
-    for one raises NearfarError.
+    recomputed in the backward pass, as they are without ``mean_reduction``.
+
+    Raises NearfarError for a temperature that is not a positive number, an unknown similarity, and a second derivative
+    of a loss in blocks, which has none.
     """
+    check_comparison(temperature, similarity)
 
     def on_device(rows: slice, sets: Tensor | RowMask | None) -> Tensor | None:
         return None if sets is None else to_device(sets[rows], anchors.device)
@@ -190,24 +193,26 @@ def contrast(
             settings = _Settings(sets_of, temperature, similarity, ahead)
             return _BlockedContrast.apply(anchors, candidates, settings)  # type: ignore[no-untyped-call]
         anchors, candidates = prepare_pair(anchors, candidates, similarity)
-        return _losses(anchors @ candidates.T / temperature, sets_of(slice(0, len(anchors))))
+        return _losses(anchors @ candidates.T / temperature, sets_of(slice(0, len(anchors))))[0]
 
 
-def _losses(logits: Float[Tensor, "anchors candidates"], sets: Sets) -> Float[Tensor, " anchors"]:
-    """The losses of the full matrix of logits, differentiable by autograd."""
+def _losses(
+    logits: Float[Tensor, "anchors candidates"], sets: Sets
+) -> tuple[Float[Tensor, " anchors"], Float[Tensor, "anchors candidates"]]:
+    """The losses of a matrix of logits, and the log-softmax over the kept candidates; differentiable by autograd."""
     positives, kept, raised, weight = sets
     if raised is not None:
         logits = logits.scatter_add(1, raised[:, None], logits.new_full((len(logits), 1), weight))
     if kept is not None:
         # Not -inf: a row in which every logit is masked would have a NaN gradient.
         logits = logits.masked_fill(~kept, torch.finfo(logits.dtype).min)
-    if positives is None:
-        return logits.logsumexp(dim=1)
     log_probs = logits.log_softmax(dim=1)
+    if positives is None:
+        return logits.logsumexp(dim=1), log_probs
     if positives.dtype == torch.bool:
         # torch.where, not a product with the mask: -inf times 0 would be NaN.
-        return -torch.where(positives, log_probs, 0.0).sum(dim=1) / positives.sum(dim=1)
-    return -log_probs.gather(1, positives[:, None]).squeeze(1)
+        return -torch.where(positives, log_probs, 0.0).sum(dim=1) / positives.sum(dim=1), log_probs
+    return -log_probs.gather(1, positives[:, None]).squeeze(1), log_probs
 
 
 # --- the loss in blocks ---
@@ -281,26 +286,26 @@ def _blocked_pass(
 ) -> tuple[Float[Tensor, " anchors"], Float[Tensor, "anchors dim"] | None, Float[Tensor, "candidates dim"] | None]:
     """Return the losses and, if ``needs_grad``, the gradients of their sum, weighted by grad_output if it is given.
 
-    Vectors are scaled here in chunks: autograd would keep several copies of all of them. All blocks share the same
-    buffers: glibc before 2.38 fragments the heap when large tensors are freed and allocated again.
+    Vectors are scaled here in chunks: autograd would keep several copies of all of them.
     """
     sets_fn, temperature, similarity, _ = settings
     exact = compute_dtype(anchors, candidates)
     others = torch.cat([prepare_vectors(chunk, exact, similarity) for chunk in candidates.split(_SCALE_CHUNK)])
     grad_anchors = torch.empty_like(anchors, dtype=exact) if needs_grad[0] else None
     grad_others = torch.zeros_like(others) if needs_grad[1] else None
-    blocks = row_blocks(len(anchors), len(candidates))
-    buffers = others.new_empty(2, blocks[0].stop, len(candidates))
     values = []
-    for rows in blocks:
+    for rows in row_blocks(len(anchors), len(candidates)):
         sets = sets_fn(rows)
         leaf, scaled = _scaled(anchors[rows].to(exact), similarity, temperature)
-        logits, log_probs = buffers[:, : len(leaf)]
-        torch.mm(scaled.detach(), others.T, out=logits)
-        values.append(_losses_in_place(logits, sets, log_probs=log_probs))
+        losses, log_probs = _losses(scaled.detach() @ others.T, sets)
+        values.append(losses)
         if not any(needs_grad):
             continue
-        grad_logits = _logit_grad(log_probs, sets.positives, workspace=logits)
+        grad_logits = log_probs.exp_()  # softmax over the kept candidates, minus 1/|P| at each positive
+        if sets.positives is not None and sets.positives.dtype == torch.bool:
+            grad_logits -= sets.positives / sets.positives.sum(dim=1, keepdim=True).to(exact)
+        elif sets.positives is not None:
+            grad_logits.scatter_add_(1, sets.positives[:, None], grad_logits.new_full((len(leaf), 1), -1.0))
         if grad_output is not None:
             grad_logits *= grad_output[rows, None]
         if grad_anchors is not None:
@@ -321,40 +326,3 @@ def _scaled(
     with torch.enable_grad():
         leaf = vectors.detach().requires_grad_()
         return leaf, prepare_vectors(leaf, vectors.dtype, similarity) / temperature
-
-
-def _losses_in_place(
-    logits: Float[Tensor, "anchors candidates"], sets: Sets, *, log_probs: Float[Tensor, "anchors candidates"]
-) -> Float[Tensor, " anchors"]:
-    """:func:`_losses` without further memory: fills ``log_probs`` with the log-softmax, and overwrites the logits."""
-    positives, kept, raised, weight = sets
-    if raised is not None:
-        logits.scatter_add_(1, raised[:, None], logits.new_full((len(logits), 1), weight))
-    if kept is not None:
-        torch.where(kept, logits, logits.new_tensor(torch.finfo(logits.dtype).min), out=logits)
-    torch.log_softmax(logits, dim=1, out=log_probs)
-    if positives is None:
-        return logits.amax(dim=1) - log_probs.amax(dim=1)
-    if positives.dtype == torch.bool:
-        total = torch.where(positives, log_probs, log_probs.new_zeros(()), out=logits).sum(dim=1)
-        return -total / logits.copy_(positives).sum(dim=1)  # the sum of a bool tensor would make a copy in int64
-    return -log_probs.gather(1, positives[:, None]).squeeze(1)
-
-
-def _logit_grad(
-    log_probs: Float[Tensor, "anchors candidates"],
-    positives: Tensor | None,
-    *,
-    workspace: Float[Tensor, "anchors candidates"],
-) -> Float[Tensor, "anchors candidates"]:
-    """Return the gradient of each loss by each logit: softmax over the kept candidates, minus 1/|P| at each positive.
-
-    Overwrites ``log_probs``.
-    """
-    grad_logits = log_probs.exp_()
-    if positives is not None and positives.dtype == torch.bool:
-        workspace.copy_(positives)
-        grad_logits -= workspace.div_(workspace.sum(dim=1, keepdim=True))
-    elif positives is not None:
-        grad_logits.scatter_add_(1, positives[:, None], grad_logits.new_full((len(positives), 1), -1.0))
-    return grad_logits

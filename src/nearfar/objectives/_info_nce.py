@@ -12,15 +12,7 @@ from torch import Tensor
 
 from nearfar.objectives._contrast import RowMask, contrast
 from nearfar.objectives._masks import check_mask, full_mask, not_itself, not_known_positive
-from nearfar.objectives._similarity import (
-    Similarity,
-    check_as_wide,
-    check_finite,
-    check_same_shape,
-    check_similarity,
-    check_temperature,
-    prepare_pair,
-)
+from nearfar.objectives._similarity import Similarity, check_as_wide, check_finite, check_same_shape, prepare_pair
 from nearfar.types import NearfarError
 
 
@@ -62,17 +54,9 @@ def info_nce(
     >>> info_nce(torch.eye(4), torch.eye(4), temperature=1.0)  # log(1 + 3 / e)
     tensor([0.7437, 0.7437, 0.7437, 0.7437])
     """
-    batch = len(anchors)
-    candidates = check_and_join(
-        anchors,
-        positives,
-        negatives,
-        temperature=temperature,
-        hard_negative_weight=hard_negative_weight,
-        similarity=similarity,
-    )
-    check_mask(mask, batch, len(candidates))
-    own = torch.arange(batch, device=anchors.device)
+    candidates = join_candidates(anchors, positives, negatives, hard_negative_weight)
+    check_mask(mask, len(anchors), len(candidates))
+    own = torch.arange(len(anchors), device=anchors.device)
     return contrast(
         anchors,
         candidates,
@@ -80,35 +64,25 @@ def info_nce(
         mask,
         temperature=temperature,
         similarity=similarity,
-        raised=batch + own if hard_negative_weight else None,
+        raised=len(anchors) + own if hard_negative_weight else None,
         weight=hard_negative_weight,
     )
 
 
-def check_and_join(
-    anchors: Tensor,
-    positives: Tensor,
-    negatives: Tensor | None,
-    *,
-    temperature: float,
-    hard_negative_weight: float,
-    similarity: str,
-) -> Tensor:
-    """The positives and then the negatives, after checking the arguments of :func:`info_nce`."""
-    check_temperature(temperature)
-    check_similarity(similarity)
+def join_candidates(anchors: Tensor, positives: Tensor, negatives: Tensor | None, weight: float) -> Tensor:
+    """The positives and then the negatives, after a check of their shapes and of the weight of hard negatives."""
     check_same_shape("anchors positives", anchors, positives)
-    batch = len(anchors)
-    if negatives is not None:
-        check_as_wide("negatives", negatives, anchors)
-    check_finite("hard_negative_weight", hard_negative_weight)
-    if hard_negative_weight and (negatives is None or len(negatives) != batch):
+    check_finite("hard_negative_weight", weight)
+    if weight and (negatives is None or len(negatives) != len(anchors)):
         given = "none" if negatives is None else len(negatives)
         raise NearfarError(
-            f"hard_negative_weight {hard_negative_weight} applies to each anchor's own negative, "
-            f"so {batch} anchors need {batch} negatives, but there are {given}"
+            f"hard_negative_weight {weight} applies to each anchor's own negative, "
+            f"so {len(anchors)} anchors need {len(anchors)} negatives, but there are {given}"
         )
-    return positives if negatives is None else torch.cat([positives, negatives])
+    if negatives is None:
+        return positives
+    check_as_wide("negatives", negatives, anchors)
+    return torch.cat([positives, negatives])
 
 
 # --- other directions ---
@@ -182,34 +156,25 @@ def info_nce_directions(
     masks = DirectionMasks() if masks is None else masks
     if directions == "doc_to_query" and hard_negative_weight:
         raise NearfarError("hard_negative_weight applies to an anchor's negative, and doc_to_query has no negatives")
-
     settings: dict[str, Any] = {"temperature": temperature, "similarity": similarity}
-    weighted = {"hard_negative_weight": hard_negative_weight, **settings}
-    if directions == "all":
-        documents = check_and_join(anchors, positives, negatives, **weighted)
-        return _all_directions(anchors, documents, masks, weight=hard_negative_weight, **settings)
-    if directions != "query_to_doc":
+    if directions in ("query_to_doc", "both"):
+        forward = info_nce(
+            anchors,
+            positives,
+            negatives,
+            mask=masks.query_to_doc,
+            hard_negative_weight=hard_negative_weight,
+            **settings,
+        )
+        if directions == "query_to_doc":
+            return forward
+    if directions in ("doc_to_query", "both"):
         backward = info_nce(positives, anchors, mask=masks.doc_to_query, **settings)
-        if directions == "doc_to_query":
-            return backward
-    forward = info_nce(anchors, positives, negatives, mask=masks.query_to_doc, **weighted)
-    return forward if directions == "query_to_doc" else (forward + backward) / 2
+        return backward if directions == "doc_to_query" else (forward + backward) / 2
 
-
-def _all_directions(
-    anchors: Float[Tensor, "batch dim"],
-    documents: Float[Tensor, "candidates dim"],
-    masks: DirectionMasks,
-    *,
-    temperature: float,
-    weight: float,
-    similarity: Similarity,
-) -> Float[Tensor, " batch"]:
-    """One softmax over the comparisons of all directions; the positives come first among the documents."""
-    batch = len(anchors)
+    batch, documents = len(anchors), join_candidates(anchors, positives, negatives, hard_negative_weight)
     queries, docs = prepare_pair(anchors, documents, similarity)
-    positives = docs[:batch]
-    own_logits = (queries * positives).sum(dim=1) / temperature
+    own_logits = (queries * docs[:batch]).sum(dim=1) / temperature
 
     def others(one: Tensor, other: Tensor, mask: RowMask | None, weight: float = 0.0) -> Float[Tensor, " batch"]:
         """Log-sum-exp of each row's logits, without the one in its own column."""
@@ -225,16 +190,16 @@ def _all_directions(
             mean_reduction=False,
         )
 
-    negatives = torch.stack(
-        [
-            others(queries, docs, masks.query_to_doc, weight),
-            others(positives, queries, masks.doc_to_query),
-            others(queries, queries, masks.query_to_query),
-            others(positives, docs, masks.doc_to_doc),
-        ]
-    ).logsumexp(dim=0)
+    of_directions = (
+        others(queries, docs, masks.query_to_doc, hard_negative_weight),
+        others(docs[:batch], queries, masks.doc_to_query),
+        others(queries, queries, masks.query_to_query),
+        others(docs[:batch], docs, masks.doc_to_doc),
+    )
     # -log(e^own / (2 e^own + e^negatives)) = log(2 + e^(negatives - own)), in full precision at any distance.
-    return torch.logaddexp(negatives - own_logits, torch.full_like(own_logits, math.log(2)))
+    return torch.logaddexp(
+        torch.stack(of_directions).logsumexp(dim=0) - own_logits, torch.full_like(own_logits, math.log(2))
+    )
 
 
 def direction_masks(

@@ -1,6 +1,5 @@
 """Masks of candidates that are no negatives of an anchor: equal texts, known positives, likely positives."""
 
-import math
 from functools import reduce
 from itertools import product
 from operator import or_
@@ -15,12 +14,9 @@ from nearfar.objectives._similarity import (
     check_as_wide,
     check_finite,
     check_same_shape,
-    check_similarity,
     prepare_pair,
     row_similarities,
-    similarities,
 )
-from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
 
 
@@ -98,7 +94,6 @@ def below_positive(
     >>> below_positive(anchors, torch.tensor([[3.0, 4.0]]), candidates, margin=0.1)[:]  # cosines 1 and 0 against 0.6
     tensor([[False,  True]])
     """
-    check_similarity(similarity)
     check_same_shape("anchors positives", anchors, positives)
     check_as_wide("candidates", candidates, anchors)
     check_finite("margin", margin)
@@ -123,28 +118,6 @@ def masked_fraction(mask: RowMask, known: RowMask) -> Float[Tensor, ""]:
     tensor(0.3333)
     """
     return (known & ~mask).sum() / known.sum().clamp(min=1)
-
-
-def near_positives(
-    anchors: Float[Tensor, "anchors dim"],
-    candidates: Float[Tensor, "candidates dim"],
-    positives: RowMask,
-    *,
-    margin: float,
-    similarity: Similarity,
-) -> RowMask:
-    """Where s(a_i, x_k) exceeds the similarity of anchor i to the nearest of its positives by at most the margin.
-
-    Has no gradient. Unlike :func:`below_positive` it allows no rounding, and its positives are some of the candidates.
-    """
-
-    def near(rows: slice) -> Bool[Tensor, "rows candidates"]:
-        with torch.no_grad():
-            similar = similarities(anchors[rows], candidates, similarity)
-        near = similar.masked_fill(~to_device(positives[rows], similar.device), -math.inf)
-        return similar <= near.amax(dim=1, keepdim=True) + margin
-
-    return RowMask(near, positives.shape)
 
 
 def capped(

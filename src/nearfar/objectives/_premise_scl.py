@@ -4,12 +4,12 @@ import math
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nearfar.objectives._contrast import RowMask, contrast
-from nearfar.objectives._masks import capped, near_positives, not_known_positive
-from nearfar.objectives._similarity import Similarity, check_similarity, check_temperature
+from nearfar.objectives._masks import capped, not_known_positive
+from nearfar.objectives._similarity import Similarity, similarities
 from nearfar.runtime.transfer import to_device
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError
 
@@ -62,7 +62,18 @@ def premise_sets(
     >>> sets.negatives[:].int().tolist()
     [[0, 1, 0, 1], [0, 1, 0, 1]]
     """
-    _check(premise_ids, labels, hypothesis_ids, hard_negatives, (max_positives, max_negatives))
+    if hard_negatives not in get_args(HardNegatives):
+        raise NearfarError(
+            f"hard_negatives must be one of {', '.join(get_args(HardNegatives))}, not {hard_negatives!r}"
+        )
+    for name, cap in (("max_positives", max_positives), ("max_negatives", max_negatives)):
+        if cap is not None and cap < 1:
+            raise NearfarError(f"{name} must be at least 1, or None for all, not {cap}")
+    shapes = [None if ids is None else tuple(ids.shape) for ids in (premise_ids, labels, hypothesis_ids)]
+    if len({*shapes} - {None}) > 1:
+        raise NearfarError("premise_ids {}, labels {} and hypothesis_ids {} must have the same length".format(*shapes))
+    if ((labels < 0) | (labels >= len(LABEL_NAMES))).any():
+        raise NearfarError(f"labels must be in 0..2 {LABEL_NAMES}, found {labels.min()}..{labels.max()}")
     entailed = labels == ENTAILMENT
     hard = {"all": ~entailed, "contradiction": labels == CONTRADICTION, "none": torch.zeros_like(entailed)}
     anchors = entailed.nonzero().squeeze(1)
@@ -121,8 +132,6 @@ def premise_scl(
     >>> premise_scl(same, same, torch.tensor([7, 7, 7, 9]), torch.tensor([0, 2, 0, 1]))  # log 4, the candidates
     tensor([1.3863, 1.3863])
     """
-    check_temperature(temperature)
-    check_similarity(similarity)
     if false_negative_margin is not None and not math.isfinite(false_negative_margin):
         raise NearfarError(f"false_negative_margin must be a finite number or None, not {false_negative_margin}")
     if premises.shape != hypotheses.shape or premises.shape[:1] != labels.shape:
@@ -142,27 +151,14 @@ def premise_scl(
     anchors = premises[to_device(sets.anchors, premises.device)]
     positives, negatives = (mask.to(premises.device) for mask in (sets.positives, sets.negatives))
     if false_negative_margin is not None and len(anchors):
-        negatives &= near_positives(anchors, hypotheses, positives, margin=false_negative_margin, similarity=similarity)
+        margin = float(false_negative_margin)
+
+        def near(rows: slice) -> Bool[Tensor, "rows pairs"]:
+            with torch.no_grad():
+                similar = similarities(anchors[rows], hypotheses, similarity)
+            nearest = similar.masked_fill(~positives[rows], -math.inf).amax(dim=1, keepdim=True)
+            return similar <= nearest + margin
+
+        negatives &= RowMask(near, negatives.shape)
     kept = positives | negatives
     return contrast(anchors, hypotheses, positives, kept, temperature=temperature, similarity=similarity)
-
-
-def _check(
-    premise_ids: Tensor,
-    labels: Tensor,
-    hypothesis_ids: Tensor | None,
-    hard_negatives: str,
-    caps: tuple[int | None, int | None],
-) -> None:
-    if hard_negatives not in get_args(HardNegatives):
-        raise NearfarError(
-            f"hard_negatives must be one of {', '.join(get_args(HardNegatives))}, not {hard_negatives!r}"
-        )
-    for name, cap in zip(("max_positives", "max_negatives"), caps, strict=True):
-        if cap is not None and cap < 1:
-            raise NearfarError(f"{name} must be at least 1, or None for all, not {cap}")
-    if premise_ids.shape != labels.shape or (hypothesis_ids is not None and hypothesis_ids.shape != labels.shape):
-        shapes = [None if ids is None else tuple(ids.shape) for ids in (premise_ids, labels, hypothesis_ids)]
-        raise NearfarError("premise_ids {}, labels {} and hypothesis_ids {} must have the same length".format(*shapes))
-    if ((labels < 0) | (labels >= len(LABEL_NAMES))).any():
-        raise NearfarError(f"labels must be in 0..2 {LABEL_NAMES}, found {labels.min()}..{labels.max()}")

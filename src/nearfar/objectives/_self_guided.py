@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from nearfar.objectives._contrast import RowMask, contrast
 from nearfar.objectives._info_nce import info_nce
-from nearfar.objectives._masks import check_mask, full_mask, not_itself
-from nearfar.objectives._similarity import check_same_shape, check_temperature, prepare_pair
+from nearfar.objectives._masks import full_mask, not_itself
+from nearfar.objectives._similarity import check_same_shape, prepare_pair
 from nearfar.types import NearfarError, SelfGuidedVariant
 
 
@@ -45,9 +45,7 @@ def nt_xent(
     >>> nt_xent(same, same, temperature=0.1)  # log 3, all vectors but the anchor
     tensor([1.0986, 1.0986, 1.0986, 1.0986])
     """
-    check_temperature(temperature)
     check_same_shape("first second", first, second)
-    check_mask(mask, len(first), len(first))
     return torch.cat(
         [view_loss(*views, temperature=temperature, mask=mask) for views in ((first, second), (second, first))]
     )
@@ -106,7 +104,6 @@ def self_guided(
     >>> self_guided(cls, views, temperature=1.0, variant="opt3")  # log(1 + 2 layers * 2 others / e)
     tensor([0.9048, 0.9048, 0.9048])
     """
-    check_temperature(temperature)
     if variant not in get_args(SelfGuidedVariant):
         raise NearfarError(f"variant must be one of {', '.join(get_args(SelfGuidedVariant))}, not {variant!r}")
     shape = "[batch, layers, dim]" if variant == "opt3" else "[batch, dim]"
@@ -116,24 +113,14 @@ def self_guided(
             f"variant {variant} compares cls [batch, dim] with views {shape}, "
             f"but cls is {tuple(cls.shape)} and views {tuple(views.shape)}"
         )
-    check_mask(mask, len(cls), len(cls))
-
     if variant == "sg":
         return nt_xent(cls, views, temperature=temperature, mask=mask)
     if variant == "opt1":
         return view_loss(cls, views, temperature=temperature, mask=mask)
     if variant == "opt2":
         return info_nce(cls, views, temperature=temperature, mask=mask)
-    return _all_layers(cls, views, temperature, mask)
 
-
-def _all_layers(
-    cls: Float[Tensor, "batch dim"],
-    views: Float[Tensor, "batch layers dim"],
-    temperature: float,
-    mask: Bool[Tensor, "batch batch"] | RowMask | None,
-) -> Float[Tensor, " batch"]:
-    """Compute opt3. A sentence's views at its other layers are not among its negatives."""
+    # A sentence's views at its other layers are not among its negatives.
     batch, layers = views.shape[:2]
     one, other = prepare_pair(cls, views.flatten(0, 1), "cosine")
     own_logits = (one[:, None] * other.unflatten(0, (batch, layers))).sum(dim=2) / temperature

@@ -38,7 +38,11 @@ def row_similarities(
 def prepare_pair(
     first: Float[Tensor, "anchors dim"], second: Float[Tensor, "candidates dim"], similarity: Similarity
 ) -> tuple[Float[Tensor, "anchors dim"], Float[Tensor, "candidates dim"]]:
-    """Convert both to one dtype, float32 or better, and for the cosine to length 1."""
+    """Convert both to one dtype, float32 or better, and for the cosine to length 1.
+
+    Raises NearfarError for an unknown similarity.
+    """
+    check_similarity(similarity)
     exact = compute_dtype(first, second)
     prepared = prepare_vectors(first, exact, similarity)
     return prepared, prepared if second is first else prepare_vectors(second, exact, similarity)
@@ -91,6 +95,12 @@ def check_similarity(similarity: str) -> None:
     """Raise NearfarError unless the similarity is one that :data:`Similarity` names."""
     if similarity not in get_args(Similarity):
         raise NearfarError(f"similarity must be one of {', '.join(get_args(Similarity))}, not {similarity!r}")
+
+
+def check_comparison(temperature: float, similarity: str) -> None:
+    """:func:`check_temperature` and :func:`check_similarity`."""
+    check_temperature(temperature)
+    check_similarity(similarity)
 
 
 def check_same_shape(names: str, first: Tensor, second: Tensor) -> None:

@@ -5,7 +5,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nearfar.objectives._contrast import RowMask, contrast
-from nearfar.objectives._similarity import check_temperature
 from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
 
@@ -34,7 +33,6 @@ def supcon(
     >>> supcon(torch.eye(4), torch.tensor([0, 1, 2, 0]), temperature=0.3).shape
     torch.Size([2])
     """
-    check_temperature(temperature)
     if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
         raise NearfarError(
             f"embeddings {tuple(embeddings.shape)} must be [batch, dim], with one label each, "

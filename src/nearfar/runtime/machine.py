@@ -4,24 +4,14 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 SYSTEM: str = sys.platform
 CPUINFO = Path("/proc/cpuinfo")
-INSTRUCTION_SETS = {
-    "avx2": "avx2",
-    "avx512f": "avx512f",
-    "avx512_vnni": "avx512_vnni",
-    "avx512_bf16": "avx512_bf16",
-    "avx512_fp16": "avx512_fp16",
-    "amx_bf16": "amx_bf16",
-    "asimd": "neon",
-    "sve": "sve",
-    "bf16": "bf16",
-    "i8mm": "i8mm",
-}
+_NAMES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "sve", "bf16", "i8mm")
+INSTRUCTION_SETS = {name: "neon" if name == "asimd" else name for name in _NAMES}
 """Instruction sets that are relevant to matrix products: Linux's name -> nearfar's name."""
 ATEN_LEVELS = {"default": 0, "avx2": 2}
 """Value of ATEN_CPU_CAPABILITY, which limits torch's own kernels -> the highest level (:data:`LEVELS`) in use."""
@@ -48,23 +38,21 @@ PROVENANCE_PROVIDERS: dict[str, Callable[[], object]] = {}
 
 def processor() -> str:
     """The processor's name, if the system reports it."""
-    for name in ("model name", "Model"):
-        if value := cpu_fields().get(name):
-            return value
-    return (_sysctl("machdep.cpu.brand_string") if SYSTEM == "darwin" else None) or platform.processor()
+    fields = cpu_fields()
+    brand = _sysctl("machdep.cpu.brand_string") if SYSTEM == "darwin" else None
+    return fields.get("model name") or fields.get("Model") or brand or platform.processor()
 
 
-def instruction_sets(environment: Mapping[str, str] | None = None) -> list[str]:
-    """The processor's :data:`INSTRUCTION_SETS`, without those that ``environment`` disables in torch."""
+def instruction_sets() -> list[str]:
+    """The processor's :data:`INSTRUCTION_SETS`, without those that the environment disables in torch."""
     fields = cpu_fields()
     flags = set(f"{fields.get('flags', '')} {fields.get('Features', '')}".split())
-    level = _limit(os.environ if environment is None else environment)
-    return [name for flag, name in INSTRUCTION_SETS.items() if flag in flags and LEVELS.get(flag, 0) <= level]
+    return [name for flag, name in INSTRUCTION_SETS.items() if flag in flags and LEVELS.get(flag, 0) <= _limit()]
 
 
 def disabled_by_environment(flag: str) -> bool:
     """Whether this process's environment disables an instruction set of :data:`LEVELS` in torch."""
-    return LEVELS[flag] > _limit(os.environ)
+    return LEVELS[flag] > _limit()
 
 
 def cpu_fields() -> dict[str, str]:
@@ -85,9 +73,9 @@ def provenance_info() -> dict[str, object]:
     return {name: provider() for name, provider in PROVENANCE_PROVIDERS.items()}
 
 
-def _limit(environment: Mapping[str, str]) -> int:
-    aten = ATEN_LEVELS.get(environment.get("ATEN_CPU_CAPABILITY", "").lower(), _UNLIMITED)
-    onednn = environment.get("ONEDNN_MAX_CPU_ISA") or environment.get("DNNL_MAX_CPU_ISA") or ""
+def _limit() -> int:
+    aten = ATEN_LEVELS.get(os.environ.get("ATEN_CPU_CAPABILITY", "").lower(), _UNLIMITED)
+    onednn = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or ""
     return min(aten, ONEDNN_LEVELS.get(onednn.upper(), _UNLIMITED))
 
 

@@ -48,25 +48,23 @@ def skip_at_exit() -> None:
     atexit.register(gc.freeze)
 
 
-class Releaser:
-    """Knows how large the process was after the last release."""
+_after_release = [0]
+"""How large the process was after the last release."""
 
-    def __init__(self) -> None:
-        self._last = 0
 
-    def release(self) -> bool:
-        """Return free memory to the system if the process has grown by :data:`GROWTH`; whether it was done.
+def release() -> bool:
+    """Return free memory to the system if the process has grown by :data:`GROWTH`; whether it was done.
 
-        Does nothing where the C library is not glibc.
-        """
-        if private_bytes() - self._last < GROWTH:
-            return False
-        gc.collect()
-        with suppress(OSError, AttributeError):  # another C library
-            ctypes.CDLL(None).malloc_trim(0)
-            self._last = private_bytes()
-            return True
+    Does nothing where the C library is not glibc.
+    """
+    if private_bytes() - _after_release[0] < GROWTH:
         return False
+    gc.collect()
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
+        _after_release[0] = private_bytes()
+        return True
+    return False
 
 
 def private_bytes() -> int:
@@ -75,7 +73,3 @@ def private_bytes() -> int:
         fields = STATM.read_text(encoding="ascii").split()
         return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
     return 0
-
-
-release = Releaser().release
-"""For the jobs of this process."""
