@@ -333,19 +333,6 @@ def test_scores_are_a_regression(config: FinetuneConfig, tmp_path: Path) -> None
     assert (theirs.config.num_labels, theirs.config.problem_type) == (1, "regression")
 
 
-@pytest.mark.nightly
-def test_another_metric_chooses_the_step(config: FinetuneConfig, tmp_path: Path) -> None:
-    rows = [row for number, row in enumerate(separable(120, seed=3)) if row[1] == "pet" or number % 6 == 0]
-    config = replace(config, validation=write(tmp_path / "uneven.tsv", rows), metric="matthews", evaluate_every=1)
-    finished = finetune(config)
-    lines = [line for line in lines_of(config.output) if "metric" in line]
-    assert {line["metric"] for line in lines} == {"matthews"}
-    entry, training = entry_of(finished.result), finished.result.training
-    assert (training.metric, training.validation) == ("matthews", entry.dev_matthews)
-    assert training.validation == pytest.approx(100 * max(line["matthews"] for line in lines[1:]))
-    assert entry.dev_accuracy != entry.dev_matthews
-
-
 # --- samples and noise ---
 
 
