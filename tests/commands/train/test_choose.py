@@ -238,13 +238,6 @@ def test_a_missing_start_is_for_training_to_refuse(tmp_path: Path) -> None:
         assert (choice.method, choice.values.get("start_weight")) == (choose_method([file]).method, None)
 
 
-def test_other_formats(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text(json.dumps({"text": "a", "label": 1}) + "\n")
-    assert choose_method([str(tmp_path / "rows.jsonl")]).method == "supcon-text"
-    (tmp_path / "lines.txt").write_text("one\ntwo\n")
-    assert choose_method([str(tmp_path / "lines.txt")]).method == "sg-opt1"
-
-
 def test_column_flags_say_what_the_rows_are(tmp_path: Path) -> None:
     file = table(tmp_path / "rows.tsv", "one", "two", "anchor", "positive", "text", "label")
     assert choose_method([file], {"anchor_column": "one", "positive_column": "two"}).values["anchor_column"] == "one"

@@ -225,9 +225,7 @@ def given(folder: Path, tmp_path: Path, **settings: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("settings", "mention"),
     [
-        ({"hold_out": 0.7}, "must be 0, a share of at most 0.5, or a whole number from 2"),
         ({"hold_out": 60}, "hold out from 2 to 40"),
-        ({"limit": 9, "hold_out": None}, "too few to hold out"),
         ({"batch_size": 80}, "that are not held out"),
     ],
 )
@@ -235,12 +233,6 @@ def test_bad_values(settings: dict[str, Any], mention: str, folder: Path, tmp_pa
     with pytest.raises(NearfarError, match=mention):
         train("info-nce", **given(folder, tmp_path, **settings))
     assert not (tmp_path / "run").exists()
-
-
-def test_sentences_cannot_be_held_out(folder: Path, tmp_path: Path) -> None:
-    settings = given(folder, tmp_path, data=folder / "sentences.txt", hold_out=20)
-    with pytest.raises(NearfarError, match="no positives, labels or scores to hold out"):
-        train("simcse-unsup", **settings)
 
 
 def test_a_second_objective_does_not_train_on_held_out_texts(
