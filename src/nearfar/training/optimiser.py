@@ -5,10 +5,10 @@ Evaluations and the saved model use the averages in place of the weights of the 
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -111,35 +111,7 @@ def clipped_step(optimiser: torch.optim.AdamW, *, norm: float, max_norm: float) 
     optimiser.step()
 
 
-class EvaluatedWeights(ABC):
-    """Weights that take the place of the trained parameters while the modules are evaluated and saved."""
-
-    parameters: Sequence[nn.Parameter]
-
-    @abstractmethod
-    def copy_to_modules(self) -> None:
-        """Replace the weights of the modules by these."""
-
-
-@contextmanager
-def applied(weights: Sequence[EvaluatedWeights]) -> Iterator[None]:
-    """Inside the block, modules have ``weights``, each computed from what the one before left.
-
-    Afterwards they have their own again, bit for bit.
-    """
-    parameters = dict.fromkeys(parameter for average in weights for parameter in average.parameters)
-    own = [parameter.detach().clone() for parameter in parameters]
-    try:
-        for average in weights:
-            average.copy_to_modules()
-        yield
-    finally:
-        with torch.no_grad():
-            for parameter, tensor in zip(parameters, own, strict=True):
-                parameter.copy_(tensor)
-
-
-class WeightAverage(EvaluatedWeights):
+class WeightAverage:
     """Exponential moving average of all trained parameters of ``modules``, with bias correction, in float32.
 
     After step t, with decay d and the weights w_1, ..., w_t after each step,
@@ -185,7 +157,7 @@ class WeightAverage(EvaluatedWeights):
             parameter.copy_(average)
 
 
-class StartWeights(EvaluatedWeights):
+class StartWeights:
     """The average of the weights before training and those of the step, in float32.
 
     With the weights w_0 before training, the weights w_t after step t, and the share a of the former,
@@ -210,3 +182,25 @@ class StartWeights(EvaluatedWeights):
         """Replace the weights of the module by the average of these and those before training."""
         for parameter, start in zip(self.parameters, self._start, strict=True):
             parameter.copy_(torch.lerp(parameter.detach().float(), start, self.share))
+
+
+EvaluatedWeights: TypeAlias = WeightAverage | StartWeights
+"""Weights that take the place of the trained parameters while the modules are evaluated and saved."""
+
+
+@contextmanager
+def applied(weights: Sequence[EvaluatedWeights]) -> Iterator[None]:
+    """Inside the block, modules have ``weights``, each computed from what the one before left.
+
+    Afterwards they have their own again, bit for bit.
+    """
+    parameters = dict.fromkeys(parameter for average in weights for parameter in average.parameters)
+    own = [parameter.detach().clone() for parameter in parameters]
+    try:
+        for average in weights:
+            average.copy_to_modules()
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, tensor in zip(parameters, own, strict=True):
+                parameter.copy_(tensor)
