@@ -139,12 +139,10 @@ def load_finetune_result(folder: Path) -> FinetuneResult:
         NearfarError: its run.json or result.json is missing or damaged.
     """
     info = read_run_info(folder)
-    steps, best_step, *others = (
-        info.get(key) or 0 for key in ("step", "best_step", "start_score", "best_score", "seconds")
-    )
-    return FinetuneResult(
-        int(steps), int(best_step), *map(float, others), EvaluationResult.load(folder / "result.json")
-    )
+    names = ("step", "best_step", "start_score", "best_score", "seconds")
+    steps, best_step, start, best, seconds = (info.get(name) or 0 for name in names)
+    result = EvaluationResult.load(folder / "result.json")
+    return FinetuneResult(int(steps), int(best_step), float(start), float(best), float(seconds), result)
 
 
 def load_task(config: FinetuneConfig) -> ClassificationTask:

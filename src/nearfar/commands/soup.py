@@ -134,7 +134,9 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
         from nearfar.commands.train.inputs import load_dev_pairs
 
         dev = load_dev_pairs(config.evaluate_on, otherwise="Without --greedy, no dev set is needed.")
-    encoder, scores, sums = None, [], {}
+    encoder: Encoder | None = None
+    scores: list[float] = []
+    sums: dict[str, Tensor] = {}
     weights = config.numbers or (1.0,) * len(names)
     for (folder, name), weight in zip(folders.items(), weights, strict=True):
         opened = _open(name, folder, device=config.device)

@@ -136,7 +136,8 @@ class Run(Trainer):
     ) -> None:
         self.config, self.folder, self.context, self.facts = config, folder, context, prepared.facts
         self.metric, self.evaluated_on = metric, evaluated_on
-        mixture, backbone = prepared.mixture, getattr(prepared.encoder, "backbone", prepared.encoder)
+        mixture = prepared.mixture
+        backbone: Any = getattr(prepared.encoder, "backbone", prepared.encoder)
         super().__init__(
             mixture,
             prepared.encoder,

@@ -98,8 +98,9 @@ def train(
     info = first(partial(read_run_info, run))
     comparison, labels = prove(config, context)
     first(partial(write_card, run))
-    keys = ("start_score", "best_score", "best_step", "metric", "dev")
-    return TrainResult(run / "model", info.get("step") or 0, *map(info.get, keys), comparison, labels)
+    recorded = {name: info.get(name) for name in ("start_score", "best_score", "best_step", "metric", "dev")}
+    steps = info.get("step") or 0
+    return TrainResult(run / "model", steps, **recorded, comparison=comparison, labels=labels)
 
 
 train.__signature__ = with_settings(signature(train), TrainConfig)  # type: ignore[attr-defined]

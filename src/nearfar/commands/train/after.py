@@ -168,7 +168,9 @@ def _join_folds(config: TrainConfig, held_out: HeldOut, files: Sequence[Path]) -
 
     scores: Any = of_folds[0]
     if isinstance(scores, RetrievalScores):
-        measured = {measure: joined([one.per_query[measure] for one in of_folds]) for measure in MEASURES}
+        measured: dict[str, Any] = {
+            measure: joined([one.per_query[measure] for one in of_folds]) for measure in MEASURES
+        }
         scores = retrieval_scores(TASK, held_out.retrieval(TEST), measured, resamples=0, seed=0)
     elif isinstance(scores, SimilarityScores):
         cosines = joined([one.subsets[TASK].cosines_e6 for one in of_folds]).astype(np.float64)
