@@ -41,6 +41,7 @@ from nearfar.runs.folder import RunFolder, read_run_info
 from nearfar.runs.run import Prepared, ProcessContext, Run, join_processes
 from nearfar.training import Evaluation
 from nearfar.training.gradients import seed_rng
+from nearfar.training.processes import lost_process_errors
 from nearfar.types import NearfarError, Splits
 
 NOISES = ("word-dropout", "word-swap", "characters")
@@ -88,6 +89,7 @@ def recommended_settings(config: FinetuneConfig) -> dict[str, Any]:
 @takes_rows
 @accepts_settings(FinetuneConfig, recommended_settings)
 @path_errors()
+@lost_process_errors()
 def finetune(config: FinetuneConfig, *, resume: bool = False, console: Console | None = None) -> FinetuneResult:
     """Fine-tune a classifier, test it, and write it to ``config.output``/model.
 

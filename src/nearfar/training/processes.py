@@ -42,10 +42,6 @@ ANYWHERE = "192.0.2.1"
 """An address that no machine has (RFC 5737). Nothing is sent to it."""
 
 
-class LostProcessError(NearfarError):
-    """The connection to another process has ended."""
-
-
 class Processes:
     """The rank of this process, the number of processes (``size``), and communication between them."""
 
@@ -74,15 +70,13 @@ class Processes:
             return own.detach()
         if total < self.size:  # some processes have no row and do not know the shape
             parts: list[Any] = [None] * self.size
-            with lost_process_errors():
-                distributed.all_gather_object(parts, None if own is None else (own.detach().cpu(), own.device.type))
+            distributed.all_gather_object(parts, None if own is None else (own.detach().cpu(), own.device.type))
             return torch.cat([rows for rows, _ in parts[:total]]).to(parts[0][1])
         assert own is not None
         padded = own.new_zeros(-(-total // self.size), *own.shape[1:])
         padded[: len(own)] = own.detach()
         gathered = [torch.empty_like(padded) for _ in range(self.size)]
-        with lost_process_errors():
-            distributed.all_gather(gathered, padded)
+        distributed.all_gather(gathered, padded)
         return torch.stack(gathered, dim=1).flatten(0, 1)[:total]
 
     def all_reduce_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -92,21 +86,20 @@ class Processes:
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         if not trained:
             return
-        with lost_process_errors():
-            counts = torch.tensor([float(p.grad is not None) for p in trained], device=trained[0].device)
-            distributed.all_reduce(counts)
-            bucket: list[Tensor] = []
-            for parameter in [p for p, count in zip(trained, counts.tolist(), strict=True) if count]:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                if parameter.ndim == 2 and len(parameter) >= SPARSE_MIN_ROWS:
-                    _all_reduce_rows(parameter.grad)
-                    continue
-                if sum(gradient.numel() for gradient in bucket) + parameter.numel() > BUCKET:
-                    _all_reduce_bucket(bucket)
-                    bucket = []
-                bucket.append(parameter.grad)
-            _all_reduce_bucket(bucket)
+        counts = torch.tensor([float(p.grad is not None) for p in trained], device=trained[0].device)
+        distributed.all_reduce(counts)
+        bucket: list[Tensor] = []
+        for parameter in [p for p, count in zip(trained, counts.tolist(), strict=True) if count]:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            if parameter.ndim == 2 and len(parameter) >= SPARSE_MIN_ROWS:
+                _all_reduce_rows(parameter.grad)
+                continue
+            if sum(gradient.numel() for gradient in bucket) + parameter.numel() > BUCKET:
+                _all_reduce_bucket(bucket)
+                bucket = []
+            bucket.append(parameter.grad)
+        _all_reduce_bucket(bucket)
 
     def broadcast_from_first(self, compute: Callable[[], Value]) -> Value:
         """Call ``compute`` in the first process and return its result in all; a NearfarError is raised in all."""
@@ -118,8 +111,7 @@ class Processes:
                 message = [("value", compute())]
             except NearfarError as error:
                 message = [("error", str(error))]
-        with lost_process_errors():
-            distributed.broadcast_object_list(message)
+        distributed.broadcast_object_list(message)
         kind, value = message[0]
         if kind == "error":
             raise _SharedError(str(value))
@@ -154,7 +146,7 @@ class Processes:
             return
         try:
             yield
-        except (_SharedError, LostProcessError):
+        except _SharedError:
             raise
         except NearfarError as error:
             self._exchange("error", str(error))
@@ -164,8 +156,7 @@ class Processes:
     def _exchange(self, kind: str, text: str) -> list[tuple[str, str]]:
         """The node and value of each process; the first error is raised, naming its node unless all have the same."""
         gathered = [(platform.node(), kind, text)] * self.size
-        with lost_process_errors():
-            distributed.all_gather_object(gathered, gathered[0])
+        distributed.all_gather_object(gathered, gathered[0])
         for rank, (node, sent, message) in enumerate(gathered):
             if sent == "error":
                 same = {other[1:] for other in gathered} == {("error", message)}
@@ -178,8 +169,7 @@ class Processes:
             return flag
         device = torch.device("cuda", torch.cuda.current_device()) if distributed.get_backend() == "nccl" else "cpu"
         count = torch.tensor(float(flag), device=device)
-        with lost_process_errors():
-            distributed.all_reduce(count)
+        distributed.all_reduce(count)
         return bool(count > 0)
 
 
@@ -189,14 +179,14 @@ class _SharedError(NearfarError):
 
 @contextmanager
 def lost_process_errors() -> Iterator[None]:
-    """Turn the error of a connection to another process into a :class:`LostProcessError`."""
+    """Turn the error of a connection to another process into one that says how to go on."""
     try:
         yield
     except RuntimeError as error:
         if not is_connection_error(error):
             raise
         reason = " ".join(str(error).split())[-120:]
-        raise LostProcessError(
+        raise NearfarError(
             f"the connection to another process ended ({reason}). Look for the first error of the other processes; "
             "then start all of them again with --resume: the run continues from its latest checkpoint."
         ) from error

@@ -90,14 +90,16 @@ def train(
     from nearfar.commands.train.after import prove
     from nearfar.commands.train.run import train_run
     from nearfar.runs.run import join_processes
+    from nearfar.training.processes import lost_process_errors
 
     config = resolve_config(method, settings)
-    train_run(config, resume=resume, console=console, in_folds=True)
-    context, run = join_processes(config, console), Path(config.output)
-    first = context.processes.broadcast_from_first
-    info = first(partial(read_run_info, run))
-    comparison, labels = prove(config, context)
-    first(partial(write_card, run))
+    with lost_process_errors():
+        train_run(config, resume=resume, console=console, in_folds=True)
+        context, run = join_processes(config, console), Path(config.output)
+        first = context.processes.broadcast_from_first
+        info = first(partial(read_run_info, run))
+        comparison, labels = prove(config, context)
+        first(partial(write_card, run))
     recorded = {name: info.get(name) for name in ("start_score", "best_score", "best_step", "metric", "dev")}
     steps = info.get("step") or 0
     return TrainResult(run / "model", steps, **recorded, comparison=comparison, labels=labels)
