@@ -180,11 +180,7 @@ class Run(Trainer):
             NearfarError: a loss that is not finite; a file that cannot be written; another process uses the folder.
             nearfar.training.Interrupted: after Ctrl-C, with everything saved.
         """
-        processes, first, average = (
-            self.processes,
-            self.processes.broadcast_from_first,
-            "evaluations and the saved model",
-        )
+        processes, average = self.processes, "evaluations and the saved model"
         for line in self.facts:
             self.context.say(line)
         if processes.size > 1:
@@ -197,13 +193,14 @@ class Run(Trainer):
             self.context.say(f"{average} average the trained weights with {start}")
         self.folder.begin()
         self.before_training()
-        self.progress = first(partial(self.checkpoints.load, self.state, processes=processes.size))
+        load = partial(self.checkpoints.load, self.state, processes=processes.size)
+        self.progress = processes.broadcast_from_first(load)
         self.state.send_from_first(processes)
         with ExitStack() as stack:
             self._open_callbacks(stack)
             self.train()
         self.use_averages()  # those of the last step, if no better ones are loaded
-        first(self._finish)  # no process exits before the model is written
+        processes.broadcast_from_first(self._finish)  # no process exits before the model is written
 
     def describe_rows(self, parts: Sequence[LossPart], *, show: int = 16) -> str:
         """Row numbers and texts of a batch, for an error message; at most ``show`` lines of text for each part."""
