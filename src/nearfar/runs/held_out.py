@@ -92,7 +92,8 @@ def load_held_out(run: str | Path) -> HeldOut:
         for name, digest in summary["sha256"].items():
             if sha256_of(folder / name) != digest:
                 raise NearfarError(f"{folder / name}: is damaged: it is not what was written. {again}")
-        kind, columns, fold = summary["kind"], tuple(summary["columns"]), ["fold"] * bool(summary["folds"])
+        kind, fold = summary["kind"], ["fold"] * bool(summary["folds"])
+        columns = COLUMNS[kind][: len(summary["columns"])]
         rows = _read(folder / ROWS, ("part", *fold, *columns))
         return HeldOut(
             kind=kind,
