@@ -111,60 +111,51 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
             maximum length, shapes); another number of weights than of models; an output that exists or cannot be
             written; a dev set that cannot be scored.
     """
-    names, output = [str(model) for model in models], Path(config.output)
-    if config.numbers is not None and len(config.numbers) != len(names):
-        raise NearfarError(f"--weights {config.weights}: must be one number for each of the {len(names)} models.")
-    check_computing(config.device, config.precision)
-    check_new_folder(output)
     from nearfar.encoder.weights import locate
     from nearfar.runs.fingerprints import fingerprint_model
 
+    names, output = [str(model) for model in models], Path(config.output)
+    weights = config.numbers or (1.0,) * len(names)
+    if len(weights) != len(names):
+        raise NearfarError(f"--weights {config.weights}: must be one number for each of the {len(names)} models.")
+    check_computing(config.device, config.precision)
+    check_new_folder(output)
     if len(names) < 2:
         raise NearfarError("two models or more are needed for an average.")
-    folders: dict[Path, str] = {}
-    for name in names:
-        folder = locate(name).resolve()
-        if folder in folders:
-            raise NearfarError(
-                f"{name}: is the same model as {folders[folder]}; give it once, with a higher --weights."
-            )
-        folders[folder] = name
+    folders = [locate(name).resolve() for name in names]
+    for number, folder in enumerate(folders):
+        if (first := folders.index(folder)) < number:
+            what = f"{names[number]}: is the same model as {names[first]}"
+            raise NearfarError(f"{what}; give it once, with a higher --weights.")
     dev = None
     if config.evaluate_on is not None:
         from nearfar.commands.train.inputs import load_dev_pairs
 
         dev = load_dev_pairs(config.evaluate_on, otherwise="Without --greedy, no dev set is needed.")
-    encoder: Encoder | None = None
+    sources = list(zip(names, folders, strict=True))
+    encoder = _open(*sources[0], device=config.device)
     scores: list[float] = []
     sums: dict[str, Tensor] = {}
-    weights = config.numbers or (1.0,) * len(names)
-    for (folder, name), weight in zip(folders.items(), weights, strict=True):
-        opened = _open(name, folder, device=config.device)
-        if encoder is None:
-            encoder = opened
-        else:
-            _check_same(names[0], encoder, name, opened)
+    for number, weight in enumerate(weights):
+        opened = _open(*sources[number], device=config.device) if number else encoder
+        if number:
+            _check_same(names[0], encoder, names[number], opened)
         if dev is None:
             sums = _plus(sums, opened, weight)
         else:
             scores.append(_score(dev, opened, config))
-    assert encoder is not None
     shares, score = [weight / sum(weights) for weight in weights], None
     if dev is None:
         _copy_mean(sums, sum(weights), encoder)
     else:
-        shares, score = _greedy(encoder, folders, scores, dev, config)
-    used = {folder: name for (folder, name), share in zip(folders.items(), shares, strict=True) if share}
+        shares, score = _greedy(encoder, sources, scores, dev, config)
+    used = {folder: name for (name, folder), share in zip(sources, shares, strict=True) if share}
     _warn_of_different_starts(used)
+    recorded = [round(100 * score, 4) for score in scores] or [None] * len(names)
     result = SoupResult(
         models=[
-            Ingredient(
-                model=name,
-                fingerprint=fingerprint_model(folder),
-                weight=share,
-                score=None if dev is None else round(100 * scores[number], 4),
-            )
-            for number, ((folder, name), share) in enumerate(zip(folders.items(), shares, strict=True))
+            Ingredient(model=name, fingerprint=fingerprint_model(folder), weight=share, score=of_model)
+            for name, folder, share, of_model in zip(names, folders, shares, recorded, strict=True)
         ],
         evaluate_on=config.evaluate_on,
         metric=None if dev is None else dev.metric,
@@ -202,21 +193,20 @@ def _score(dev: "DevSet", encoder: "Encoder", config: SoupConfig) -> float:
 
 
 def _greedy(
-    encoder: "Encoder", folders: Mapping[Path, str], scores: Sequence[float], dev: "DevSet", config: SoupConfig
+    encoder: "Encoder", sources: Sequence[tuple[str, Path]], scores: Sequence[float], dev: "DevSet", config: SoupConfig
 ) -> tuple[list[float], float]:
     """Give ``encoder`` the greedy average of models with these ``scores``; the shares, and the average's score."""
     sums: dict[str, Tensor] = {}
     kept: list[int] = []
-    best, models = -math.inf, list(folders.items())
-    for number in sorted(range(len(models)), key=lambda number: -scores[number]):  # equal ones as they were named
-        folder, name = models[number]
-        candidate = _plus(sums, _open(name, folder, device=config.device))
+    best = -math.inf
+    for number in sorted(range(len(sources)), key=lambda number: -scores[number]):  # equal ones as they were named
+        candidate = _plus(sums, _open(*sources[number], device=config.device))
         _copy_mean(candidate, len(kept) + 1, encoder)
         if (score := _score(dev, encoder, config) if kept else scores[number]) >= best:
             sums, best = candidate, score
             kept.append(number)
     _copy_mean(sums, len(kept), encoder)
-    return [1 / len(kept) if number in kept else 0.0 for number in range(len(models))], best
+    return [1 / len(kept) if number in kept else 0.0 for number in range(len(sources))], best
 
 
 def _plus(sums: "Mapping[str, Tensor]", encoder: "Encoder", weight: float = 1.0) -> "dict[str, Tensor]":
