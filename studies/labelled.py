@@ -29,7 +29,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
 import nearfar
-from nearfar.commands.train.after import fit_weights
+from nearfar.commands.train.run import fit_weights
 from nearfar.data.labelled import load_transfer
 from nearfar.disk import write_text
 from nearfar.encoder.weights import locate

@@ -15,9 +15,8 @@ from nearfar.commands.train.run import prepare
 from nearfar.encoder import tokens
 from nearfar.encoder.tokens import TokenStore
 from nearfar.registry import METHODS
-from nearfar.training import gradients as gradients_module
 from nearfar.training import processes as processes_module
-from nearfar.training.gradients import Gradients, OverlappedSums
+from nearfar.training.gradients import Gradients
 from nearfar.training.processes import Processes, leave_process_group
 from tests.distributed.processes import run_processes
 from tests.method_configs import config, write_data
@@ -107,68 +106,6 @@ def test_several_processes_equal_one(size: int, tmp_path: Path) -> None:
         batch = "first" if method in ("cosent", "angle") else "last"  # of a single pair nothing is compared
         norms = [float(value.norm()) for name, value in expected.items() if name.startswith(f"{method} {batch} ")]
         assert sum(norm > 1e-6 for norm in norms) > 10, method
-
-
-# --- sums during the backward pass ---
-
-STEPS = 4
-OVERLAPPED: dict[str, tuple[str, int | None, dict[str, Any]]] = {
-    "whole": ("info-nce", None, {}),
-    "micro-batches, a head and a regulariser": ("bt", 2, {}),
-    "two parts, the second with its own backward pass": ("simcse-unsup", 3, {"mlm_weight": 0.5}),
-}
-
-
-def gradients_of_steps(folder: Path, name: str, *, overlapped: bool) -> tuple[list[dict[str, torch.Tensor]], int]:
-    """The gradients of some steps, each of two batches; and the number of buckets sent during backward passes."""
-    method, micro_batch, extra = OVERLAPPED[name]
-    joined = Processes()
-    run = prepare(config(method, folder, batch_size=3, epochs=9, **extra), processes=joined.size)
-    modules = {"encoder": run.encoder} | {f"head{number}": head for number, head in enumerate(run.mixture.heads)}
-    named = [(f"{key}.{one}", p) for key, module in modules.items() for one, p in module.named_parameters()]
-    parameters = [parameter for _, parameter in named]
-    sums = OverlappedSums(joined, parameters, bucket=2000) if overlapped else None
-    batches = (parts for epoch in range(9) for parts in run.mixture.epoch(epoch))
-    found = []
-    for step in range(STEPS):
-        for module in modules.values():
-            module.train().zero_grad()
-        computed = Gradients(5, joined, micro_batch)
-        computed.accumulate_mean([next(batches), next(batches)], step=step, sums=sums)
-        if sums is None:
-            joined.all_reduce_gradients(parameters)
-        else:
-            sums.finish()
-        found.append({key: parameter.grad.clone() for key, parameter in named if parameter.grad is not None})
-    if sums is not None:
-        sums.close()
-    return found, 0 if sums is None else sums.sent_early
-
-
-def overlap(rank: int, size: int, folder: Path) -> None:
-    join(rank, size, folder)
-    # so that the position embeddings count as sparse
-    gradients_module.SPARSE_MIN_ROWS = processes_module.SPARSE_MIN_ROWS = 60
-    for name in OVERLAPPED:
-        after, _ = gradients_of_steps(folder, name, overlapped=False)
-        during, early = gradients_of_steps(folder, name, overlapped=True)
-        for step, (expected, found) in enumerate(zip(after, during, strict=True)):
-            assert found.keys() == expected.keys(), (name, step)
-            for key in expected:
-                if size == 2:  # the sum of two numbers has no order
-                    assert torch.equal(found[key], expected[key]), (name, step, key)
-                else:
-                    torch.testing.assert_close(found[key], expected[key], rtol=1e-5, atol=1e-6)
-        assert early >= 2 * (STEPS - 1), name
-    (folder / f"done{size}-{rank}").touch()
-    leave_process_group()
-
-
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.nightly)])
-def test_sums_during_the_backward_pass_equal_those_after_it(size: int, tmp_path: Path) -> None:
-    folder = write_data(tmp_path)
-    run_processes(overlap, size, folder)
-    assert len(list(folder.glob(f"done{size}-*"))) == size
 
 
 # --- the first process tokenises, the others map its file, which has no name on disk ---

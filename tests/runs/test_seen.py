@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file, save_file
 
 from nearfar import FinetuneConfig, RegressionConfig, SclConfig, SimcseSupConfig
@@ -19,7 +18,6 @@ from nearfar.disk.model_folder import SEEN_FILE, SeenHashes, read_seen, write_se
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.runs.fingerprints import seen_hashes
-from nearfar.runs.run import Run
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, sentences, write_colours, write_nli, write_pairs
 
@@ -147,24 +145,6 @@ def test_no_fingerprints(copied: SclConfig, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_resumed_run_has_the_same_hashes(
-    finished: SclConfig, config: SclConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stopped = replace(config, checkpoint_every=1)
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "_finish", killed)
-        with pytest.raises(KeyboardInterrupt):
-            train(stopped)
-    assert not list(Path(stopped.output).rglob(SEEN_FILE))
-    train(stopped, resume=True)
-    assert same(read_seen(Path(stopped.output)), read_seen(Path(finished.output)))
-
-
-@pytest.mark.long
 def test_a_classifier_leaves_its_rows_and_inherits(tmp_path: Path) -> None:
     encoder = RegressionConfig(
         output=str(tmp_path / "encoder"),
@@ -232,24 +212,6 @@ def test_a_file_with_other_content_is_refused(
     save_file(tensors, tmp_path / SEEN_FILE, metadata=metadata)
     with pytest.raises(NearfarError, match=f"{SEEN_FILE}: .*{message}"):
         read_seen(tmp_path)
-
-
-@pytest.mark.long
-def test_a_damaged_file_is_named(copied: SclConfig, tmp_path: Path) -> None:
-    config = copied
-    file = Path(config.output) / "model" / SEEN_FILE
-    content = file.read_bytes()
-    for damaged in (b"", content[:50], content[:-3], b"\xff" * 100):
-        file.write_bytes(damaged)
-        with pytest.raises(NearfarError, match=rf"model/{SEEN_FILE}: is damaged \(.*Restore it\. Without the file"):
-            Encoder.from_pretrained(config.output)
-    file.unlink()
-    file.mkdir()
-    with pytest.raises(NearfarError, match=f"{SEEN_FILE}: is not a regular file"):
-        Encoder.from_pretrained(config.output)
-    file.rmdir()
-    assert Encoder.from_pretrained(config.output).seen is None
-    assert torch.is_tensor(next(iter(Encoder.from_pretrained(config.output).parameters())))
 
 
 @pytest.mark.long

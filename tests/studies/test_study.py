@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from nearfar.commands.train.inputs import Objective, ObjectiveRows, read_training_data
+from nearfar.commands.train.inputs import Objective, read_training_data
 from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import JobsFailedError
 from nearfar.jobs.job import ATTEMPT_FILE
@@ -216,7 +216,7 @@ def test_training_rows_are_read_before_the_first_job(
     """Equal readings once; the error names the row of the study, and nothing is written."""
     read: list[str] = []
 
-    def note(objectives: list[Objective]) -> list[ObjectiveRows]:
+    def note(objectives: list[Objective]) -> list[Objective]:
         read.append(type(objectives[0].config).__name__)
         return read_training_data(objectives)
 

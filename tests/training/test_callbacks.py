@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from nearfar.training import Evaluation, StepReport, callbacks
-from nearfar.training.callbacks import Display, MetricsFile, OpenTracker, Tracking, check_installed
+from nearfar.training.callbacks import Display, MetricsFile, Tracking, check_installed
 from nearfar.types import NearfarError
 
 
@@ -27,7 +27,8 @@ EVALUATION = Evaluation(0.512345678, {"alignment": 0.25, "mean_cosine": 0.123456
 def shown(total: int, *, terminal: bool = False) -> str:
     output = io.StringIO()
     console = Console(file=output, width=200, force_terminal=terminal, color_system=None, legacy_windows=False)
-    with Display(console, total_steps=total) as display:
+    display = Display(console, total_steps=total)
+    with display.bar:
         display.on_evaluate(0, EVALUATION, best=False)
         for step in range(1, total + 1):
             display.on_step(report(step, **{"mlm.loss": 3.0}))
@@ -55,10 +56,7 @@ def test_printed_evaluations() -> None:
 
 
 def test_the_bar_of_a_resumed_run_starts_at_its_step() -> None:
-    display = Display(Console(file=io.StringIO()), total_steps=10, start=4)
-    assert display.bar.tasks[0].completed == 4
-    display.on_step(report(5))
-    assert display.bar.tasks[0].completed == 5
+    assert Display(Console(file=io.StringIO()), total_steps=10, start=4).bar.tasks[0].completed == 4
 
 
 def test_each_step_and_evaluation_is_one_line(tmp_path: Path) -> None:
@@ -116,30 +114,24 @@ class Memory:
     """A recorder that keeps what it gets, and raises an error where ``fails`` is true of a step."""
 
     def __init__(self, fails: Callable[[int], bool] = lambda _: False) -> None:
-        self.entries: list[tuple[int, dict[str, float]]] = []
+        self.entries: dict[int, dict[str, float]] = {}
+        self.sent: list[tuple[int, str]] = []
         self.settings: list[dict[str, Any]] = []
-        self.starts = self.ends = 0
+        self.ends = 0
         self.fails = fails
         self.runs: list[str | None] = []
-
-    def start(self) -> None:
-        self.starts += 1
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
         self.settings.append(values)
 
-    def log(self, values: dict[str, float], step: int | None = None, **_: Any) -> None:
-        assert step is not None
+    def log(self, values: dict[str, float], step: int) -> None:
         if self.fails(step):
             raise OSError("No space left on device")
-        self.entries.append((step, values))
+        self.sent.append((step, next(iter(values)).partition("/")[0]))
+        self.entries[step] = {**self.entries.get(step, {}), **values}
 
     def finish(self) -> None:
         self.ends += 1
-
-    @property
-    def steps(self) -> list[int]:
-        return [step for step, _ in self.entries]
 
 
 @pytest.fixture
@@ -147,96 +139,91 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> dict[str, Memory]:
     """A recorder for each tracker."""
     kept = {name: Memory() for name in callbacks.INSTALL}
 
-    def opened(name: str, folder: Path, *, title: str, run: str | None) -> OpenTracker:
+    def opened(name: str, folder: Path, *, title: str, run: str | None) -> tuple[Memory, str]:
         folder.mkdir(exist_ok=True)
-        kept[name].start()
         kept[name].runs.append(run)
-        return OpenTracker(kept[name], run or f"{title} of {name}")
+        return kept[name], run or f"{title} of {name}"
 
     monkeypatch.setattr(callbacks, "open_tracker", opened)
     return kept
 
 
-def run(tracker: Tracking, steps: range, *, evaluate_every: int = 2, close: bool = True) -> None:
-    if steps.start == 1:
-        tracker.on_evaluate(0, Evaluation(0.1, {"alignment": 0.2}), best=False)
-    for step in steps:
-        tracker.on_step(StepReport(step, 0, {"loss": 1.0 / (step + 1), "ce": 2.0}, 1e-3, 0.5, 100.0))
-        if step % evaluate_every == 0:
-            tracker.on_evaluate(step, Evaluation(0.1 * step, {"alignment": 0.2}), best=True)
-    if close:
-        tracker.close()
-
-
 SETTINGS = {"method": "scl", "seed": 1, "data": ("a.tsv", "b.tsv"), "limit": None, "fingerprints": True}
 
 
-def test_an_entry_for_each_step_with_settings_once(memory: dict[str, Memory], tmp_path: Path) -> None:
-    tracker = Tracking(("wandb", "wandb"), tmp_path, settings=SETTINGS, metric="mrr@10")
-    run(tracker, range(1, 4))
+def run(names: tuple[Any, ...], folder: Path, steps: range, *, metric: str = "spearman", close: bool = True) -> None:
+    """Steps that are sent and written, of which every second one is evaluated; as a run does that starts or resumes."""
+    tracking = Tracking(names, folder, settings=SETTINGS, metric=metric)
+    recording = [tracking, MetricsFile(folder / "metrics.jsonl", resume_at=steps.start - 1)]
+    for step in [0, *steps] if steps.start == 1 else steps:
+        for one in recording if step else ():
+            one.on_step(StepReport(step, 0, {"loss": 1.0 / (step + 1), "ce": 2.0}, 1e-3, 0.5, 100.0))
+        for one in recording if step % 2 == 0 else ():
+            one.on_evaluate(step, Evaluation(0.1 * step, {"alignment": 0.2}), best=True)
+    if close:
+        tracking.close()
+
+
+def test_steps_evaluations_and_settings_are_sent(memory: dict[str, Memory], tmp_path: Path) -> None:
+    run(("wandb", "wandb"), tmp_path, range(1, 4), metric="mrr@10")
     found = memory["wandb"]
-    assert (found.starts, found.ends, memory["mlflow"].starts) == (1, 1, 0)
-    assert found.steps == [0, 1, 2, 3]
+    assert (found.runs, found.ends, memory["mlflow"].runs) == ([None], 1, [])
+    assert found.sent == [(0, "dev"), (1, "train"), (2, "train"), (2, "dev"), (3, "train")]
     assert found.settings == [{"method": "scl", "seed": 1, "data": "a.tsv b.tsv", "fingerprints": True}]
-    assert found.entries[0][1] == {"dev/mrr_10": 0.1, "dev/alignment": 0.2}
+    assert found.entries[0] == {"dev/mrr_10": 0.0, "dev/alignment": 0.2}
     step = {"train/loss": 1 / 3, "train/ce": 2.0, "train/learning_rate": 1e-3, "train/gradient_norm": 0.5}
     step |= {"train/items_per_second": 100.0, "train/epoch": 0.0}
-    assert found.entries[2][1] == {**step, "dev/mrr_10": 0.2, "dev/alignment": 0.2}
+    assert found.entries[2] == {**step, "dev/mrr_10": 0.2, "dev/alignment": 0.2}
 
 
 @pytest.mark.parametrize("checkpoint", [0, 1, 3, 5])
 def test_no_step_is_sent_twice(memory: dict[str, Memory], tmp_path: Path, checkpoint: int) -> None:
-    """Killed after step 5, whose entry is still kept back; resumed after a checkpoint."""
-    run(Tracking(("wandb", "mlflow"), tmp_path, settings=SETTINGS), range(1, 6), close=False)
-    assert memory["wandb"].steps == [0, 1, 2, 3, 4]
-    run(Tracking(("mlflow", "wandb"), tmp_path, settings=SETTINGS), range(checkpoint + 1, 9))
+    """Killed after step 5, resumed after a checkpoint; a tracker that is new then gets what follows it."""
+    run(("wandb", "mlflow"), tmp_path, range(1, 6), close=False)
+    run(("mlflow", "wandb", "tensorboard"), tmp_path, range(checkpoint + 1, 9))
+    every = [
+        (step, kind) for step in range(9) for kind in ("train", "dev") if (step if kind == "train" else step % 2 == 0)
+    ]
     for name in ("wandb", "mlflow"):
-        expected = list(range(9)) if checkpoint < 5 else [0, 1, 2, 3, 4, 6, 7, 8]
-        assert memory[name].steps == expected
+        assert memory[name].sent == every
         assert memory[name].runs == [None, f"{tmp_path.name} of {name}"]
         assert len(memory[name].settings) == 1
+    assert memory["tensorboard"].sent == [entry for entry in every if entry[0] > checkpoint or not checkpoint]
 
 
 def test_a_tracker_that_fails_is_left_out_with_one_warning(memory: dict[str, Memory], tmp_path: Path) -> None:
     memory["wandb"].fails = lambda step: step >= 2
-    tracker = Tracking(("wandb", "mlflow"), tmp_path, settings={})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        run(tracker, range(1, 6))
+        run(("wandb", "mlflow"), tmp_path, range(1, 6))
     assert [str(one.message) for one in caught] == [
         "--track wandb: stopped recording (No space left on device). Training goes on; metrics.jsonl has all values."
     ]
-    assert memory["wandb"].steps == [0, 1]
-    assert memory["mlflow"].steps == [0, 1, 2, 3, 4, 5]
+    assert [sorted(memory[name].entries) for name in ("wandb", "mlflow")] == [[0, 1], [0, 1, 2, 3, 4, 5]]
 
 
 def test_a_tracker_that_does_not_start_or_end_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(*_: object, **__: object) -> OpenTracker:
+    def refuses(*_: object, **__: object) -> None:
         raise RuntimeError("api_key not configured\n(no-tty)")
 
     monkeypatch.setattr(callbacks, "open_tracker", refuses)
     with pytest.warns(UserWarning, match=r"--track wandb: stopped recording \(api_key not configured \(no-tty\)\)"):
-        tracker = Tracking(("wandb",), tmp_path, settings={})
-    run(tracker, range(1, 3))
-
+        run(("wandb",), tmp_path, range(1, 3))
     recorder = Memory()
     recorder.finish = lambda: (_ for _ in ()).throw(ConnectionError())  # type: ignore[method-assign]
-    monkeypatch.setattr(callbacks, "open_tracker", lambda *_, **__: OpenTracker(recorder, None))
+    monkeypatch.setattr(callbacks, "open_tracker", lambda *_, **__: (recorder, None))
     (tmp_path / "tracking").mkdir()
-    tracker = Tracking(("mlflow",), tmp_path, settings={})
     with pytest.warns(UserWarning, match=r"--track mlflow: stopped recording \(ConnectionError\)"):
-        tracker.close()
-    tracker.close()
+        run(("mlflow",), tmp_path, range(1, 3))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"wandb": 3}', '{"wandb": {"step": "x", "run": null}}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"wandb": 3}'])
 def test_a_damaged_state_begins_a_new_record(text: str, memory: dict[str, Memory], tmp_path: Path) -> None:
     (tmp_path / "tracking").mkdir()
     (tmp_path / "tracking" / "state.json").write_text(text)
-    run(Tracking(("wandb",), tmp_path, settings={}), range(1, 3))
+    run(("wandb",), tmp_path, range(1, 3))
     assert memory["wandb"].runs == [None]
-    state = json.loads((tmp_path / "tracking" / "state.json").read_text())
-    assert state == {"wandb": {"step": 2, "run": f"{tmp_path.name} of wandb"}}
+    assert json.loads((tmp_path / "tracking" / "state.json").read_text()) == {"wandb": f"{tmp_path.name} of wandb"}
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

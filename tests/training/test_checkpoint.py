@@ -1,6 +1,5 @@
 """A checkpoint restores everything exactly, and a failed write keeps the previous one."""
 
-import errno
 import os
 import resource
 import shutil
@@ -58,17 +57,6 @@ def test_a_restored_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     steps(other, 4)
     for ours, theirs in zip(values(other), values(state), strict=True):
         assert torch.equal(ours, theirs)
-
-
-def test_best_weights_are_restored(tmp_path: Path) -> None:
-    state = state_of(network(0))
-    before = values(state)
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save_best(state)
-    steps(state, 2)
-    assert not torch.equal(values(state)[0], before[0])
-    checkpoints.load_best(state)
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(values(state), before, strict=True))
 
 
 def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
@@ -138,30 +126,6 @@ def test_a_checkpoint_and_the_metrics_before_it_are_flushed(tmp_path: Path, monk
     assert events.index(("flush", "metrics.jsonl")) < events.index(("rename", ".checkpoint.new/folder", "checkpoint"))
     checkpoints.save_best(state)
     assert_flushed_before(events, Path("best.safetensors"), ("best.new/best.safetensors", "best.safetensors"))
-
-
-def test_clear_removes_what_interrupted_writes_left_and_names_what_it_cannot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state = state_of(network(0))
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(Progress(), state)
-    checkpoints.save_best(state)
-    for name in (".checkpoint.new", ".checkpoint.old"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "best.new").write_text("")
-
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", fail)
-        with pytest.raises(
-            NearfarError, match=r"best\.\w+: cannot be deleted \(Input/output error\)\. Run the command"
-        ):
-            checkpoints.clear()
-    checkpoints.clear()
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

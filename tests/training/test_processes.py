@@ -13,7 +13,6 @@ from torch import distributed, nn
 
 from nearfar.training import processes as module
 from nearfar.training.processes import (
-    LostProcessError,
     Processes,
     interface_to_first_process,
     join_process_group,
@@ -106,7 +105,8 @@ def test_a_lost_connection_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module.distributed, "get_backend", lambda: "gloo")
     linear = nn.Linear(2, 1)
     for call in (lambda: one_of_two(0).any_process(True), lambda: one_of_two(1).all_reduce_gradients([linear.weight])):
-        with pytest.raises(LostProcessError, match=r"ended \(.*10\.0\.0\.2\]:99\)\. Look for .* again with --resume"):
+        sentence = r"ended \(.*10\.0\.0\.2\]:99\)\. Look for .* again with --resume"
+        with pytest.raises(NearfarError, match=sentence), module.lost_process_errors():
             call()
     with pytest.raises(RuntimeError, match="shapes"), module.lost_process_errors():
         raise RuntimeError("shapes do not match")

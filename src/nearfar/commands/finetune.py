@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
 
 from nearfar.commands.model_card import write_card
 from nearfar.commands.train.choose import count_rows, read_start
@@ -26,7 +28,6 @@ from nearfar.data.paths import as_path, status
 from nearfar.data.sources import skipping_empty
 from nearfar.disk import path_errors
 from nearfar.disk.model_folder import write_seen
-from nearfar.encoder.backbone import learning_rate_factors
 from nearfar.encoder.classifier import Classifier, read_classifier
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.training_encoder import TrainingClassifier
@@ -37,14 +38,11 @@ from nearfar.methods.gunel import scl_finetune
 from nearfar.methods.mixture import Mixture
 from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
 from nearfar.runs.folder import RunFolder, read_run_info
-from nearfar.runs.run import Prepared, ProcessContext, Run, count_steps, join_processes, run_in_folder
+from nearfar.runs.run import Prepared, ProcessContext, Run, join_processes
 from nearfar.training import Evaluation
 from nearfar.training.gradients import seed_rng
+from nearfar.training.processes import lost_process_errors
 from nearfar.types import NearfarError, Splits
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 NOISES = ("word-dropout", "word-swap", "characters")
 """Kinds of generated noise; any other value of ``--noise`` is a file of back-translations."""
@@ -79,11 +77,10 @@ def recommended_settings(config: FinetuneConfig) -> dict[str, Any]:
     column = config.label_column if named is None else named.label_column
     limits = [number for number in (config.sample_size, config.limit) if number is not None]
     rows = min([count_rows([spec], column, STEPS * config.batch_size), *limits])
-    start = read_start(config.model)
-    narrow = start is not None and start.width is not None and start.width <= RECIPE_WIDTH
+    _, width = read_start(config.model)
     return {
         "epochs": max(FinetuneConfig.epochs, min(MOST_EPOCHS, -(-STEPS * config.batch_size // rows))),
-        "learning_rate": 1e-4 if narrow else 2e-5,
+        "learning_rate": 1e-4 if width is not None and width <= RECIPE_WIDTH else 2e-5,
         "scl_weight": 0.5,
         "scl_reduction": "mean",
     }
@@ -92,7 +89,8 @@ def recommended_settings(config: FinetuneConfig) -> dict[str, Any]:
 @takes_rows
 @accepts_settings(FinetuneConfig, recommended_settings)
 @path_errors()
-def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console | None" = None) -> FinetuneResult:
+@lost_process_errors()
+def finetune(config: FinetuneConfig, *, resume: bool = False, console: Console | None = None) -> FinetuneResult:
     """Fine-tune a classifier, test it, and write it to ``config.output``/model.
 
     Settings can be given by name: ``finetune(task="sst2", output="runs/sst2")``; see :class:`nearfar.FinetuneConfig`.
@@ -111,30 +109,29 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
         nearfar.training.Interrupted: after Ctrl-C, with everything saved.
     """
     context = join_processes(config, console)
-    processes = context.processes
-
-    def start(config: FinetuneConfig, folder: RunFolder) -> ClassifierRun:
-        noise = "" if config.noise in ("none", *NOISES) else f" with --noise {config.noise}"
-        with processes.joint_errors():
-            task = load_task(config)
-            for what, rows in {
-                f"{config.task} (the training rows{noise})": task.train,
-                _named("validation", config.validation, config.task): task.validation,
-                _named("test", config.test, config.task): task.test,
-            }.items():
-                folder.verify_input(what, partial(fingerprint_rows, rows.texts, rows.targets, task.label_names))
-            folder.verify_input(f"--model {config.model}", partial(fingerprint_model, config.model))
-        classifier = open_classifier(config, task, device=context.device)
-        return ClassifierRun(config, task, classifier, folder=folder, context=context)
-
-    result = run_in_folder(config, context, start, load_finetune_result, resume=resume)
-    processes.broadcast_from_first(partial(write_card, Path(config.output)))
+    processes, run = context.processes, Path(config.output)
+    with RunFolder(config, processes) as folder:
+        if folder.acquire(resume=resume) == "finished":
+            context.say(f"{run}: this run is already finished; nothing to do.")
+        else:
+            config = replace(config, precision=folder.resolve_precision(config.precision, context.device))
+            with processes.joint_errors():
+                task = load_task(config)
+                noise = "" if config.noise in ("none", *NOISES) else f" with --noise {config.noise}"
+                parts = {f"{config.task} (the training rows{noise})": task.train}
+                for split, file, rows in (
+                    ("validation", config.validation, task.validation),
+                    ("test", config.test, task.test),
+                ):
+                    parts[f"--{split} {file}" if file else f"{config.task} ({split} rows)"] = rows
+                for what, rows in parts.items():
+                    folder.verify_input(what, partial(fingerprint_rows, rows.texts, rows.targets, task.label_names))
+                folder.verify_input(f"--model {config.model}", partial(fingerprint_model, config.model))
+            classifier = open_classifier(config, task, device=context.device)
+            ClassifierRun(config, task, classifier, folder=folder, context=context).execute()
+        result = processes.broadcast_from_first(partial(load_finetune_result, run))
+    processes.broadcast_from_first(partial(write_card, run))
     return result
-
-
-def _named(split: str, file: str | None, task: str) -> str:
-    """What messages call the rows of a split."""
-    return f"--{split} {file}" if file else f"{task} ({split} rows)"
 
 
 def load_finetune_result(folder: Path) -> FinetuneResult:
@@ -143,10 +140,11 @@ def load_finetune_result(folder: Path) -> FinetuneResult:
     Raises:
         NearfarError: its run.json or result.json is missing or damaged.
     """
-    run_info = read_run_info(folder)
-    steps, best_step = (int(run_info.get(key) or 0) for key in ("step", "best_step"))
-    start, best, seconds = (float(run_info.get(key) or 0) for key in ("start_score", "best_score", "seconds"))
-    return FinetuneResult(steps, best_step, start, best, seconds, EvaluationResult.load(folder / "result.json"))
+    info = read_run_info(folder)
+    names = ("step", "best_step", "start_score", "best_score", "seconds")
+    steps, best_step, start, best, seconds = (info.get(name) or 0 for name in names)
+    result = EvaluationResult.load(folder / "result.json")
+    return FinetuneResult(int(steps), int(best_step), float(start), float(best), float(seconds), result)
 
 
 def load_task(config: FinetuneConfig) -> ClassificationTask:
@@ -166,8 +164,17 @@ def load_task(config: FinetuneConfig) -> ClassificationTask:
             label_column=config.label_column,
             limit=config.limit,
         )
-    main_metric(task.metric, config.metric, labels=len(task.label_names), pairs=task.pairs)
+    metric_of(config, task)
     return _add_noise(config, _draw_sample(config, task))
+
+
+def metric_of(config: FinetuneConfig, task: ClassificationTask) -> str:
+    """The metric that chooses the step.
+
+    Raises:
+        NearfarError: the task does not have it.
+    """
+    return main_metric(task.metric, config.metric, labels=len(task.label_names), pairs=task.pairs)
 
 
 def resolve_splits(config: FinetuneConfig) -> Splits:
@@ -209,14 +216,13 @@ def _add_noise(config: FinetuneConfig, task: ClassificationTask) -> Classificati
     elif status(as_path(config.noise)) is None:
         raise NearfarError(f"--noise {config.noise}: is none of {', '.join(NOISES)}, and there is no such file.")
     else:
-        translations = load_translations(config.noise)
-        changed = [translations[text] for text in flat]
+        changed = list(map(load_translations(config.noise).__getitem__, flat))
     width = len(texts[0])
     rows = [tuple(changed[start : start + width]) for start in range(0, len(changed), width)]
     train, how = Split(rows, targets), "in place of the original training texts"
     if config.noise_mode == "add":
-        train, how = Split([*texts, *rows], [*targets, *targets]), "as copies beside the originals: "
-        how += f"{len(train.texts):,} training rows"
+        train = Split([*texts, *rows], [*targets, *targets])
+        how = f"as copies beside the originals: {len(train.texts):,} training rows"
     return replace(task, train=train, sources=(*task.sources, f"noise: {kind}, {how}"))
 
 
@@ -253,13 +259,7 @@ def prepare(
         length = min(config.train_max_length or classifier.max_length, classifier.max_length)
         facts.append(f"{trained.truncated} of {len(texts)} training rows have over {length} tokens and are truncated")
     mixture = Mixture(((replace(method, count_tokens=trained.lengths), 1.0),))
-    return Prepared(
-        encoder=classifier.backbone,
-        mixture=mixture,
-        total_steps=count_steps(config, mixture),
-        facts=facts,
-        rate_factors=learning_rate_factors(classifier.backbone, config.layer_decay),
-    )
+    return Prepared(encoder=classifier.backbone, mixture=mixture, facts=facts)
 
 
 class ClassifierRun(Run):
@@ -278,14 +278,9 @@ class ClassifierRun(Run):
         context: ProcessContext,
     ) -> None:
         self.task, self.classifier = task, classifier
-        super().__init__(
-            config,
-            prepare(config, task, classifier, processes=context.processes.size),
-            folder=folder,
-            context=context,
-            metric=main_metric(task.metric, config.metric, labels=len(task.label_names), pairs=task.pairs),
-            evaluated_on="the validation rows",
-        )
+        prepared = prepare(config, task, classifier, processes=context.processes.size)
+        how: dict[str, Any] = {"folder": folder, "context": context, "metric": metric_of(config, task)}
+        super().__init__(config, prepared, **how, evaluated_on="the validation rows")
         trained = [task.train.texts]
         if config.noise != "none":  # the texts before it are what the model has seen too
             trained.append(load_task(replace(config, noise="none")).train.texts)
@@ -316,14 +311,8 @@ class ClassifierRun(Run):
         config, task, classifier, progress = self.config, self.task, self.classifier, self.progress
         validation = self._validation_scores()
         texts, gold = task.test
-        entry = finetuned_entry(
-            texts,
-            gold,
-            classifier.predict(texts, precision=config.precision),
-            label_names=task.label_names,
-            validation=validation,
-            seed=[config.seed, *task.name.encode()],
-        )
+        outputs, seed = classifier.predict(texts, precision=config.precision), [config.seed, *task.name.encode()]
+        entry = finetuned_entry(texts, gold, outputs, label_names=task.label_names, validation=validation, seed=seed)
         summary = FinetuningSummary(
             validation=round(100 * validation[self.metric], 4),
             metric=self.metric,

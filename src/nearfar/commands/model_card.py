@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,26 +41,32 @@ LOCAL_SETTINGS = frozenset({*PATHS, "output", "device", "second", "checkpoint_ev
 """Settings that a card does not list: paths, which have rows of their own, and settings without effect on the model."""
 
 
-@dataclass(frozen=True)
 class RunRecords:
-    """What a finished run recorded about itself; of a model without a run nothing."""
+    """What the run whose model folder is ``model`` recorded about itself; of any other folder only what it holds.
 
-    method: str = ""
-    info: Mapping[str, Any] = field(default_factory=dict)
-    """Its run.json."""
-    held_out: ComparisonResult | None = None
-    """The trained encoder against the one it started from, on held-out rows."""
-    test: EvaluationResult | None = None
-    """Scores of a fine-tuned classifier on its test rows."""
-    is_classifier: bool = False
-    second: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of its second objective, as second.toml has them; empty without one."""
+    Raises:
+        NearfarError: a record is damaged.
+    """
 
-    @property
-    def config(self) -> Mapping[str, Any]:
+    def __init__(self, model: Path) -> None:
+        folder = model.parent
+        is_run = model.name == "model" and (folder / RUN_INFO).is_file() and (folder / CONFIG).is_file()
+        self.info: Mapping[str, Any] = read_run_info(folder) if is_run else {}
+        """Its run.json; empty without a run."""
+        self.config: Mapping[str, Any] = self.info.get("config", {})
         """Every setting of the run."""
-        settings: Mapping[str, Any] = self.info.get("config", {})
-        return settings
+        self.method = str(read_toml(folder / CONFIG).get("method")) if is_run else ""
+        self.entry = find_entry(self.method)
+        command = "" if self.entry is None else self.entry.command
+        self.is_classifier = command == "finetune" if is_run else holds_classifier(model)
+        comparison, test = folder / HELD_OUT / COMPARISON, folder / "result.json"
+        self.held_out = ComparisonResult.load(comparison) if is_run and comparison.is_file() else None
+        """The trained encoder against the one it started from, on held-out rows."""
+        self.test = EvaluationResult.load(test) if is_run and self.is_classifier and test.is_file() else None
+        """Scores of a fine-tuned classifier on its test rows."""
+        has_second = self.config.get("second") or self.config.get("sentences")
+        self.second = read_toml(folder / SECOND) if has_second else {}
+        """Settings of its second objective, as second.toml has them; empty without one."""
 
 
 @path_errors()
@@ -96,12 +102,12 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
     Raises:
         NearfarError: a record of the run is damaged; ``examples`` of a model without them.
     """
-    run = _read_run(model)
+    run = RunRecords(model)
     if examples and not (run.info and has_held_out(model.parent)):
         raise NearfarError(f"--examples: {model} is not the model of a run that holds out rows; leave it out.")
     results = [*([run.test] if run.test else []), *results]
     shown = name or re.sub(r"[^\w.-]+", "-", model.name)  # the name of a folder may hold anything
-    dim, licence, entry = _dimensions(model), _licence(model, run), find_entry(run.method)
+    dim, licence = _dimensions(model), _licence(model, run)
     text = fill_template(
         Path(__file__).with_suffix(".md"),
         metadata=_metadata(run, name, results, licence),
@@ -122,33 +128,10 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
         test=tested_in_words(run.held_out) if run.held_out else None,
         rows=to_markdown(_held_out_rows(model.parent), level=3) if examples else None,
         queries=queries_in_words(run.held_out, trained=True) if examples and run.held_out else None,
-        papers=entry.papers if entry is not None else (),
+        papers=run.entry.papers if run.entry is not None else (),
     )
     paths = [path for config in (run.config, run.second) for key in PATHS for path in _texts(config.get(key))]
     return _without_folders(text, [*paths, *(task for result in results for task in result.all_tasks)])
-
-
-def _read_run(model: Path) -> RunRecords:
-    """The records of the run whose model folder is ``model``; for any other folder, only what kind of model it is.
-
-    Raises:
-        NearfarError: a record is damaged.
-    """
-    folder = model.parent
-    if model.name != "model" or not (folder / RUN_INFO).is_file() or not (folder / CONFIG).is_file():
-        return RunRecords(is_classifier=holds_classifier(model))
-    method, info = read_toml(folder / CONFIG).get("method"), read_run_info(folder)
-    entry = find_entry(method) if isinstance(method, str) else None
-    is_classifier = entry is not None and entry.command == "finetune"
-    comparison, test, second = folder / HELD_OUT / COMPARISON, folder / "result.json", folder / SECOND
-    return RunRecords(
-        method=str(method),
-        info=info,
-        held_out=ComparisonResult.load(comparison) if comparison.is_file() else None,
-        test=EvaluationResult.load(test) if is_classifier and test.is_file() else None,
-        is_classifier=is_classifier,
-        second=read_toml(second) if info["config"].get("second") or info["config"].get("sentences") else {},
-    )
 
 
 def _dimensions(model: Path) -> int | None:
@@ -287,10 +270,10 @@ def _training(run: RunRecords) -> dict[str, Any]:
 
 def _changed_settings(run: RunRecords) -> dict[str, Any]:
     """The settings that differ from the method's defaults; of a method that is not installed, all that are set."""
-    entry, shown = find_entry(run.method), {key: run.config[key] for key in run.config if key not in LOCAL_SETTINGS}
-    if entry is None:
+    shown = {key: run.config[key] for key in run.config if key not in LOCAL_SETTINGS}
+    if run.entry is None:
         return {key: value for key, value in shown.items() if value}
-    defaults = {one.name: one.default for one in fields(entry.config) if one.default is not MISSING}
+    defaults = {one.name: one.default for one in fields(run.entry.config) if one.default is not MISSING}
     return {key: value for key, value in shown.items() if value != json.loads(json.dumps(defaults.get(key)))}
 
 

@@ -1,12 +1,13 @@
 """``nearfar soup``: averages the weights of models into one model."""
 
 import json
+import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import SoupConfig
@@ -21,7 +22,7 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from nearfar.commands.train.dev import DevSet
+    from nearfar.commands.train.inputs import DevSet
     from nearfar.encoder.encoder import Encoder
 
 
@@ -86,13 +87,6 @@ class SoupResult(Record):
         return [one for one in self.models if one.weight > 0]
 
 
-class Source(NamedTuple):
-    """A model as it was named, and its folder."""
-
-    name: str
-    folder: Path
-
-
 @accepts_settings(SoupConfig)
 @path_errors()
 def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
@@ -117,36 +111,55 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
             maximum length, shapes); another number of weights than of models; an output that exists or cannot be
             written; a dev set that cannot be scored.
     """
+    from nearfar.encoder.weights import locate
+    from nearfar.runs.fingerprints import fingerprint_model
+
     names, output = [str(model) for model in models], Path(config.output)
-    if config.numbers is not None and len(config.numbers) != len(names):
+    weights = config.numbers or (1.0,) * len(names)
+    if len(weights) != len(names):
         raise NearfarError(f"--weights {config.weights}: must be one number for each of the {len(names)} models.")
     check_computing(config.device, config.precision)
     check_new_folder(output)
-    sources = _locate(names)
-
-    from nearfar.commands.train.dev import load_dev_pairs
-    from nearfar.runs.fingerprints import fingerprint_model
-
+    if len(names) < 2:
+        raise NearfarError("two models or more are needed for an average.")
+    folders = [locate(name).resolve() for name in names]
+    for number, folder in enumerate(folders):
+        if (first := folders.index(folder)) < number:
+            what = f"{names[number]}: is the same model as {names[first]}"
+            raise NearfarError(f"{what}; give it once, with a higher --weights.")
     dev = None
     if config.evaluate_on is not None:
+        from nearfar.commands.train.inputs import load_dev_pairs
+
         dev = load_dev_pairs(config.evaluate_on, otherwise="Without --greedy, no dev set is needed.")
-    encoder = _open(sources[0], device=config.device)
-    scores: list[float | None] = [None] * len(sources)
-    score = None
+    sources = list(zip(names, folders, strict=True))
+    encoder = _open(*sources[0], device=config.device)
+    scores: list[float] = []
+    sums: dict[str, Tensor] = {}
+    for number, weight in enumerate(weights):
+        opened = _open(*sources[number], device=config.device) if number else encoder
+        if number:
+            _check_same(names[0], encoder, names[number], opened)
+        if dev is None:
+            sums = _plus(sums, opened, weight)
+        else:
+            scores.append(_score(dev, opened, config))
+    shares, score = [weight / sum(weights) for weight in weights], None
     if dev is None:
-        shares = _average(encoder, sources, config.numbers or (1.0,) * len(sources), device=config.device)
+        _copy_mean(sums, sum(weights), encoder)
     else:
-        shares, scores, score = _greedy(encoder, sources, dev, config)
-    used = [source for source, share in zip(sources, shares, strict=True) if share]
+        shares, score = _greedy(encoder, sources, scores, dev, config)
+    used = {folder: name for (name, folder), share in zip(sources, shares, strict=True) if share}
     _warn_of_different_starts(used)
+    recorded = [round(100 * score, 4) for score in scores] or [None] * len(names)
     result = SoupResult(
         models=[
-            Ingredient(model=source.name, fingerprint=fingerprint_model(source.folder), weight=share, score=of_model)
-            for source, share, of_model in zip(sources, shares, scores, strict=True)
+            Ingredient(model=name, fingerprint=fingerprint_model(folder), weight=share, score=of_model)
+            for name, folder, share, of_model in zip(names, folders, shares, recorded, strict=True)
         ],
         evaluate_on=config.evaluate_on,
         metric=None if dev is None else dev.metric,
-        score=score,
+        score=None if score is None else round(100 * score, 4),
         provenance=provenance(),
     )
     encoder.seen = _seen(used, dev) if config.fingerprints else None
@@ -156,93 +169,51 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
     return result
 
 
-def _locate(names: list[str]) -> list[Source]:
-    """The folders of the models: two or more, each named once."""
-    from nearfar.encoder.weights import locate
-
-    if len(names) < 2:
-        raise NearfarError("two models or more are needed for an average.")
-    found: dict[Path, str] = {}
-    for name in names:
-        folder = locate(name).resolve()
-        if folder in found:
-            raise NearfarError(f"{name}: is the same model as {found[folder]}; give it once, with a higher --weights.")
-        found[folder] = name
-    return [Source(name, folder) for folder, name in found.items()]
-
-
-def _open(source: Source, *, device: str | None) -> "Encoder":
+def _open(name: str, folder: Path, *, device: str | None) -> "Encoder":
     """Open a sentence encoder; adapters and classifiers are refused."""
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.encoder_folder import transformer_folder
     from nearfar.encoder.folder_checks import holds_classifier
 
-    inner = transformer_folder(source.folder)
-    file = inner / "config.json"
-    if not file.exists() and (inner / "adapter_config.json").exists():
+    inner = transformer_folder(folder)
+    if not (inner / "config.json").exists() and (inner / "adapter_config.json").exists():
         raise NearfarError(
-            f"{source.name}: is an adapter without its model, and averages of adapters are not those of models; merge "
-            "it into its model, and name the merged model."
+            f"{name}: is an adapter without its model, and averages of adapters are not those of models; merge it into "
+            "its model, and name the merged model."
         )
     if holds_classifier(inner):
-        raise NearfarError(f"{source.name}: is a classifier; soup averages sentence encoders.")
-    return Encoder.from_pretrained(source.folder, device=device)
+        raise NearfarError(f"{name}: is a classifier; soup averages sentence encoders.")
+    return Encoder.from_pretrained(folder, device=device)
 
 
-def _open_others(encoder: "Encoder", sources: list[Source], *, device: str | None) -> "Iterator[Encoder]":
-    """Open all models but the first, ``encoder``, from which they may differ in the values of their weights alone."""
-    for source in sources[1:]:
-        opened = _open(source, device=device)
-        _check_same(sources[0], encoder, source, opened)
-        yield opened
-
-
-def _average(
-    encoder: "Encoder", sources: list[Source], weights: tuple[float, ...], *, device: str | None
-) -> list[float]:
-    """Give ``encoder``, the first model, the weighted mean of all; return each model's share."""
-    sums = _plus({}, encoder, weights[0])
-    for opened, weight in zip(_open_others(encoder, sources, device=device), weights[1:], strict=True):
-        sums = _plus(sums, opened, weight)
-    _copy_mean(sums, sum(weights), encoder)
-    return [weight / sum(weights) for weight in weights]
+def _score(dev: "DevSet", encoder: "Encoder", config: SoupConfig) -> float:
+    score = dev.measure(encoder, config.precision).score()
+    assert score is not None
+    return score.value
 
 
 def _greedy(
-    encoder: "Encoder", sources: list[Source], dev: "DevSet", config: SoupConfig
-) -> tuple[list[float], list[float | None], float]:
-    """Give ``encoder``, the first model, the greedy average; the shares, and all scores and the average's, x 100."""
-
-    def score_of(one: "Encoder") -> float:
-        score = dev.measure(one, config.precision).score()
-        assert score is not None
-        return score.value
-
-    scores = [score_of(encoder), *map(score_of, _open_others(encoder, sources, device=config.device))]
-    first, *order = sorted(range(len(sources)), key=lambda number: -scores[number])  # equal ones as they were named
-    kept, best = [first], scores[first]
-    sums = _plus({}, _open(sources[first], device=config.device))
-    for number in order:
-        candidate = _plus(sums, _open(sources[number], device=config.device))
+    encoder: "Encoder", sources: Sequence[tuple[str, Path]], scores: Sequence[float], dev: "DevSet", config: SoupConfig
+) -> tuple[list[float], float]:
+    """Give ``encoder`` the greedy average of models with these ``scores``; the shares, and the average's score."""
+    sums: dict[str, Tensor] = {}
+    kept: list[int] = []
+    best = -math.inf
+    for number in sorted(range(len(sources)), key=lambda number: -scores[number]):  # equal ones as they were named
+        candidate = _plus(sums, _open(*sources[number], device=config.device))
         _copy_mean(candidate, len(kept) + 1, encoder)
-        if (score := score_of(encoder)) >= best:
+        if (score := _score(dev, encoder, config) if kept else scores[number]) >= best:
             sums, best = candidate, score
             kept.append(number)
     _copy_mean(sums, len(kept), encoder)
-    shares = [1 / len(kept) if number in kept else 0.0 for number in range(len(sources))]
-    return shares, [round(100 * score, 4) for score in scores], round(100 * best, 4)
+    return [1 / len(kept) if number in kept else 0.0 for number in range(len(sources))], best
 
 
 def _plus(sums: "Mapping[str, Tensor]", encoder: "Encoder", weight: float = 1.0) -> "dict[str, Tensor]":
     """Sums of weights in float64, with ``weight`` times the encoder's added; numbers without a point are left out."""
-    import torch
-
-    found = {}
-    for name, tensor in encoder.state_dict().items():
-        if tensor.is_floating_point():
-            addend = weight * tensor.to("cpu", torch.float64)  # some devices have no float64
-            found[name] = sums[name] + addend if sums else addend
-    return found
+    state = {name: tensor for name, tensor in encoder.state_dict().items() if tensor.is_floating_point()}
+    # Some devices have no float64.
+    return {name: sums.get(name, 0.0) + weight * tensor.cpu().double() for name, tensor in state.items()}
 
 
 def _copy_mean(sums: "Mapping[str, Tensor]", total: float, encoder: "Encoder") -> None:
@@ -252,20 +223,16 @@ def _copy_mean(sums: "Mapping[str, Tensor]", total: float, encoder: "Encoder") -
             tensor.copy_(sums[name] / total)
 
 
-def _check_same(first: Source, encoder: "Encoder", other: Source, opened: "Encoder") -> None:
+def _check_same(first: str, encoder: "Encoder", other: str, opened: "Encoder") -> None:
     """Check that two models differ in nothing but the values of their weights; the message names what differs."""
-    ours, theirs = _aspects(encoder), _aspects(opened)
-    for what in ours:
-        if ours[what] != theirs[what]:
+    theirs = _aspects(opened)
+    for what, ours in _aspects(encoder).items():
+        if ours != theirs[what]:
             raise NearfarError(
-                f"{other.name}: cannot be averaged with {first.name}: they have different {what}"
-                f"{_difference(ours[what], theirs[what])}. All models must be trained from the same model, with the "
-                "same settings of inference."
+                f"{other}: cannot be averaged with {first}: they have different {what}"
+                f"{_difference(ours, theirs[what])}. All models must be trained from the same model, with the same "
+                "settings of inference."
             )
-    values = opened.state_dict()
-    for name, tensor in encoder.state_dict().items():
-        if not tensor.is_floating_point() and not tensor.equal(values[name]):
-            raise NearfarError(f"{other.name}: cannot be averaged with {first.name}: their {name} differ.")
 
 
 def _aspects(encoder: "Encoder") -> dict[str, Any]:
@@ -301,13 +268,13 @@ def _difference(ours: Any, theirs: Any) -> str:
     return f": {ours} and {theirs}" if len(str(ours)) + len(str(theirs)) < 120 else ""
 
 
-def _seen(used: list[Source], dev: "DevSet | None") -> SeenHashes | None:
+def _seen(used: Mapping[Path, str], dev: "DevSet | None") -> SeenHashes | None:
     """The hashes of what the models were trained on and chosen by, and of the dev set that chose among them."""
     import numpy as np
 
     from nearfar.data.fingerprints import row_hashes
 
-    hashes = {source.name: read_seen(source.folder) for source in used}
+    hashes = {name: read_seen(folder) for folder, name in used.items()}
     known = [seen for seen in hashes.values() if seen is not None]
     if known and (unknown := [name for name, seen in hashes.items() if seen is None]):
         warnings.warn(
@@ -319,24 +286,22 @@ def _seen(used: list[Source], dev: "DevSet | None") -> SeenHashes | None:
     return reduce(SeenHashes.union, known) if known else None
 
 
-def _warn_of_different_starts(used: list[Source]) -> None:
-    """Warn if runs started from different models: the average of their weights is then mostly noise."""
-    starts = {source.name: start for source in used if (start := _start_of(source)) is not None}
-    first = next(iter(starts), "")
-    other = next((name for name, start in starts.items() if start != starts[first]), None)
-    if other is not None:
+def _warn_of_different_starts(used: Mapping[Path, str]) -> None:
+    """Warn if runs started from different models: the average of their weights is then mostly noise.
+
+    A run tells by the fingerprint of the model that it started from; a folder that is not in a run folder by nothing.
+    """
+    starts: dict[str, str] = {}
+    for model, name in used.items():
+        run = next((folder for folder in (Path(name), model.parent) if (folder / RUN_INFO).is_file()), None)
+        inputs = read_run_info(run).get("inputs") if run is not None else None
+        for what, fingerprint in inputs.items() if isinstance(inputs, dict) else ():
+            if what.startswith("--model "):
+                starts[str(fingerprint)] = starts.get(str(fingerprint), name)
+    if len(starts) > 1:
+        first, other, *_ = starts.values()
         warnings.warn(
             f"{first} and {other} were trained from different models. An average is useful only for models that were "
             "trained from the same one.",
             stacklevel=2,
         )
-
-
-def _start_of(source: Source) -> str | None:
-    """The fingerprint of the model that a run started from; None for a folder that is not in a run folder."""
-    for folder in (Path(source.name), source.folder.parent):
-        if (folder / RUN_INFO).is_file():
-            inputs = read_run_info(folder).get("inputs")
-            named = inputs.items() if isinstance(inputs, dict) else ()
-            return next((str(value) for key, value in named if key.startswith("--model ")), None)
-    return None

@@ -54,12 +54,11 @@ class RunFolder(ExitStack):
         self.path = Path(config.output)
         self.inputs: dict[str, str] = {}
         """Fingerprint of each input verified so far."""
-        self.resumes = False
-        """Whether the folder holds the run already."""
         self.files = {CONFIG: dump_toml(config)} | ({SECOND: second} if second else {})
         """The files that define the run, name -> text; see :meth:`begin`."""
         self._config, self._processes, self._second = config, processes, second
         self._before: dict[str, str] | None = None
+        """The fingerprints that the run started with; None for a new run."""
         self._locked = False
 
     def acquire(self, *, resume: bool) -> State:
@@ -71,14 +70,17 @@ class RunFolder(ExitStack):
         return self._processes.broadcast_from_first(partial(self._acquire, resume))
 
     def _acquire(self, resume: bool) -> State:
+        from nearfar.training.callbacks import lines_up_to_step
+        from nearfar.training.checkpoint import METRICS, Checkpoints
+
         if self.path.is_dir():
             self._lock()
-        state = self._check(resume=resume)
+        state = check_folder(self._config, resume=resume, second=self._second)
         if state == "finished":
             self.finish()  # the process may have ended between run.json and this
         if state == "unfinished":
-            self._check_parts()
-            self.resumes = True
+            Checkpoints(self.path).check(best=self._config.keep == "best")
+            lines_up_to_step(self.path / METRICS)
             self._before = read_input_fingerprints(self.path)
         return state
 
@@ -88,12 +90,11 @@ class RunFolder(ExitStack):
         Raises:
             NearfarError: the input has changed, or differs between the processes.
         """
-        found = fingerprint()
-        self._processes.agree(what, found)
-        self._processes.broadcast_from_first(partial(self._verify_input, what, found))
+        self.inputs[what] = fingerprint()
+        self._processes.agree(what, self.inputs[what])
+        self._processes.broadcast_from_first(partial(self._compare_input, what))
 
-    def _verify_input(self, what: str, fingerprint: str) -> None:
-        self.inputs[what] = fingerprint
+    def _compare_input(self, what: str) -> None:
         if self._before is None or self._before.get(what) == self.inputs[what]:
             return
         again = f"choose another --output, or remove {self.path}."
@@ -110,10 +111,15 @@ class RunFolder(ExitStack):
             NearfarError: the run started in native bfloat16, or the first process computes in it, and ``device`` does
                 not have it; the record is damaged.
         """
+
+        def resolved() -> tuple[str, Resolved]:
+            if self._before is not None:
+                return recorded_precision(self.path, device)
+            precision = resolve(requested, device)
+            return precision_record(precision, device), precision
+
         with self._processes.joint_errors():
-            recorded, precision = self._processes.broadcast_from_first(
-                partial(self._resolve_precision, requested, device)
-            )
+            recorded, precision = self._processes.broadcast_from_first(resolved)
             if recorded == "bf16" and not is_native(device):
                 raise NearfarError(
                     "the processor does not compute bf16 natively, as that of the first process does. Give --precision "
@@ -121,12 +127,6 @@ class RunFolder(ExitStack):
                 )
         self.inputs[PRECISION] = recorded
         return precision
-
-    def _resolve_precision(self, requested: Precision, device: str | None) -> tuple[str, Resolved]:
-        if self.resumes:
-            return recorded_precision(self.path, device)
-        precision = resolve(requested, device)
-        return precision_record(precision, device), precision
 
     def begin(self) -> None:
         """Write the inputs, and then the :attr:`files` that define the run, config.toml last.
@@ -139,7 +139,7 @@ class RunFolder(ExitStack):
     def _begin(self) -> None:
         if not self._locked:
             self._lock()
-            self._check(resume=False)
+            check_folder(self._config, resume=False, second=self._second)
         with disk_errors(self.path):
             create_folder(self.path)
             for name in self.files:
@@ -162,19 +162,9 @@ class RunFolder(ExitStack):
         with suppress(OSError):
             flush_entries(self.path)  # the files that only an unfinished run needs are gone for good
 
-    def _check(self, *, resume: bool) -> State:
-        return check_folder(self._config, resume=resume, second=self._second)
-
     def _lock(self) -> None:
         self.enter_context(folder_lock(self.path))
         self._locked = True
-
-    def _check_parts(self) -> None:
-        from nearfar.training.callbacks import lines_up_to_step
-        from nearfar.training.checkpoint import Checkpoints
-
-        Checkpoints(self.path).check(best=self._config.keep == "best", average=self._config.ema is not None)
-        lines_up_to_step(self.path / "metrics.jsonl", up_to=0)
 
 
 def recorded_precision(folder: Path, device: str | None) -> tuple[str, Resolved]:
@@ -207,7 +197,15 @@ def check_folder(config: RunConfig, *, resume: bool, second: str = "") -> State:
         if folder.exists() and not is_empty(folder):
             raise NearfarError(f"{folder}: already exists and holds no run (no {CONFIG}); choose another --output.")
         return "fresh"
-    refuse_other_settings(folder, config, second=second)
+    differ = differing_settings(folder, config)
+    if "method" in differ:
+        raise NearfarError(f"{folder}: holds a run of another method; choose another --output.")
+    if (folder / SECOND).exists() and read_text(folder / SECOND) != second:
+        differ.append("sentences" if getattr(config, "sentences", ()) else "second")
+    if differ:
+        raise NearfarError(
+            f"{folder}: holds a run with other settings ({', '.join(map(flag, differ))}); choose another --output."
+        )
     if (folder / RUN_INFO).exists():
         if not resume:
             raise NearfarError(
@@ -223,30 +221,13 @@ def check_folder(config: RunConfig, *, resume: bool, second: str = "") -> State:
 
 def is_empty(folder: Path) -> bool:
     """Whether this is a folder in which no run was started."""
-    return folder.is_dir() and all(_is_leftover(entry) for entry in folder.iterdir())
 
+    def is_leftover(entry: Path) -> bool:
+        if entry.name == HELD_OUT and entry.is_dir():
+            return {part.name.removesuffix(".new") for part in entry.iterdir()} <= HELD_OUT_FILES
+        return entry.name in LEFTOVERS
 
-def _is_leftover(entry: Path) -> bool:
-    if entry.name == HELD_OUT and entry.is_dir():
-        return all(part.name.removesuffix(".new") in HELD_OUT_FILES for part in entry.iterdir())
-    return entry.name in LEFTOVERS
-
-
-def refuse_other_settings(folder: Path, config: RunConfig, *, second: str = "") -> None:
-    """Check that the run in ``folder`` has the settings of ``config``, and those of ``second``.
-
-    Raises:
-        NearfarError: some settings differ; the message names them.
-    """
-    differ = differing_settings(folder, config)
-    if "method" in differ:
-        raise NearfarError(f"{folder}: holds a run of another method; choose another --output.")
-    if (folder / SECOND).exists() and read_text(folder / SECOND) != second:
-        differ.append("sentences" if getattr(config, "sentences", ()) else "second")
-    if differ:
-        raise NearfarError(
-            f"{folder}: holds a run with other settings ({', '.join(map(flag, differ))}); choose another --output."
-        )
+    return folder.is_dir() and all(map(is_leftover, folder.iterdir()))
 
 
 def differing_settings(folder: Path, config: RunConfig) -> list[str]:
@@ -266,11 +247,10 @@ def read_run_info(folder: Path) -> dict[str, Any]:
     file = folder / RUN_INFO
     again = f"Remove {folder} and train again, or restore the file."
     run_info = read_json(file, otherwise=again)
-    numbers = ("step", "best_step", "start_score", "best_score", "seconds")
     config = run_info.get("config") if isinstance(run_info, dict) else None
     if not isinstance(config, dict) or type(config.get("seed")) is not int:
         raise NearfarError(f"{file}: is damaged: it has no config with the run's seed. {again}")
-    for name in numbers:
+    for name in ("step", "best_step", "start_score", "best_score", "seconds"):
         if type(run_info.get(name, 0)) not in (int, float, type(None)):
             raise NearfarError(f"{file}: is damaged: {name} is not a number. {again}")
     return dict(run_info)
@@ -282,8 +262,7 @@ def read_input_fingerprints(folder: Path) -> dict[str, str]:
     Raises:
         NearfarError: the file is missing or damaged.
     """
-    file = folder / INPUTS
-    again = f"Start again: choose another --output, or remove {folder}."
+    file, again = folder / INPUTS, f"Start again: choose another --output, or remove {folder}."
     inputs = read_json(file, otherwise=again)
     if not isinstance(inputs, dict) or not all(isinstance(value, str) for value in inputs.values()):
         raise NearfarError(f"{file}: is damaged: the inputs are not an object of fingerprints. {again}")

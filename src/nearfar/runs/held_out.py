@@ -15,7 +15,7 @@ from typing import Any
 
 from nearfar.data.files import read_file
 from nearfar.data.hold_out import COLUMNS, DEV, TEST, HeldOut, Part
-from nearfar.disk import path_errors, read_errors, read_json
+from nearfar.disk import path_errors, read_json, sha256_of
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.evaluation.tables.comparison import (
@@ -45,7 +45,10 @@ def held_out_files(held_out: HeldOut) -> dict[str, str]:
     parts: tuple[Part, Part] = (DEV, TEST)
     folds: list[tuple[str, ...]] = [(str(fold),) for fold in held_out.folds] or [()] * len(held_out.rows)
     rows = [(part, *fold, *row) for part, fold, row in zip(held_out.parts, folds, held_out.rows, strict=True)]
-    summary: dict[str, Any] = {
+    files = {ROWS: _table(("part", *["fold"] * bool(held_out.folds), *held_out.columns), rows)}
+    if held_out.training:
+        files[TRAINING] = _table(_training_columns(held_out.kind), held_out.training)
+    summary = {
         "format": _FORMAT,
         "kind": held_out.kind,
         "metric": held_out.metric,
@@ -59,11 +62,8 @@ def held_out_files(held_out: HeldOut) -> dict[str, str]:
         "left_out": held_out.left_out,
         "folds": max(held_out.folds, default=0),
         "digest": held_out.digest,
+        "sha256": {file: hashlib.sha256(text.encode()).hexdigest() for file, text in files.items()},
     }
-    files = {ROWS: _table(("part", *_fold_column(held_out.folds), *held_out.columns), rows)}
-    if held_out.training:
-        files[TRAINING] = _table(_training_columns(held_out.kind), held_out.training)
-    summary["sha256"] = {file: _sha256(text.encode()) for file, text in files.items()}
     files[SUMMARY] = json.dumps(summary, indent=1, ensure_ascii=False) + "\n"
     return {f"{FOLDER}/{name}": text for name, text in files.items()}
 
@@ -89,12 +89,13 @@ def load_held_out(run: str | Path) -> HeldOut:
         )
     summary = read_json(folder / SUMMARY, otherwise=again)
     try:
-        kind, columns = summary["kind"], tuple(summary["columns"])
-        if columns not in (COLUMNS[kind], COLUMNS[kind][:2]):
-            raise ValueError(f"the columns {', '.join(columns)}")
-        fold = _fold_column(summary["folds"])
+        for name, digest in summary["sha256"].items():
+            if sha256_of(folder / name) != digest:
+                raise NearfarError(f"{folder / name}: is damaged: it is not what was written. {again}")
+        kind, fold = summary["kind"], ["fold"] * bool(summary["folds"])
+        columns = COLUMNS[kind][: len(summary["columns"])]
         rows = _read(folder / ROWS, ("part", *fold, *columns))
-        held_out = HeldOut(
+        return HeldOut(
             kind=kind,
             columns=columns,
             rows=[row[1 + len(fold) :] for row in rows],
@@ -106,26 +107,8 @@ def load_held_out(run: str | Path) -> HeldOut:
             left_out=int(summary["left_out"]),
             folds=tuple(int(row[1]) for row in rows if fold),
         )
-        if len(held_out.training) != summary["candidates"]:
-            raise ValueError(f"{TRAINING} does not have {summary['candidates']} rows")
-        if held_out.digest != summary["digest"]:
-            raise ValueError(f"{ROWS} does not have the digest of {SUMMARY}")
-        for name, digest in summary.get("sha256", {}).items():
-            with read_errors(folder / name):
-                content = (folder / name).read_bytes()
-            if _sha256(content) != digest:
-                raise ValueError(f"{name} is not what was written")
-    except KeyError as error:
-        raise NearfarError(f"{folder / SUMMARY}: is damaged ({error} is missing or unknown). {again}") from error
-    except (TypeError, ValueError, AttributeError) as error:
-        raise NearfarError(f"{folder}: is damaged ({error}). {again}") from error
-    except NearfarError as error:
-        raise NearfarError(f"{error} {again}") from error
-    return held_out
-
-
-def _fold_column(folds: object) -> tuple[str, ...]:
-    return ("fold",) if folds else ()
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NearfarError(f"{folder / SUMMARY}: is damaged ({error!r}). {again}") from error
 
 
 def _training_columns(kind: str) -> tuple[str, ...]:
@@ -134,10 +117,6 @@ def _training_columns(kind: str) -> tuple[str, ...]:
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join("\t".join(row) + "\n" for row in (columns, *rows))
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _read(file: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -13,9 +13,9 @@ A run folder holds
 import atexit
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from nearfar.config.values import flag
 from nearfar.disk import write_text
 from nearfar.disk.folders import new_folder
 from nearfar.disk.model_folder import SeenHashes
+from nearfar.encoder.backbone import learning_rate_factors
 from nearfar.encoder.precision import check_device
 from nearfar.evaluation.results import provenance
 from nearfar.methods.mixture import Mixture
@@ -38,18 +39,15 @@ from nearfar.runtime.versions import package_version
 from nearfar.settings import method_of
 from nearfar.training import LoopSettings, Trainer
 from nearfar.training.callbacks import Display, MetricsFile, Tracking, check_installed
-from nearfar.training.checkpoint import Checkpoints, Progress
+from nearfar.training.checkpoint import METRICS, Checkpoints
 from nearfar.training.gradients import Gradients, LossPart
 from nearfar.training.optimiser import OptimiserSettings
 from nearfar.training.processes import Processes, join_process_group, leave_process_group
-from nearfar.types import NearfarError
 
 TIMEOUT = timedelta(minutes=30)
 """How long a process waits for the others: the first one alone evaluates and writes files."""
 SAME_VERSIONS = ("nearfar", "torch", "transformers", "tokenizers")
-Config = TypeVar("Config", bound=RunConfig)
 Group = TypeVar("Group", LoopSettings, OptimiserSettings, Gradients)
-Result = TypeVar("Result")
 
 
 class ProcessContext(NamedTuple):
@@ -61,59 +59,41 @@ class ProcessContext(NamedTuple):
     console: Console
     """Prints in the first process only."""
 
+    def say(self, line: str) -> None:
+        """Print a line as it is."""
+        self.console.print(line, markup=False, highlight=False)
+
 
 def join_processes(config: RunConfig, console: Console | None) -> ProcessContext:
     """Join the process group if torchrun started several processes.
 
     Raises:
         NearfarError: this machine has no such device, a package of ``--track`` is missing, the other processes cannot
-            be reached, or they have different settings or versions.
+            be reached, or they have different settings (but for the output) or versions.
     """
     check_device(config.device)
     device = join_process_group(cpu=config.device == "cpu", timeout=TIMEOUT)
     processes = Processes()
     if processes.size > 1:
         atexit.register(leave_process_group)
-    _check_same_settings(config, processes)
+        values = {flag(name): value for name, value in asdict(config).items() if name != "output"}
+        values |= {f"the version of {name}": package_version(name) for name in SAME_VERSIONS}
+        for what, value in {"the method": method_of(config), **values}.items():
+            processes.agree(what, json.dumps(value))
     processes.broadcast_from_first(partial(check_installed, config.track))
     console = console or Console(quiet=not Console().is_jupyter)
     console = console if processes.is_main else Console(quiet=True)
     return ProcessContext(processes, str(device) if processes.size > 1 else config.device, console)
 
 
-def _check_same_settings(config: RunConfig, processes: Processes) -> None:
-    """Check that all processes have the same settings, but for the output, and the same versions of packages."""
-    named = {flag(name): value for name, value in asdict(config).items() if name != "output"}
-    named |= {"method": method_of(config)}
-    named |= {f"the version of {name}": package_version(name) for name in SAME_VERSIONS}
-    (first, text), *others = processes.collect(json.dumps(named))
-    expected = json.loads(text)
-    for rank, (node, text) in enumerate(others, start=1):
-        found = json.loads(text)
-        differ = [name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)]
-        if differ:
-            raise NearfarError(
-                f"{', '.join(sorted(differ))}: differs between {first} (process 0) and {node} (process {rank}). Start "
-                "all processes with the same settings, files and versions."
-            )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """What a run trains: the encoder, the methods, and the number of steps."""
+    """What a run trains."""
 
     encoder: nn.Module
     mixture: Mixture
-    total_steps: int
     facts: list[str]
     """Sentences that describe the data, printed before training and kept in run.json."""
-    rate_factors: Mapping[nn.Parameter, float] = field(default_factory=dict)
-    """Factors of the learning rate of single parameters of the encoder; 1 for all others."""
-
-    @property
-    def batch_size(self) -> int:
-        """Rows in a batch of the first method, of all processes together."""
-        return self.mixture.parts[0][0].batches.batch_size
 
 
 def count_steps(config: RunConfig, mixture: Mixture) -> int:
@@ -141,6 +121,9 @@ class Run(Trainer):
         evaluated_on: what the dev score is measured on, as in "the dev pairs".
     """
 
+    stream: Mixture
+    checkpoints: Checkpoints
+
     def __init__(
         self,
         config: RunConfig,
@@ -151,18 +134,18 @@ class Run(Trainer):
         metric: str,
         evaluated_on: str,
     ) -> None:
-        self.config, self.facts, self.folder = config, prepared.facts, folder
-        self.batch_size, self.metric, self.evaluated_on = prepared.batch_size, metric, evaluated_on
-        self.console = context.console
-        self.saved = Checkpoints(folder.path)
+        self.config, self.folder, self.context, self.facts = config, folder, context, prepared.facts
+        self.metric, self.evaluated_on = metric, evaluated_on
+        mixture = prepared.mixture
+        backbone: Any = getattr(prepared.encoder, "backbone", prepared.encoder)
         super().__init__(
-            prepared.mixture,
+            mixture,
             prepared.encoder,
-            loop=group_of(LoopSettings, config, total_steps=prepared.total_steps),
+            loop=group_of(LoopSettings, config, total_steps=count_steps(config, mixture)),
             optimiser=group_of(OptimiserSettings, config, epsilon=config.adam_epsilon),
             gradients=group_of(Gradients, config, processes=context.processes, bf16=config.precision == "bf16"),
-            checkpoints=self.saved,
-            rate_factors=prepared.rate_factors,
+            checkpoints=Checkpoints(folder.path),
+            rate_factors=learning_rate_factors(backbone, config.layer_decay),
         )
 
     @abstractmethod
@@ -190,25 +173,34 @@ class Run(Trainer):
             return None
         return seen_hashes(trained, dev, keep=self.config.keep, patience=self.config.patience, before=before)
 
-    def execute(self) -> Progress:
+    def execute(self) -> None:
         """Train, from the checkpoint if there is one, and write ``model/`` and ``run.json``.
 
         Raises:
             NearfarError: a loss that is not finite; a file that cannot be written; another process uses the folder.
             nearfar.training.Interrupted: after Ctrl-C, with everything saved.
         """
-        self._print_facts()
+        processes, average = self.processes, "evaluations and the saved model"
+        for line in self.facts:
+            self.context.say(line)
+        if processes.size > 1:
+            rows = self.stream.parts[0][0].batches.batch_size
+            self.context.say(f"{processes.size} processes, {rows} rows a batch")
+        if self.config.ema is not None:
+            self.context.say(f"{average} use averaged weights (--ema {self.config.ema:g})")
+        if self.loop.start_weight:
+            start = f"those of {self.config.model} (--start-weight {self.loop.start_weight:g})"
+            self.context.say(f"{average} average the trained weights with {start}")
         self.folder.begin()
         self.before_training()
-        processes = self.processes
-        self.progress = processes.broadcast_from_first(partial(self.saved.load, self.state, processes=processes.size))
+        load = partial(self.checkpoints.load, self.state, processes=processes.size)
+        self.progress = processes.broadcast_from_first(load)
         self.state.send_from_first(processes)
         with ExitStack() as stack:
             self._open_callbacks(stack)
             self.train()
         self.use_averages()  # those of the last step, if no better ones are loaded
         processes.broadcast_from_first(self._finish)  # no process exits before the model is written
-        return self.progress
 
     def describe_rows(self, parts: Sequence[LossPart], *, show: int = 16) -> str:
         """Row numbers and texts of a batch, for an error message; at most ``show`` lines of text for each part."""
@@ -219,46 +211,25 @@ class Run(Trainer):
             lines += ["  ..."] if len(words) > show else []
         return "\n".join(lines)
 
-    def _print_facts(self) -> None:
-        lines = list(self.facts)
-        if self.processes.size > 1:
-            lines.append(f"{self.processes.size} processes, {self.batch_size} rows a batch")
-        if self.loop.ema is not None:
-            lines.append(f"evaluations and the saved model use averaged weights (--ema {self.loop.ema:g})")
-        if self.loop.start_weight:
-            lines.append(
-                f"evaluations and the saved model average the trained weights with those of {self.config.model} "
-                f"(--start-weight {self.loop.start_weight:g})"
-            )
-        for line in lines:
-            self.console.print(line, markup=False, highlight=False)
-
     def _open_callbacks(self, stack: ExitStack) -> None:
         """Open what shows and records the steps; ``stack`` closes it."""
-        folder, config = self.folder.path, self.config
-        display = Display(
-            self.console,
-            total_steps=self.loop.total_steps,
-            start=self.progress.step,
-            metric=self.metric,
-            evaluated_on=self.evaluated_on,
-        )
+        folder, config, start = self.folder.path, self.config, self.progress.step
+        shown = {"metric": self.metric, "evaluated_on": self.evaluated_on}
+        display = Display(self.context.console, total_steps=self.loop.total_steps, start=start, **shown)
         self.callbacks = [display]
         if self.processes.is_main:
-            self.callbacks.append(
-                MetricsFile(folder / "metrics.jsonl", resume_at=self.progress.step, metric=self.metric)
-            )
             if config.track:
                 settings = {"method": method_of(config), **asdict(config)}
                 tracking = Tracking(config.track, folder, settings=settings, metric=self.metric)
                 self.callbacks.append(tracking)
                 stack.callback(tracking.close)
-        stack.enter_context(display)
+            self.callbacks.append(MetricsFile(folder / METRICS, resume_at=start, metric=self.metric))
+        stack.enter_context(display.bar)
 
     def _finish(self) -> None:
         folder, config, progress = self.folder.path, self.config, self.progress
         if config.keep == "best" and progress.best_step is not None:
-            self.saved.load_best(self.state)
+            self.checkpoints.load_best(self.state)
         with new_folder(folder / "model", replace=True) as model:
             self.save_model(model)
         own = self.conclude()
@@ -266,38 +237,3 @@ class Run(Trainer):
         record |= {"precision": config.precision, **own, **asdict(progress)}
         write_text(folder / RUN_INFO, json.dumps(record, indent=1) + "\n")  # last: it marks the run as finished
         self.folder.finish()
-
-
-def run_in_folder(
-    config: Config,
-    context: ProcessContext,
-    start: Callable[[Config, RunFolder], Run],
-    load: Callable[[Path], Result],
-    *,
-    resume: bool,
-    second: str = "",
-) -> Result:
-    """Train in the folder ``config.output``, unless its run is finished, and load the result.
-
-    Args:
-        config: the settings.
-        context: the processes, and where to print.
-        start: makes the run, of the config with its precision resolved, in the folder; it verifies the inputs.
-        load: reads the result from the folder; called in the first process only.
-        resume: continue a run that was stopped.
-        second: the text of second.toml; empty without a second objective.
-
-    Raises:
-        NearfarError: as :meth:`RunFolder.acquire`, :meth:`Run.execute`, ``start`` and ``load``.
-        nearfar.training.Interrupted: after Ctrl-C, with everything saved.
-    """
-    processes, device, console = context
-    with RunFolder(config, processes, second=second) as folder:
-        finished = folder.acquire(resume=resume) == "finished"
-        if not finished:
-            precision = folder.resolve_precision(config.precision, device)
-            start(replace(config, precision=precision), folder).execute()
-        result = processes.broadcast_from_first(partial(load, folder.path))
-    if finished:
-        console.print(f"{folder.path}: this run is already finished; nothing to do.", markup=False, highlight=False)
-    return result

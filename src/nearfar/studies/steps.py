@@ -47,7 +47,7 @@ _Inputs = dict[str, Path]
 
 def train(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     """Train an encoder in ``run/``."""
-    from nearfar.commands.train import train_run
+    from nearfar.commands.train.run import train_run
 
     run = folder / RUN
     config = _config(METHODS[settings["method"]], settings, output=str(run), model=_start(settings, inputs))

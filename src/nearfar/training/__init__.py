@@ -17,14 +17,14 @@ from typing import NamedTuple, Protocol
 from torch import nn
 
 from nearfar.training.checkpoint import Checkpoints, Progress, TrainingState
-from nearfar.training.gradients import Gradients, LossPart, gradient_sums
+from nearfar.training.gradients import Gradients, LossPart
 from nearfar.training.optimiser import (
     EvaluatedWeights,
     OptimiserSettings,
     StartWeights,
     WeightAverage,
     adamw,
-    all_applied,
+    applied,
     clipped_step,
     gradient_norm,
     learning_rate_factor,
@@ -180,15 +180,17 @@ class Trainer(ABC):
         if progress.start_score is None and progress.step == 0:
             self._evaluate_step()
 
-        with gradient_sums(self.processes, parameters) as sums, _deferred_interrupt() as interrupted:
+        with _deferred_interrupt() as interrupted:
             stop = False
             while not (progress.finished or stop):
                 started = time.perf_counter()
-                self._set_learning_rate()
-                self._switch_to_training()
+                set_learning_rate(optimiser, learning_rate_factor(progress.step, loop.total_steps, self.optimiser))
+                for module in self.state.modules.values():  # an evaluation may have changed their mode
+                    if not module.training:  # to visit all submodules at each step would take milliseconds
+                        module.train()
                 group = list(islice(batches, loop.accumulate))
-                terms, items = self.gradients.accumulate_mean(group, step=progress.step, sums=sums)
-                sums.finish()
+                terms, items = self.gradients.accumulate_mean(group, step=progress.step)
+                self.processes.all_reduce_gradients(parameters)
                 norm = gradient_norm(parameters)
                 if not (math.isfinite(terms["loss"]) and math.isfinite(norm)):
                     raise self._not_finite("gradient" if math.isfinite(terms["loss"]) else "loss", group)
@@ -210,8 +212,9 @@ class Trainer(ABC):
                 out_of_patience = loop.patience is not None and progress.without_best >= loop.patience
                 progress.finished = progress.step == loop.total_steps or out_of_patience
                 stop = self.processes.any_process(interrupted())
-                if progress.step % loop.checkpoint_every == 0 or progress.finished or stop:
-                    self._save()
+                due = progress.step % loop.checkpoint_every == 0 or progress.finished or stop
+                if due and self.checkpoints is not None and self.processes.is_main:
+                    self.checkpoints.save(progress, self.state)
             # Also after Ctrl-C in the last step or during its save, because the caller may have further runs to do. The
             # reduction makes all processes wait for the checkpoint.
             if self.processes.any_process(interrupted()):
@@ -231,21 +234,10 @@ class Trainer(ABC):
                 yield parts
             progress.epoch, progress.batch = progress.epoch + 1, 0
 
-    def _set_learning_rate(self) -> None:
-        settings, steps = self.optimiser, self.loop.total_steps
-        factor = learning_rate_factor(self.progress.step, steps, warmup=settings.warmup, schedule=settings.schedule)
-        set_learning_rate(self.state.optimiser, factor)
-
-    def _switch_to_training(self) -> None:
-        """Undo what an evaluation may have changed; to visit all submodules at each step would take milliseconds."""
-        for module in self.state.modules.values():
-            if not module.training:
-                module.train()
-
     def _evaluate_step(self) -> None:
         """Evaluate, and save the weights if they are the best so far; after step 0 those of the averages."""
         progress = self.progress
-        with all_applied(self.averages if progress.step else ()):
+        with applied(self.averages if progress.step else ()):
             evaluation = self.processes.broadcast_from_first(self.evaluate)
             score, candidate = evaluation.score, progress.step > 0 or self.start_is_candidate
             best = score is not None and progress.record(score, candidate=candidate)
@@ -253,10 +245,6 @@ class Trainer(ABC):
                 self.checkpoints.save_best(self.state)
         for callback in self.callbacks:
             callback.on_evaluate(progress.step, evaluation, best=best)
-
-    def _save(self) -> None:
-        if self.checkpoints is not None and self.processes.is_main:
-            self.checkpoints.save(self.progress, self.state)
 
     def _not_finite(self, what: str, group: Sequence[Sequence[LossPart]]) -> NearfarError:
         latest = None if self.checkpoints is None else self.checkpoints.latest

@@ -1,31 +1,32 @@
 """Training callbacks: they show progress on the console, write metrics.jsonl, and send metrics to trackers.
 
-The trackers of ``--track`` (TensorBoard, W&B, MLflow) are opened by accelerate, with all files inside the run folder.
-``tracking/state.json`` in the run folder has, for each tracker, the last step that was sent and the tracker's own name
-of the run. A run that resumes repeats the steps after its checkpoint with the same values; those that were sent before
-are not sent again, so no step is recorded twice. The state is written *before* a step is sent: if the process is killed
-between the two, the record lacks this step, and ``metrics.jsonl`` has it.
+The trackers of ``--track`` (TensorBoard, W&B, MLflow) are accelerate's, with all files inside the run folder.
+``tracking/state.json`` there has each tracker's own name of the run, by which a resumed run continues its record. That
+run repeats the steps after its checkpoint with the same values; those in ``metrics.jsonl``, to which steps are written
+after they are sent, are not sent again.
 """
 
 import importlib
 import importlib.util
 import json
+import math
 import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from nearfar.disk import disk_errors, new_file, read_text, write_text
+from nearfar.disk import disk_errors, read_text, write_text
 from nearfar.runtime.progress import draws_bars
 from nearfar.training import Evaluation, StepReport
+from nearfar.training.checkpoint import METRICS
 from nearfar.types import NearfarError, Tracker, metric_title
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ _UNUSUAL = re.compile(r"[^-/\w.]")
 class Display:
     """Shows loss terms, learning rate, items per second and remaining time in a progress bar.
 
-    Without a terminal or a notebook it prints about twenty lines per run. A context manager, inside which the bar is
-    shown.
+    Without a terminal or a notebook it prints about twenty lines per run. ``bar`` is a context manager, inside which it
+    is shown.
     """
 
     def __init__(
@@ -67,15 +68,6 @@ class Display:
         columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.description}"))
         self.bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not draws_bars(console))
         self.task = self.bar.add_task("starting", total=total_steps, completed=start)
-
-    def __enter__(self) -> "Display":
-        self.bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.bar.stop()
 
     def on_step(self, report: StepReport) -> None:
         """Update the progress bar."""
@@ -104,7 +96,7 @@ class MetricsFile:
 
     def __init__(self, file: Path, *, resume_at: int, metric: str = "spearman") -> None:
         self.file, self.metric = file, metric
-        kept = lines_up_to_step(file, up_to=resume_at) if resume_at else []
+        kept = lines_up_to_step(file, resume_at) if resume_at else []
         write_text(file, "".join(line + "\n" for line in kept))
 
     def on_step(self, report: StepReport) -> None:
@@ -129,7 +121,7 @@ class MetricsFile:
             stream.write(json.dumps(record) + "\n")
 
 
-def lines_up_to_step(file: Path, *, up_to: int) -> list[str]:
+def lines_up_to_step(file: Path, up_to: float = math.inf) -> list[str]:
     """The lines of a metrics.jsonl up to a step, without an incomplete last line; none if the file does not exist.
 
     Raises:
@@ -154,10 +146,10 @@ def lines_up_to_step(file: Path, *, up_to: int) -> list[str]:
 
 
 class Tracking:
-    """Records each step as one entry: ``train/...`` of the step, and ``dev/...`` if it is evaluated.
+    """Records each step, as ``train/...``, and each evaluation, as ``dev/...``.
 
-    An entry is sent when the next step begins, or by :meth:`close`. An error of a tracker never ends the run: it is
-    shown once as a warning, and this tracker gets nothing more.
+    An error of a tracker never ends the run: it is shown once as a warning, and this tracker gets nothing more. Make it
+    before :class:`MetricsFile`, which removes the lines that tell what was sent.
 
     Args:
         trackers: the trackers, each of which is started here.
@@ -169,59 +161,48 @@ class Tracking:
     def __init__(
         self, trackers: Sequence[Tracker], run_folder: Path, *, settings: Mapping[str, Any], metric: str = "spearman"
     ) -> None:
-        self._folder, self._metric = run_folder / FOLDER, metric
-        self._state = _read_state(self._folder / STATE)
-        self._open: dict[Tracker, OpenTracker] = {}
-        self._entry: tuple[int, dict[str, float]] | None = None
+        state = run_folder / FOLDER / STATE
+        names: dict[str, str | None] = {}
+        with suppress(OSError, msgspec.MsgspecError):  # none, or damaged by a power cut: records begin anew
+            names = msgspec.json.decode(state.read_bytes(), type=dict[str, str | None])
+        before = [json.loads(line) for line in lines_up_to_step(run_folder / METRICS)]
+        sent = {("dev" if "best" in line else "train", line["step"]) for line in before}
+        self._metric = metric
+        self._recorders: dict[Tracker, GeneralTracker] = {}
+        self._sent: dict[Tracker, set[tuple[str, int]]] = {}
         for name in dict.fromkeys(trackers):
             with self._guard(name):
-                self._start(name, run_folder, settings)
+                title = run_folder.resolve().name
+                recorder, own_name = open_tracker(name, state.parent, title=title, run=names.get(name))
+                self._recorders[name], self._sent[name] = recorder, sent if name in names else set()
+                if name not in names:
+                    names[name] = own_name
+                    write_text(state, json.dumps(names))
+                    recorder.store_init_configuration(_flat(settings))
 
     def on_step(self, report: StepReport) -> None:
-        """Begin the entry of this step, and send the one before."""
+        """Send what the step reports."""
         values = {**report.terms, "learning_rate": report.learning_rate, "gradient_norm": report.gradient_norm}
         values |= {"items_per_second": report.items_per_second, "epoch": report.epoch}
-        self._add(report.step, {f"train/{name}": value for name, value in values.items()})
+        self._send("train", report.step, values)
 
     def on_evaluate(self, step: int, evaluation: Evaluation, *, best: bool) -> None:  # noqa: ARG002
-        """Add the score and the further measures to the entry of this step."""
+        """Send the score and the further measures."""
         scored = {} if evaluation.score is None else {self._metric: evaluation.score}
-        self._add(step, {f"dev/{name}": value for name, value in {**evaluation.measures, **scored}.items()})
+        self._send("dev", step, {**evaluation.measures, **scored})
 
     def close(self) -> None:
-        """Send the last entry and end the records."""
-        self._send()
-        for name in list(self._open):
+        """End the records."""
+        for name in list(self._recorders):
             with self._guard(name):
-                self._open.pop(name).recorder.finish()
+                self._recorders.pop(name).finish()
 
-    def _start(self, name: Tracker, run_folder: Path, settings: Mapping[str, Any]) -> None:
-        known = self._state.get(name)
-        run = None if known is None else known.get("run")
-        opened = open_tracker(name, self._folder, title=run_folder.resolve().name, run=run)
-        self._open[name] = opened
-        if known is None:
-            self._state[name] = {"step": -1, "run": opened.run}
-            self._write_state()
-            opened.recorder.store_init_configuration(_flat(settings))
-
-    def _add(self, step: int, values: Mapping[str, float]) -> None:
-        if self._entry is not None and self._entry[0] != step:
-            self._send()
-        named = {_UNUSUAL.sub("_", name): float(value) for name, value in values.items()}
-        self._entry = (step, {**(self._entry[1] if self._entry else {}), **named})
-
-    def _send(self) -> None:
-        if self._entry is None:
-            return
-        (step, values), self._entry = self._entry, None
-        receivers = [name for name in self._open if self._state[name]["step"] < step]
-        for name in receivers:
-            self._state[name]["step"] = step
-        for name in receivers:
-            with self._guard(name):
-                self._write_state()
-                self._open[name].recorder.log(values, step=step, **({"commit": True} if name == "wandb" else {}))
+    def _send(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        named = {_UNUSUAL.sub("_", f"{kind}/{name}"): float(value) for name, value in values.items()}
+        for name in list(self._recorders):
+            if (kind, step) not in self._sent[name]:
+                with self._guard(name):
+                    self._recorders[name].log(named, step=step)
 
     @contextmanager
     def _guard(self, name: Tracker) -> Iterator[None]:
@@ -229,28 +210,12 @@ class Tracking:
         try:
             yield
         except Exception as error:
-            self._open.pop(name, None)
+            self._recorders.pop(name, None)
             reason = " ".join(str(error).split()) or type(error).__name__
             warnings.warn(
                 f"--track {name}: stopped recording ({reason[:200]}). Training goes on; metrics.jsonl has all values.",
                 stacklevel=2,
             )
-
-    def _write_state(self) -> None:
-        """Replace the file without waiting for the disk: it must survive a kill, and is written in every step."""
-        with new_file(self._folder / STATE, durable=False) as file:
-            file.write_text(json.dumps(self._state), encoding="utf-8")
-
-
-def _read_state(file: Path) -> dict[str, dict[str, Any]]:
-    """The state of each tracker; empty if there is none, or if a power cut damaged it: then records begin anew."""
-    with suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
-        found = json.loads(file.read_text(encoding="utf-8"))
-        return {
-            str(name): {"step": int(state["step"]), "run": None if state["run"] is None else str(state["run"])}
-            for name, state in found.items()
-        }
-    return {}
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
@@ -260,14 +225,6 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
         for name, value in settings.items()
         if value is not None
     }
-
-
-class OpenTracker(NamedTuple):
-    """A tracker that is ready to record."""
-
-    recorder: "GeneralTracker"
-    run: str | None
-    """The tracker's own name of the run, by which the record is continued; None if its folder is enough."""
 
 
 def check_installed(trackers: Sequence[Tracker]) -> None:
@@ -282,8 +239,8 @@ def check_installed(trackers: Sequence[Tracker]) -> None:
             raise NearfarError(f"--track {name}: needs the package {name}; install with: {INSTALL[name]}")
 
 
-def open_tracker(name: Tracker, folder: Path, *, title: str, run: str | None) -> OpenTracker:
-    """Start a tracker that writes below ``folder``.
+def open_tracker(name: Tracker, folder: Path, *, title: str, run: str | None) -> "tuple[GeneralTracker, str | None]":
+    """Start a tracker that writes below ``folder``; its own name of the run, None if the folder is enough, is returned.
 
     Args:
         name: the tracker.
@@ -316,4 +273,4 @@ def open_tracker(name: Tracker, folder: Path, *, title: str, run: str | None) ->
     recorder.start()
     if name == "mlflow":
         run = str(recorder.active_run.info.run_id)
-    return OpenTracker(recorder, None if name == "tensorboard" else run)
+    return recorder, None if name == "tensorboard" else run

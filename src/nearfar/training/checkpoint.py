@@ -5,7 +5,7 @@ AdamW's moments, and the run's position, which determines all random numbers of 
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,8 +29,6 @@ METRICS = "metrics.jsonl"
 AVERAGE = "average.safetensors"
 Natural: TypeAlias = Annotated[int, Meta(ge=0)]
 Tensors: TypeAlias = dict[str, Tensor]
-Part: TypeAlias = tuple[Callable[[], Tensors], Callable[[Tensors], None]]
-"""Functions that give the tensors of a file, and restore them."""
 
 
 @dataclass
@@ -86,90 +84,62 @@ class TrainingState:
     optimiser: torch.optim.AdamW
     average: WeightAverage | None = None
 
-    def parts(self) -> dict[str, Part]:
-        """The files of a checkpoint, by their names."""
-        parts: dict[str, Part] = {WEIGHTS: (self.weights, self.load_weights)}
-        parts[OPTIMISER_STATE] = self.moments, self.load_moments
-        return parts if self.average is None else {**parts, AVERAGE: (self.averages, self.load_averages)}
+    def files(self) -> dict[str, Tensors]:
+        """The files of a checkpoint: name -> tensors. Those of the optimiser are called ``parameter:key``."""
+        moments = {
+            f"{name}:{key}": value
+            for name, parameter in self._parameters().items()
+            for key, value in self.optimiser.state.get(parameter, {}).items()
+        }
+        files = {WEIGHTS: self.weights(), OPTIMISER_STATE: moments}
+        return files if self.average is None else {**files, AVERAGE: self.average.tensors}
 
-    def weights(self) -> dict[str, Tensor]:
+    def weights(self) -> Tensors:
         """All weights; a tensor shared by several names (tied weights) only under the first name."""
-        tensors: dict[str, Tensor] = {}
+        tensors: Tensors = {}
         seen: set[int] = set()
         for prefix, module in self.modules.items():
             for name, tensor in module.state_dict().items():
                 if tensor.data_ptr() not in seen or tensor.numel() == 0:
-                    tensors[f"{prefix}.{name}"] = tensor.contiguous()
+                    tensors[f"{prefix}.{name}"] = tensor
                     seen.add(tensor.data_ptr())
         return tensors
 
-    def load_weights(self, tensors: dict[str, Tensor]) -> None:
-        """Restore all weights from the tensors of :meth:`weights`.
+    def load(self, file: str, tensors: Tensors) -> None:
+        """Restore what :meth:`files` has of a file.
 
         Raises:
-            MismatchError: they are not those of the modules, or not finite.
+            MismatchError: they are not those of this run, or weights that are not finite.
         """
-        expected = self.weights()
-        for name in sorted(expected.keys() | tensors.keys()):
-            if name not in expected or name not in tensors or expected[name].shape != tensors[name].shape:
-                raise MismatchError(f"{name} is missing, has another shape, or is not a weight of this run")
-            if not torch.isfinite(tensors[name]).all():
-                raise MismatchError(f"{name} holds NaN or infinity")
-        for prefix, module in self.modules.items():
-            state = module.state_dict()
-            with torch.no_grad():
-                for name, tensor in state.items():
-                    if f"{prefix}.{name}" in tensors:
-                        tensor.copy_(tensors[f"{prefix}.{name}"])
-
-    def averages(self) -> dict[str, Tensor]:
-        """The average of each averaged parameter; empty without an average."""
-        return {} if self.average is None else self.average.tensors
-
-    def load_averages(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the average from the tensors of :meth:`averages`.
-
-        Raises:
-            MismatchError: they are not those of the averaged parameters.
-        """
-        averages = self.averages()
-        for name in sorted(averages.keys() | tensors.keys()):
-            ours, theirs = averages.get(name), tensors.get(name)
+        if file == OPTIMISER_STATE:
+            parameters = self._parameters()
+            for name, tensor in tensors.items():
+                owner, _, key = name.rpartition(":")
+                if owner not in parameters or (tensor.ndim and tensor.shape != parameters[owner].shape):
+                    raise MismatchError(f"{name} has another shape, or belongs to no weight of this run")
+                # Copy: otherwise the file stays memory-mapped, and on Windows the next checkpoint could not replace it.
+                self.optimiser.state[parameters[owner]][key] = tensor.to(parameters[owner].device, copy=True)
+            return
+        own = self.average.tensors if file == AVERAGE and self.average is not None else self.weights()
+        for name in sorted(own.keys() | tensors.keys()):
+            ours, theirs = own.get(name), tensors.get(name)
             if ours is None or theirs is None or (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
-                raise MismatchError(f"{name} is missing, has another shape or dtype, or is not averaged in this run")
-            ours.copy_(theirs)
-
-    def moments(self) -> dict[str, Tensor]:
-        """The optimiser's state of each parameter: "name:key" -> tensor."""
-        return {
-            f"{name}:{key}": value.contiguous()
-            for name, parameter in self._parameters().items()
-            for key, value in self.optimiser.state.get(parameter, {}).items()
-        }
-
-    def load_moments(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the optimiser's state from the tensors of :meth:`moments`.
-
-        Raises:
-            MismatchError: they are not those of the modules' parameters.
-        """
-        parameters = self._parameters()
-        for name, tensor in tensors.items():
-            owner, _, key = name.rpartition(":")
-            if owner not in parameters or (tensor.ndim and tensor.shape != parameters[owner].shape):
-                raise MismatchError(f"{name} has another shape, or belongs to no weight of this run")
-            # Copy: otherwise the file stays memory-mapped, and on Windows the next checkpoint could not replace it.
-            self.optimiser.state[parameters[owner]][key] = tensor.to(parameters[owner].device, copy=True)
+                raise MismatchError(f"{name} is missing, has another shape or dtype, or is none of this run's")
+            if not torch.isfinite(theirs).all():
+                raise MismatchError(f"{name} holds NaN or infinity")
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
 
     def send_from_first(self, processes: Processes) -> None:
         """Give all processes the state of the first one."""
         if processes.size == 1:
             return
-        device = next(iter(self._parameters().values())).device
-        for tensors, load in self.parts().values():
-            received = processes.broadcast_tensors(tensors(), device)
+        first = processes.broadcast_from_first
+        for file, tensors in self.files().items():
+            names = first(lambda: list(tensors))  # noqa: B023  (called at once)
+            sent = {name: first(lambda: tensors[name].detach().cpu()) for name in names}  # noqa: B023
             if not processes.is_main:
-                load(received)
+                self.load(file, sent)
 
     def _parameters(self) -> dict[str, nn.Parameter]:
         return {
@@ -193,14 +163,14 @@ class Checkpoints:
             NearfarError: the disk is full or not writable; the previous checkpoint is unchanged.
         """
         with new_folder(self.latest, replace=True) as fresh:
-            for name, (tensors, _) in state.parts().items():
-                save_file(tensors(), fresh / name)
+            for name, tensors in state.files().items():
+                _save(tensors, fresh / name)
             (fresh / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
             if (metrics := self.latest.with_name(METRICS)).exists():  # a run that continues keeps its lines
                 flush(metrics)
 
-    def check(self, *, best: bool, average: bool = False) -> None:
-        """Check the files before anything slow is done; with ``best`` also the best weights, with ``average`` theirs.
+    def check(self, *, best: bool) -> None:
+        """Check the files before anything slow is done; with ``best`` also the best weights.
 
         Raises:
             NearfarError: a file is missing, cannot be read or is damaged.
@@ -209,11 +179,8 @@ class Checkpoints:
             restore_folder(self.latest)
         if not self.latest.exists():
             return
-        progress = self._read_progress()
-        files = [self.latest / WEIGHTS, self.latest / OPTIMISER_STATE, *([self.latest / AVERAGE] if average else [])]
-        if best and progress.best_step is not None:
-            files.append(self.best)
-        for file in files:
+        kept = [self.best] if best and self._read_progress().best_step is not None else []
+        for file in (self.latest / WEIGHTS, self.latest / OPTIMISER_STATE, *kept):
             with self._damage_errors(file), safe_open(file, framework="pt") as tensors:
                 tensors.keys()
 
@@ -233,9 +200,9 @@ class Checkpoints:
                 f"{self.latest.parent}: was started with {progress.processes} processes and would end with different "
                 f"weights with {processes}; use {progress.processes} processes."
             )
-        for name, (_, load) in state.parts().items():
+        for name in state.files():
             with self._damage_errors(self.latest / name):
-                load(load_file(self.latest / name))
+                state.load(name, load_file(self.latest / name))
         return progress
 
     def _read_progress(self) -> Progress:
@@ -269,7 +236,7 @@ class Checkpoints:
             fresh = self.best.with_name("best.new")  # a folder: safetensors writes to a file of a random name first
             remove(fresh)
             fresh.mkdir(parents=True)
-            save_file(state.weights(), fresh / self.best.name)
+            _save(state.weights(), fresh / self.best.name)
             apply_umask(fresh)
             publish(fresh / self.best.name, self.best)
             fresh.rmdir()
@@ -281,7 +248,7 @@ class Checkpoints:
             NearfarError: the file is missing, cannot be read or is damaged.
         """
         with self._damage_errors(self.best):
-            state.load_weights(load_file(self.best))
+            state.load(self.best.name, load_file(self.best))
 
     def clear(self) -> None:
         """Remove the checkpoint and the best weights, which a finished run does not need.
@@ -292,3 +259,7 @@ class Checkpoints:
         for path in (self.latest, self.best, self.best.with_name("best.new")):
             remove(path)
         forget_folder(self.latest)
+
+
+def _save(tensors: Tensors, file: Path) -> None:
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)

@@ -5,32 +5,15 @@ Evaluations and the saved model use the averages in place of the weights of the 
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from nearfar.types import Schedule
-
-
-def learning_rate_factor(step: int, total_steps: int, *, warmup: float, schedule: Schedule) -> float:
-    """Learning rate at a step, counted from 0, as a fraction of the peak learning rate.
-
-    With w = round(warmup * total_steps) warm-up steps: (step + 1) / w for step < w, so that the first step's rate is
-    not 0. Then, with the remaining share r = (total_steps - step) / (total_steps - w), which would reach 0 after the
-    last step: 1 (``constant``), r (``linear``), or (1 - cos(pi r)) / 2 (``cosine``; Loshchilov & Hutter 2017, without
-    restarts).
-    """
-    warmup_steps = round(warmup * total_steps)
-    if step < warmup_steps:
-        return (step + 1) / warmup_steps
-    if schedule == "constant":
-        return 1.0
-    remaining = (total_steps - step) / (total_steps - warmup_steps)
-    return remaining if schedule == "linear" else (1 - math.cos(math.pi * remaining)) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +34,23 @@ class OptimiserSettings:
     schedule: Schedule = "constant"
     max_grad_norm: float = 0.0
     """Gradients are clipped to this norm; 0 turns clipping off."""
+
+
+def learning_rate_factor(step: int, total_steps: int, settings: OptimiserSettings) -> float:
+    """Learning rate at a step, counted from 0, as a fraction of the peak learning rate.
+
+    With w = round(warmup * total_steps) warm-up steps: (step + 1) / w for step < w, so that the first step's rate is
+    not 0. Then, with the remaining share r = (total_steps - step) / (total_steps - w), which would reach 0 after the
+    last step: 1 (``constant``), r (``linear``), or (1 - cos(pi r)) / 2 (``cosine``; Loshchilov & Hutter 2017, without
+    restarts).
+    """
+    warmup_steps = round(settings.warmup * total_steps)
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    if settings.schedule == "constant":
+        return 1.0
+    remaining = (total_steps - step) / (total_steps - warmup_steps)
+    return remaining if settings.schedule == "linear" else (1 - math.cos(math.pi * remaining)) / 2
 
 
 def adamw(
@@ -111,38 +111,7 @@ def clipped_step(optimiser: torch.optim.AdamW, *, norm: float, max_norm: float) 
     optimiser.step()
 
 
-class EvaluatedWeights(ABC):
-    """Weights that take the place of the trained parameters while the modules are evaluated and saved."""
-
-    _parameters: Sequence[nn.Parameter]
-
-    @abstractmethod
-    def copy_to_modules(self) -> None:
-        """Replace the weights of the modules by these."""
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """Inside the block the modules have these weights; afterwards their own again, bit for bit."""
-        own = [parameter.detach().clone() for parameter in self._parameters]
-        try:
-            self.copy_to_modules()
-            yield
-        finally:
-            with torch.no_grad():
-                for parameter, weights in zip(self._parameters, own, strict=True):
-                    parameter.copy_(weights)
-
-
-@contextmanager
-def all_applied(weights: Sequence[EvaluatedWeights]) -> Iterator[None]:
-    """Inside the block, modules have ``weights``, each computed from what the one before left."""
-    with ExitStack() as stack:
-        for average in weights:
-            stack.enter_context(average.applied())
-        yield
-
-
-class WeightAverage(EvaluatedWeights):
+class WeightAverage:
     """Exponential moving average of all trained parameters of ``modules``, with bias correction, in float32.
 
     After step t, with decay d and the weights w_1, ..., w_t after each step,
@@ -166,7 +135,7 @@ class WeightAverage(EvaluatedWeights):
             for name, parameter in module.named_parameters():
                 if parameter.requires_grad:
                     trained.setdefault(parameter, f"{prefix}.{name}")
-        self._parameters = list(trained)
+        self.parameters = list(trained)
         self.tensors: dict[str, Tensor] = {
             name: parameter.detach().to(torch.float32, copy=True, memory_format=torch.contiguous_format)
             for parameter, name in trained.items()
@@ -177,18 +146,18 @@ class WeightAverage(EvaluatedWeights):
     def update(self, step: int) -> None:
         """Add the current weights to the average; ``step`` is the number of steps done, from 1."""
         weight = (1 - self.decay) / (1 - self.decay**step)
-        current = [parameter.detach().float() for parameter in self._parameters]
+        current = [parameter.detach().float() for parameter in self.parameters]
         if current:
             torch._foreach_lerp_(list(self.tensors.values()), current, weight)
 
     @torch.no_grad()
     def copy_to_modules(self) -> None:
         """Replace the weights of the modules by the average."""
-        for parameter, average in zip(self._parameters, self.tensors.values(), strict=True):
+        for parameter, average in zip(self.parameters, self.tensors.values(), strict=True):
             parameter.copy_(average)
 
 
-class StartWeights(EvaluatedWeights):
+class StartWeights:
     """The average of the weights before training and those of the step, in float32.
 
     With the weights w_0 before training, the weights w_t after step t, and the share a of the former,
@@ -205,11 +174,33 @@ class StartWeights(EvaluatedWeights):
 
     def __init__(self, module: nn.Module, share: float) -> None:
         self.share = share
-        self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        self._start = [parameter.detach().to(torch.float32, copy=True) for parameter in self._parameters]
+        self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._start = [parameter.detach().to(torch.float32, copy=True) for parameter in self.parameters]
 
     @torch.no_grad()
     def copy_to_modules(self) -> None:
         """Replace the weights of the module by the average of these and those before training."""
-        for parameter, start in zip(self._parameters, self._start, strict=True):
+        for parameter, start in zip(self.parameters, self._start, strict=True):
             parameter.copy_(torch.lerp(parameter.detach().float(), start, self.share))
+
+
+EvaluatedWeights: TypeAlias = WeightAverage | StartWeights
+"""Weights that take the place of the trained parameters while the modules are evaluated and saved."""
+
+
+@contextmanager
+def applied(weights: Sequence[EvaluatedWeights]) -> Iterator[None]:
+    """Inside the block, modules have ``weights``, each computed from what the one before left.
+
+    Afterwards they have their own again, bit for bit.
+    """
+    parameters = dict.fromkeys(parameter for average in weights for parameter in average.parameters)
+    own = [parameter.detach().clone() for parameter in parameters]
+    try:
+        for average in weights:
+            average.copy_to_modules()
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, tensor in zip(parameters, own, strict=True):
+                parameter.copy_(tensor)

@@ -17,11 +17,11 @@ survive a restart is required.
 import os
 import platform
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from ipaddress import ip_address
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed.nn.functional  # before a group exists, because its functions keep the group as a default
@@ -42,10 +42,6 @@ ANYWHERE = "192.0.2.1"
 """An address that no machine has (RFC 5737). Nothing is sent to it."""
 
 
-class LostProcessError(NearfarError):
-    """The connection to another process has ended."""
-
-
 class Processes:
     """The rank of this process, the number of processes (``size``), and communication between them."""
 
@@ -60,14 +56,6 @@ class Processes:
         return self.rank == 0
 
     @property
-    def overlaps(self) -> bool:
-        """Whether gradients are summed during the backward pass: on GPUs, which have a queue for communication.
-
-        On a CPU, communication would take threads from the backward pass.
-        """
-        return self.size > 1 and distributed.get_backend() == "nccl"
-
-    @property
     def share(self) -> slice:
         """The items that this process encodes: every ``size``-th, so that shares differ by at most one item."""
         return slice(self.rank, None, self.size)
@@ -80,21 +68,15 @@ class Processes:
         if self.size == 1:
             assert own is not None
             return own.detach()
-        longest = -(-total // self.size)
         if total < self.size:  # some processes have no row and do not know the shape
-            like = self.broadcast_from_first(
-                lambda: None if own is None else (own.shape[1:], own.dtype, own.device.type)
-            )
-            assert like is not None
-            if own is None:
-                device = torch.device("cuda", torch.cuda.current_device()) if like[2] == "cuda" else like[2]
-                own = torch.empty(0, *like[0], dtype=like[1], device=device)
+            parts: list[Any] = [None] * self.size
+            distributed.all_gather_object(parts, None if own is None else (own.detach().cpu(), own.device.type))
+            return torch.cat([rows for rows, _ in parts[:total]]).to(parts[0][1])
         assert own is not None
-        padded = own.new_zeros(longest, *own.shape[1:])
+        padded = own.new_zeros(-(-total // self.size), *own.shape[1:])
         padded[: len(own)] = own.detach()
         gathered = [torch.empty_like(padded) for _ in range(self.size)]
-        with lost_process_errors():
-            distributed.all_gather(gathered, padded)
+        distributed.all_gather(gathered, padded)
         return torch.stack(gathered, dim=1).flatten(0, 1)[:total]
 
     def all_reduce_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -104,22 +86,20 @@ class Processes:
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         if not trained:
             return
-        with lost_process_errors():
-            found = torch.tensor([float(p.grad is not None) for p in trained], device=trained[0].device)
-            distributed.all_reduce(found)
-            bucket: list[Tensor] = []
-            for parameter in [p for p, count in zip(trained, found.tolist(), strict=True) if count]:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                if parameter.ndim == 2 and len(parameter) >= SPARSE_MIN_ROWS:
-                    _all_reduce_rows(parameter.grad)
-                    continue
-                if bucket and sum(gradient.numel() for gradient in bucket) + parameter.numel() > BUCKET:
-                    _all_reduce_bucket(bucket)
-                    bucket = []
-                bucket.append(parameter.grad)
-            if bucket:
+        counts = torch.tensor([float(p.grad is not None) for p in trained], device=trained[0].device)
+        distributed.all_reduce(counts)
+        bucket: list[Tensor] = []
+        for parameter in [p for p, count in zip(trained, counts.tolist(), strict=True) if count]:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            if parameter.ndim == 2 and len(parameter) >= SPARSE_MIN_ROWS:
+                _all_reduce_rows(parameter.grad)
+                continue
+            if sum(gradient.numel() for gradient in bucket) + parameter.numel() > BUCKET:
                 _all_reduce_bucket(bucket)
+                bucket = []
+            bucket.append(parameter.grad)
+        _all_reduce_bucket(bucket)
 
     def broadcast_from_first(self, compute: Callable[[], Value]) -> Value:
         """Call ``compute`` in the first process and return its result in all; a NearfarError is raised in all."""
@@ -131,8 +111,7 @@ class Processes:
                 message = [("value", compute())]
             except NearfarError as error:
                 message = [("error", str(error))]
-        with lost_process_errors():
-            distributed.broadcast_object_list(message)
+        distributed.broadcast_object_list(message)
         kind, value = message[0]
         if kind == "error":
             raise _SharedError(str(value))
@@ -147,31 +126,27 @@ class Processes:
         """
         if self.size == 1:
             return
-        values = self.collect(value)
-        for rank, (node, found) in enumerate(values):
-            if found != values[0][1]:
+        (first, expected), *others = self._exchange("value", value)
+        for rank, (node, other) in enumerate(others, start=1):
+            if other != expected:
                 raise _SharedError(
-                    f"{what} differs between {values[0][0]} (process 0) and {node} (process {rank}). All processes "
-                    "must have the same settings, data and models; copy them to every node, or share a folder."
+                    f"{what} differs between {first} (process 0) and {node} (process {rank}). All processes must have "
+                    "the same settings, versions, data and models; copy them to every node, or share a folder."
                 )
-
-    def collect(self, text: str) -> list[tuple[str, str]]:
-        """The name of the node and the text of each process, in all processes."""
-        return [(platform.node(), text)] if self.size == 1 else self._exchange("value", text)
 
     @contextmanager
     def joint_errors(self) -> Iterator[None]:
         """Raise a NearfarError of one process in all processes, so that none waits for the one that failed.
 
-        Inside the block, processes may communicate by :meth:`agree`, :meth:`collect`, and :meth:`broadcast_from_first`
-        directly after one of these.
+        Inside the block, processes may communicate by :meth:`agree`, and directly after it by
+        :meth:`broadcast_from_first`.
         """
         if self.size == 1:
             yield
             return
         try:
             yield
-        except (_SharedError, LostProcessError):
+        except _SharedError:
             raise
         except NearfarError as error:
             self._exchange("error", str(error))
@@ -180,37 +155,13 @@ class Processes:
 
     def _exchange(self, kind: str, text: str) -> list[tuple[str, str]]:
         """The node and value of each process; the first error is raised, naming its node unless all have the same."""
-        own = (platform.node(), kind, text)
-        found: list[tuple[str, str, str]] = [own] * self.size
-        with lost_process_errors():
-            distributed.all_gather_object(found, own)
-        errors = [(rank, node, message) for rank, (node, kind, message) in enumerate(found) if kind == "error"]
-        if errors:
-            rank, node, message = errors[0]
-            same = len(errors) == self.size and len({one for _, _, one in errors}) == 1
-            raise _SharedError(message if same else f"on {node} (process {rank}): {message}")
-        return [(node, value) for node, _, value in found]
-
-    def broadcast_tensors(self, tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-        """The tensors of the first process, by name, in all processes.
-
-        Args:
-            tensors: the tensors of this process, of which only those of the first process are used.
-            device: the device of this process that communicates.
-        """
-        if self.size == 1:
-            return dict(tensors)
-        shapes = self.broadcast_from_first(
-            lambda: {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
-        )
-        received = {}
-        for name, (shape, dtype) in shapes.items():
-            sent = tensors[name].detach() if self.is_main else torch.empty(shape, dtype=dtype)
-            moved = sent.to(device).contiguous()
-            with lost_process_errors():
-                distributed.broadcast(moved, 0)
-            received[name] = moved
-        return received
+        gathered = [(platform.node(), kind, text)] * self.size
+        distributed.all_gather_object(gathered, gathered[0])
+        for rank, (node, sent, message) in enumerate(gathered):
+            if sent == "error":
+                same = {other[1:] for other in gathered} == {("error", message)}
+                raise _SharedError(message if same else f"on {node} (process {rank}): {message}")
+        return [(node, value) for node, _, value in gathered]
 
     def any_process(self, flag: bool) -> bool:
         """Whether the flag is set in any process."""
@@ -218,8 +169,7 @@ class Processes:
             return flag
         device = torch.device("cuda", torch.cuda.current_device()) if distributed.get_backend() == "nccl" else "cpu"
         count = torch.tensor(float(flag), device=device)
-        with lost_process_errors():
-            distributed.all_reduce(count)
+        distributed.all_reduce(count)
         return bool(count > 0)
 
 
@@ -229,14 +179,14 @@ class _SharedError(NearfarError):
 
 @contextmanager
 def lost_process_errors() -> Iterator[None]:
-    """Turn the error of a connection to another process into a :class:`LostProcessError`."""
+    """Turn the error of a connection to another process into one that says how to go on."""
     try:
         yield
     except RuntimeError as error:
         if not is_connection_error(error):
             raise
         reason = " ".join(str(error).split())[-120:]
-        raise LostProcessError(
+        raise NearfarError(
             f"the connection to another process ended ({reason}). Look for the first error of the other processes; "
             "then start all of them again with --resume: the run continues from its latest checkpoint."
         ) from error
@@ -267,10 +217,11 @@ def _all_reduce_rows(gradient: Tensor) -> None:
 
 
 def _all_reduce_bucket(gradients: Sequence[Tensor]) -> None:
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
-    distributed.all_reduce(flat)
-    for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(summed.view_as(gradient))
+    if gradients:
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        distributed.all_reduce(flat)
+        for gradient, summed in zip(gradients, flat.split([part.numel() for part in gradients]), strict=True):
+            gradient.copy_(summed.view_as(gradient))
 
 
 def join_process_group(*, cpu: bool, timeout: timedelta) -> torch.device:
@@ -332,7 +283,13 @@ def interface_to_first_process() -> str | None:
     address = _own_address_towards(first)
     if address is not None and ip_address(address).is_loopback:
         address = _own_address_towards(ANYWHERE) or address
-    return None if address is None else _interface_of(address)
+
+    import psutil
+
+    of_interfaces = {
+        own.address.partition("%")[0]: name for name, addresses in psutil.net_if_addrs().items() for own in addresses
+    }
+    return None if address is None else of_interfaces.get(address)
 
 
 def _own_address_towards(host: str) -> str | None:
@@ -343,16 +300,3 @@ def _own_address_towards(host: str) -> str | None:
                 probe.connect(target)
                 return str(probe.getsockname()[0]).partition("%")[0]
     return None
-
-
-def _interface_of(address: str) -> str | None:
-    import psutil
-
-    return next(
-        (
-            str(name)
-            for name, addresses in psutil.net_if_addrs().items()
-            if any(one.address.partition("%")[0] == address for one in addresses)
-        ),
-        None,
-    )

@@ -15,7 +15,7 @@ from nearfar import FinetuneConfig, TrainConfig, finetune, train, training
 from nearfar.config.training import RunConfig
 from nearfar.runs.run import Run
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
-from tests.interrupted_runs import assert_same_run, lines_of, steps_of
+from tests.interrupted_runs import lines_of, steps_of
 from tests.method_configs import config as method_config
 from tests.method_configs import write_data
 from tests.tiny import write_colours
@@ -119,48 +119,6 @@ def test_the_last_average_is_kept(name: str, folder: Path, tmp_path: Path, weigh
     assert distance(weights_after_steps[-1], kept(config)) > 1e-4
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (record["config"]["ema"], record["config"]["layer_decay"]) == (DECAY, 1.0)
-
-
-def test_the_best_average_is_kept(folder: Path, tmp_path: Path, weights_after_steps: list[Weights]) -> None:
-    config = config_of("train", folder, tmp_path / "run", learning_rate=1e-2, evaluate_every=1)
-    run(config)
-    best = json.loads((tmp_path / "run" / "run.json").read_text())["best_step"]
-    assert best < 9
-    assert distance(average_of(weights_after_steps[:best]), kept(config)) <= 1e-6
-    assert distance(average_of(weights_after_steps), kept(config)) > 1e-4
-
-
-@pytest.mark.parametrize("name", by_night("train"))
-def test_a_run_that_stopped_ends_bit_identical(
-    name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It stops in step 8, after the checkpoint of step 6, and once more after the last step, before the model."""
-    whole, stopped = (config_of(name, folder, tmp_path / one) for one in ("whole", "stopped"))
-    run(whole)
-    step, calls = training.clipped_step, []
-
-    def stopping(optimiser: torch.optim.AdamW, **settings: float) -> None:
-        calls.append(1)
-        if len(calls) == 8:
-            raise KeyboardInterrupt
-        step(optimiser, **settings)
-
-    monkeypatch.setattr(training, "clipped_step", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        run(stopped)
-    assert (tmp_path / "stopped" / "checkpoint" / "average.safetensors").exists()
-    monkeypatch.setattr(Run, "_finish", raising)
-    with pytest.raises(KeyboardInterrupt):
-        run(stopped, resume=True)
-    assert len(calls) == 8 + 3
-    monkeypatch.undo()
-    run(stopped, resume=True)
-    assert len(calls) == 8 + 3
-    assert_same_run(stopped.output, whole.output)
-
-
-def raising(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def test_a_run_says_that_it_averages(folder: Path, tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from nearfar import (
 from nearfar.cli import main
 from nearfar.commands.train import train
 from nearfar.commands.train.choose import choose_method, resolve_config
-from nearfar.commands.train.recipes import FROM_RAW, FROM_SIMILAR
+from nearfar.commands.train.recipes import FROM_RAW
 from nearfar.commands.train.run import has_default_batch_size
+from nearfar.data.named_sets import VOCABULARY
 from nearfar.encoder.encoder import Encoder
-from nearfar.registry import METHODS
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused
 from tests.tiny import save_tiny
@@ -119,62 +119,48 @@ def test_named_sets_choose_it_without_being_read(name: str, method: str) -> None
     assert choose_method([name]).method == method
 
 
-ROWS: dict[str, tuple[str, dict[str, Any]]] = {
-    "nli": ("premise text label", {"hypothesis_column": "text"}),
-    "pairs": ("query document", {}),
-    "triplets": ("query document hard_neg", {}),
-    "labels": ("text kind", {"label_column": "kind"}),
-    "scored": ("score one two", {"first_column": "one", "second_column": "two"}),
-    "sentences": ("body", {}),
-}
-"""Rows -> their columns, and the settings by which a user names them."""
-COLUMNS: dict[str, dict[str, Any]] = {
-    "pairs": {"anchor_column": "query", "positive_column": "document"},
-    "triplets": {"anchor_column": "query", "positive_column": "document", "negative_column": "hard_neg"},
-    "sentences": {"text_column": "body"},
-}
-"""The settings that the choice adds, because it knows these columns."""
-KINDS = {"nli": "NLI rows", "labels": "labelled texts", "scored": "scored pairs"}
-"""Rows -> the name of their recipe, where it is another."""
+RAW = {"distinct_texts": True, "directions": "both", "pooling": "cls", "dropout": 0.0}
+RAW_BESIDE = {"sentences": (VOCABULARY,), "second_weight": 0.3}
+RATE = {"learning_rate": 2e-4}
+SIMILAR, AVERAGE = {"distinct_texts": True}, {"learning_rate": 4e-4, "start_weight": 0.7}
+TEXTS = {"sentences": ("texts.txt",)}
 
 
-@pytest.mark.parametrize("width", [None, 32, 384, 768])
-@pytest.mark.parametrize("similar", [False, True])
-@pytest.mark.parametrize("rows", ROWS)
-def test_rows_and_start_choose_the_recipe(rows: str, similar: bool, width: int | None, tmp_path: Path) -> None:
-    """Up to the hidden size 384; wider plain models have the recipe without its learning rate, others no recipe."""
-    start, small = plain_model(tmp_path, width), width in (32, 384)
+@pytest.mark.parametrize(
+    ("similar", "width", "given", "expected"),
+    [
+        (True, 384, {}, SIMILAR | AVERAGE),
+        (True, 32, {"learning_rate": 3e-5}, SIMILAR),  # the average belongs to the recipe's learning rate
+        (True, 384, {"lora_rank": 4}, SIMILAR),  # adapters cannot be averaged with the start
+        (True, 384, TEXTS, SIMILAR | AVERAGE | {"second_weight": 0.3}),
+        (True, 384, {**TEXTS, "second_weight": 0.2}, SIMILAR | AVERAGE),
+        (True, 384, {"second": "simcse-unsup"}, SIMILAR | AVERAGE),
+        (True, 768, TEXTS, {}),  # wider than what the recipe was measured for
+        (True, None, {}, {}),
+        (False, 384, {}, RAW | RAW_BESIDE | RATE),
+        (False, 384, {"learning_rate": 3e-5}, RAW | RAW_BESIDE),
+        (False, 32, {"lora_rank": 4}, RAW | RAW_BESIDE | RATE),
+        (False, 384, TEXTS, RAW | RAW_BESIDE | RATE),
+        (False, 768, {}, RAW | RAW_BESIDE),
+        (False, None, {}, RAW | RAW_BESIDE),
+        # The second objective may need dropout.
+        (False, 384, {"second": "simcse-unsup"}, {name: RAW[name] for name in RAW if name != "dropout"} | RATE),
+    ],
+)
+def test_the_start_and_what_the_user_sets_choose_the_settings(
+    similar: bool, width: int | None, given: dict[str, Any], expected: dict[str, Any], tmp_path: Path
+) -> None:
+    """Of pairs; tests/docs/test_recommended.py has the recipes of all rows."""
+    start = plain_model(tmp_path, width)
     if similar:
         (start / "modules.json").write_text("[]")
-    columns, given = ROWS[rows]
-    file = table(tmp_path / "rows.tsv", *columns.split())
-    measured = (FROM_SIMILAR if similar else FROM_RAW)[KINDS.get(rows, rows)]
-    kind, recipe = METHODS[measured.method], dict(measured.values)
-    if similar and not small:
-        recipe = {"hard_negatives": "contradiction", "pooling": "own"} if rows == "nli" else {}
-    average = {"learning_rate", "start_weight"}
-    without = {name: value for name, value in recipe.items() if name not in average}
-    rate = {"learning_rate": 2e-4} if small and not similar else {}
-    recipe = recipe | rate if small else without
-    common: dict[str, Any] = {"data": file, "output": "x", "model": str(start), **given}
-
-    def check(expected: dict[str, Any], **own: Any) -> None:
-        values = {**common, "data": (file,), **COLUMNS.get(rows, {}), **expected, **own}
-        assert resolve_config(None, {**common, **own}) == kind(**values)
-
-    check(recipe)
-    # The average belongs to the recipe's learning rate, and adapters cannot be averaged with the start.
-    check(without, learning_rate=3e-5)
-    check(without | rate, lora_rank=4, **({"drift_weight": 0.0} if rows == "sentences" else {}))
-    beside = measured.with_sentences if small or not similar else {}
-    check({**beside, **recipe}, sentences=("texts.txt",))
-    check({**beside, **recipe}, sentences=("texts.txt",), second_weight=0.2)
-    second = {"sentences", "second_weight", "dropout"}  # the second objective may need dropout
-    check({name: value for name, value in recipe.items() if name not in second}, second="simcse-unsup")
-    explained = choose_method([file], given, model=str(start)).explain()
-    page = f"with the settings of docs/{measured.page}.md"
-    assert (ROOT / f"docs/{measured.page}.md").is_file()
-    assert (page in explained) == (small or not similar)
+    file = table(tmp_path / "rows.tsv", "query", "document")
+    common = {"data": (file,), "output": "x", "model": str(start), **given}
+    columns = {"anchor_column": "query", "positive_column": "document"}
+    assert resolve_config(None, common) == InfoNceConfig(**{**columns, **expected, **common})
+    if not given:
+        page = "with the settings of docs/measured/pairs.md" in choose_method([file], model=str(start)).explain()
+        assert page == (width == 384 or not similar)
 
 
 @pytest.mark.parametrize(
@@ -236,13 +222,6 @@ def test_a_missing_start_is_for_training_to_refuse(tmp_path: Path) -> None:
         file = table(tmp_path / f"{number}.tsv", *columns.split())
         choice = choose_method([file], model=missing)
         assert (choice.method, choice.values.get("start_weight")) == (choose_method([file]).method, None)
-
-
-def test_other_formats(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text(json.dumps({"text": "a", "label": 1}) + "\n")
-    assert choose_method([str(tmp_path / "rows.jsonl")]).method == "supcon-text"
-    (tmp_path / "lines.txt").write_text("one\ntwo\n")
-    assert choose_method([str(tmp_path / "lines.txt")]).method == "sg-opt1"
 
 
 def test_column_flags_say_what_the_rows_are(tmp_path: Path) -> None:

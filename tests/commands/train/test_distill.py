@@ -29,7 +29,7 @@ from nearfar.encoder.heads import add_projection
 from nearfar.training import Interrupted
 from tests.interrupted_runs import assert_same_run, interrupt_at_step
 from tests.method_configs import config, write_data
-from tests.tiny import save_tiny, sentences
+from tests.tiny import sentences
 
 pytestmark = pytest.mark.long
 
@@ -123,25 +123,6 @@ def test_a_run_stopped_while_the_teacher_encodes_continues_after_the_finished_bl
     assert not (tmp_path / "run" / "teachers").exists()
 
 
-def test_a_changed_teacher_or_text_stops_the_resumed_run(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(folder / "teacher", tmp_path / "mine")
-    shutil.copy(folder / "sentences.txt", tmp_path / "mine.txt")
-    settings = distill(folder, tmp_path, teacher=str(tmp_path / "mine"), data=(str(tmp_path / "mine.txt"),))
-    interrupt_at_step(2, monkeypatch, lambda: train(settings))
-    save_tiny(tmp_path / "mine", seed=7)
-    with pytest.raises(NearfarError, match=r"run: --teacher .*mine changed since this run started"):
-        train(settings, resume=True)
-    save_tiny(tmp_path / "mine", seed=1)
-    with (tmp_path / "mine.txt").open("a") as file:
-        file.write("one more\n")
-    with pytest.raises(NearfarError, match=r"run: --data .*mine\.txt changed since this run started"):
-        train(settings, resume=True)
-    with pytest.raises(NearfarError, match=r"holds a run with other settings \(--teacher\)"):
-        train(replace(settings, teacher=str(folder / "wide")), resume=True)  # type: ignore[call-arg]
-
-
 PROJECTIONS = ["kept", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("train_only", "same_width"))]
 
 
@@ -193,24 +174,6 @@ def test_the_projection_starts_where_the_vectors_of_student_and_teacher_are_near
     assert method.loss(batch).total.item() == pytest.approx(0, abs=1e-5)
 
 
-def second_file(target: Path, **settings: Any) -> str:
-    target.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
-    return str(target)
-
-
-def test_two_teachers_have_a_file_each(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = [str(folder / "sentences.txt")]
-    second = second_file(tmp_path / "two.toml", method="distill", data=data, teacher=str(folder / "tiny"), limit=20)
-    settings = distill(folder, tmp_path, second=second)
-    interrupt_at_step(2, monkeypatch, lambda: train(settings))
-    shapes = sorted(np.load(file).shape for file in (tmp_path / "run" / "teachers").glob("*.npy"))
-    assert shapes == [(20, 32), (31, 32)]
-    train(settings, resume=True)
-    inputs = json.loads((tmp_path / "run" / "run.json").read_text())["inputs"]
-    assert f"--teacher {folder / 'tiny'} of --second" in inputs
-    assert not (tmp_path / "run" / "teachers").exists()
-
-
 def test_what_the_teacher_has_seen_counts_as_seen(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "teacher", tmp_path / "mine")
     known = np.unique(text_hashes(["a secret"]))
@@ -221,16 +184,6 @@ def test_what_the_teacher_has_seen_counts_as_seen(folder: Path, tmp_path: Path) 
     assert seen is not None
     own = text_hashes((folder / "sentences.txt").read_text().splitlines())
     assert np.isin([*known, *own], seen.trained_texts).all()
-
-
-def test_a_prompt_of_the_teacher_is_used(folder: Path, tmp_path: Path) -> None:
-    prompted = Encoder.from_pretrained(folder / "teacher")
-    prompted.prompts, prompted.default_prompt_name = {"own": "the red "}, "own"
-    prompted.save_pretrained(tmp_path / "prompted")
-    run = prepare(distill(folder, tmp_path, teacher=str(tmp_path / "prompted")))
-    assert any("prompt 'the red '" in fact for fact in run.facts)
-    (teacher,) = run.teachers
-    np.testing.assert_allclose(teacher(["a dog"]).numpy(), prompted.encode(["a dog"], precision="fp32"), atol=1e-6)
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:

@@ -156,20 +156,6 @@ def test_dropout_is_the_same_both_times(folder: Path) -> None:
     assert losses[0] != pytest.approx(losses[1], rel=1e-3)
 
 
-def test_two_objectives_add_up(folder: Path, tmp_path: Path) -> None:
-    tiny = str(folder / "tiny")
-    second = tmp_path / "second.toml"
-    second.write_text(f'method = "scl"\ndata = ["{folder / "nli.tsv"}"]\ntemperature = 0.5\nbatch_size = 6\n')
-    mixed = prepare(config("simcse-unsup", folder, model=tiny, second=str(second), second_weight=0.25))
-    parts = next(mixed.mixture.epoch(0))
-    assert [method.name for method, _, _ in parts] == ["simcse-unsup", "scl"]
-    assert [weight for *_, weight in parts] == [1.0, 0.25]
-    assert len(parts[1][1].rows) == 6
-    assert_close(gradients(mixed, parts, None), plain(mixed, parts))
-    separate = gradients(mixed, parts[:1], None)[0], gradients(mixed, ((*parts[1][:2], 1.0),), None)[0]
-    assert gradients(mixed, parts, None)[0] == pytest.approx(separate[0] + 0.25 * separate[1], rel=1e-5)
-
-
 def test_the_mean_of_several_batches(folder: Path) -> None:
     """--accumulate gives the gradient of the mean loss, and mean terms."""
     run = prepare(config("scl", folder, model=str(folder / "tiny")))

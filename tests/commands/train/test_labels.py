@@ -10,7 +10,7 @@ import scipy.special
 import nearfar
 from nearfar.cli import main
 from nearfar.commands.compare import compare
-from nearfar.commands.train.after import GRID, fit_weights
+from nearfar.commands.train.run import GRID, fit_weights
 from nearfar.encoder.classifier import open_classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult

@@ -21,7 +21,7 @@ from nearfar.config.values import field_types, flag
 from nearfar.registry import METHODS
 from nearfar.training.gradients import Gradients, seed_rng
 from nearfar.training.processes import Processes
-from tests.method_configs import by_night, config
+from tests.method_configs import config
 
 pytestmark = pytest.mark.long
 
@@ -226,17 +226,6 @@ def test_batches_without_repeated_texts(method: str, data: str, folder: Path, tm
             assert [len(batch.rows) for batch in batches] == [10] * 4
             repeated[distinct] += sum(len(batch.sentences) < (30 if data == "again.tsv" else 15) for batch in batches)
     assert repeated[True] <= 5 < repeated[False]  # at most the last of an epoch
-
-
-@pytest.mark.parametrize("method", by_night(METHODS, ("scl", "simcse-unsup", "supcon-text", "regression")))
-def test_limit_seed_and_batch_size(method: str, folder: Path) -> None:
-    run = prepare(config(method, folder, limit=20, batch_size=6))
-    rows = [batch.rows for ((_, batch, _),) in run.mixture.epoch(0)]
-    assert {row for batch in rows for row in batch} <= set(range(20))
-    assert sum(map(len, rows)) >= 18
-    assert max(map(len, rows)) <= 7  # a single remaining row joins the previous batch
-    other = prepare(config(method, folder, limit=20, batch_size=6, seed=5))
-    assert [batch.rows for ((_, batch, _),) in other.mixture.epoch(0)] != rows
 
 
 def write_second(folder: Path, text: str) -> str:

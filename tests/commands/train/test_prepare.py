@@ -7,17 +7,12 @@ import pytest
 import torch
 
 from nearfar.commands.train import train
-from nearfar.commands.train.inputs import read_training_data, resolve_objectives
-from nearfar.commands.train.run import PreparedRun, plan, prepare
+from nearfar.commands.train.run import plan, prepare
 from nearfar.encoder.ragged import transformer_layers
 from nearfar.registry import METHODS
-from tests.method_configs import by_night, config, write_data
+from tests.method_configs import by_night, config
 
 pytestmark = pytest.mark.long
-
-
-def rows_of(run: PreparedRun) -> list[list[int]]:
-    return [parts[0][1].rows for parts in run.mixture.epoch(0)]
 
 
 @pytest.mark.parametrize("method", by_night(METHODS, ("scl", "simcse-sup", "supcon-text", "bt", "distill")))
@@ -92,17 +87,7 @@ def test_truncated_texts_are_reported(folder: Path) -> None:
 
 def test_a_default_batch_size_shrinks_to_the_number_of_rows(folder: Path) -> None:
     run = prepare(config("simcse-unsup", folder, batch_size=METHODS["simcse-unsup"].batch_size))
-    assert run.batch_size == len((folder / "sentences.txt").read_text().splitlines())
-
-
-@pytest.mark.parametrize("method", ["scl", "supcon-text"])
-def test_several_processes_share_the_global_batch(method: str, folder: Path) -> None:
-    assert rows_of(prepare(config(method, folder, batch_size=5), processes=2)) == rows_of(
-        prepare(config(method, folder, batch_size=10))
-    )
-    assert rows_of(prepare(config(method, folder, batch_size=5))) != rows_of(
-        prepare(config(method, folder, batch_size=10))
-    )
+    assert run.mixture.parts[0][0].batches.batch_size == len((folder / "sentences.txt").read_text().splitlines())
 
 
 @pytest.mark.parametrize("method", ["simcse-sup", "bt"])
@@ -158,20 +143,3 @@ def test_dropout_is_that_of_the_settings(folder: Path) -> None:
     assert repeats(0.0)
     assert not repeats(0.2)
     assert not repeats(None)
-
-
-@pytest.mark.parametrize(
-    ("method", "old", "new"), [("supcon-text", "dogs\t", "cats\t"), ("regression", "\n0.", "\n1.")]
-)
-def test_labels_and_scores_are_part_of_the_fingerprint(method: str, old: str, new: str, tmp_path: Path) -> None:
-    settings = config(method, write_data(tmp_path))
-
-    def fingerprint() -> str:
-        (part,) = read_training_data(resolve_objectives(settings))
-        return part.fingerprint()
-
-    before, file = fingerprint(), Path(settings.data[0])
-    text = file.read_text()
-    assert old in text
-    file.write_text(text.replace(old, new, 1))
-    assert fingerprint() != before

@@ -84,12 +84,11 @@ def test_a_run_equals_one_with_the_same_second_objective(folder: Path, tmp_path:
 
 def test_own_sentences_have_no_held_out_text(folder: Path) -> None:
     config = InfoNceConfig(**settings(folder, folder / "run", sentences=("own",), evaluate_on=None, hold_out=8))
-    inputs = load_inputs(resolve_objectives(config))
-    assert inputs.held_out is not None
-    rows, second = inputs.data
+    (rows, second), dev = load_inputs(resolve_objectives(config))
+    assert dev.held_out is not None
     texts = {str(row[0]) for row in second.texts}
     assert len(texts) > 40
-    assert not texts & set(inputs.held_out.texts)
+    assert not texts & set(dev.held_out.texts)
     assert texts <= {text for row in rows.texts for text in row}
 
 

@@ -4,7 +4,6 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +12,6 @@ from nearfar.cli import main
 from nearfar.commands.train import train
 from nearfar.config.training import RunConfig
 from nearfar.settings import dump_toml
-from nearfar.training import callbacks
-from nearfar.training.callbacks import OpenTracker
 from nearfar.types import NearfarError
 from tests.interrupted_runs import interrupt_at_step, lines_of
 from tests.method_configs import config
@@ -76,51 +73,6 @@ def test_tensorboard(folder: Path, tmp_path: Path, plain: RunConfig, monkeypatch
     (settings,) = (tmp_path / "run" / "tracking" / "tensorboard").glob("*/hparams.yml")  # not again by the resumed run
     assert "learning_rate: 0.001" in settings.read_text()
     assert "method: info-nce" in settings.read_text()
-
-
-class Recorder:
-    """Keeps its entries."""
-
-    def __init__(self) -> None:
-        self.entries: dict[int, dict[str, float]] = {}
-        self.settings: dict[str, Any] = {}
-
-    def start(self) -> None: ...
-
-    def store_init_configuration(self, values: dict[str, Any]) -> None:
-        self.settings = values
-
-    def log(self, values: dict[str, float], step: int | None = None, **_: Any) -> None:
-        assert step is not None
-        self.entries[step] = values
-
-    def finish(self) -> None: ...
-
-
-@pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    """A recorder in memory, in place of every tracker."""
-    found = Recorder()
-
-    def opened(name: str, folder: Path, **_: object) -> OpenTracker:
-        folder.mkdir(exist_ok=True)
-        return OpenTracker(found, None)
-
-    monkeypatch.setattr(callbacks, "open_tracker", opened)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace(origin="here"))
-    return found
-
-
-def test_a_run_resumes_with_other_trackers(
-    plain: RunConfig, tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = replace(plain, output=str(tmp_path / "run"))
-    interrupt_at_step(KILLED_AT, monkeypatch, lambda: train(run))
-    train(replace(run, track=("mlflow",)), resume=True)
-    assert sorted(recorder.entries) == [4, 5, 6, 7, 8, 9]
-    assert weights(run) == weights(plain)
-    assert recorder.settings["method"] == "info-nce"
-    assert 'track = [\n    "mlflow",\n]' in (tmp_path / "run" / "config.toml").read_text()
 
 
 def test_a_missing_package_stops_a_run_before_its_folder_is_made(

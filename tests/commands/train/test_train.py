@@ -187,18 +187,3 @@ def test_a_finished_run_is_left_as_it_is(config: SclConfig) -> None:
         train(config)
     with pytest.raises(NearfarError, match="Not a directory"):
         train(replace(config, output=str(Path(config.data[0]) / "run")))
-
-
-def test_invalid_training_inputs_are_refused(config: SclConfig, tmp_path: Path) -> None:
-    def refuse(match: str, **changes: object) -> None:
-        with pytest.raises(NearfarError, match=match):
-            train(replace(config, **changes))  # type: ignore[arg-type]
-        assert not Path(config.output).exists()  # a refused run leaves no files
-
-    header = "premise\thypothesis\tlabel\n"
-    (tmp_path / "neutral.tsv").write_text(header + "a dog\ta cat\tneutral\na man\ta bird\tcontradiction\n" * 6)
-    refuse("none of the 12 rows is an entailment", data=(str(tmp_path / "neutral.tsv"),))
-    (tmp_path / "one.tsv").write_text(header + "a dog\ta dog runs\tentailment\na dog\ta cat\tneutral\n" * 6)
-    refuse("all 12 rows have the same premise", data=(str(tmp_path / "one.tsv"),))
-    refuse("nowhere.tsv", data=(str(tmp_path / "nowhere.tsv"),))
-    refuse(r"nli.tsv.*no column 'gold'|no column 'gold'", label_column="gold")

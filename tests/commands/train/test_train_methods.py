@@ -190,23 +190,6 @@ def test_a_second_objective(folder: Path, tmp_path: Path) -> None:
     assert steps_of(tmp_path / "again")[0]["loss"] == first["loss"]
 
 
-def test_resume_with_a_changed_second_objective_is_refused(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = second_file(tmp_path, "nli", folder)
-    settings = config("info-nce", folder, output=str(tmp_path / "run"), second=str(file), epochs=2)
-    interrupt_at_step(2, monkeypatch, lambda: train(settings))
-    second_file(tmp_path, "nli", folder, temperature=0.9)
-    with pytest.raises(NearfarError, match=r"holds a run with other settings \(--second\)"):
-        train(settings, resume=True)
-    second_file(tmp_path, "labels", folder).rename(file)  # another method with keys that the first one lacks
-    with pytest.raises(NearfarError, match=r"holds a run with other settings \(--second\)"):
-        train(settings, resume=True)
-    second_file(tmp_path, "nli", folder)
-    monkeypatch.chdir(tmp_path)
-    assert train(replace(settings, output="run"), resume=True).steps > 2  # the same folder by another path
-
-
 def test_only_adapters_are_trained(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     extra = {"head": "linear", "keep": "last", "lora_rank": 2}
     settings = config("regression", folder, output=str(tmp_path / "run"), epochs=2, learning_rate=1e-2, **extra)

@@ -4,29 +4,22 @@ A notebook can call it too; ``model/`` in the run folder is a sentence-transform
 """
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
 
 from nearfar.commands.model_card import write_card
 from nearfar.commands.train.choose import resolve_config
-from nearfar.commands.train.inputs import load_inputs, resolve_objectives, second_toml
 from nearfar.config.calls import with_settings
 from nearfar.config.training import TrainConfig
 from nearfar.data.memory import takes_rows
 from nearfar.disk import path_errors
-from nearfar.runs.fingerprints import fingerprint_model
-from nearfar.runs.folder import RunFolder, read_run_info
-from nearfar.runs.held_out import held_out_files
-from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from nearfar.evaluation.results import ComparisonResult, EvaluationResult
+from nearfar.evaluation.results import ComparisonResult, EvaluationResult
+from nearfar.runs.folder import read_run_info
 
 
 @dataclass(frozen=True)
@@ -46,10 +39,10 @@ class TrainResult:
     """The name of the score: spearman, mrr@10 or accuracy; None without a dev set."""
     dev: str | None = None
     """The name of the dev set."""
-    comparison: "ComparisonResult | None" = None
+    comparison: ComparisonResult | None = None
     """The trained model against the model it started from, on the held-out test rows, or of a small file in folds on
     all rows (:mod:`nearfar.commands.train.after`); None if nothing is tested."""
-    labels: "EvaluationResult | None" = None
+    labels: EvaluationResult | None = None
     """After training on labelled texts: the classifier on the tested rows (:mod:`nearfar.commands.train.after`)."""
 
 
@@ -59,7 +52,7 @@ def train(
     method: "TrainConfig | str | os.PathLike[str] | None" = None,
     *,
     resume: bool = False,
-    console: "Console | None" = None,
+    console: Console | None = None,
     **settings: Any,
 ) -> TrainResult:
     """Train an encoder, and save the model in ``OUTPUT/model``.
@@ -94,79 +87,22 @@ def train(
             started; a loss that is not finite; a file that cannot be written.
         nearfar.training.Interrupted: after Ctrl-C, with everything saved.
     """
-    from rich.console import Console
-
     from nearfar.commands.train.after import prove
+    from nearfar.commands.train.run import train_run
     from nearfar.runs.run import join_processes
+    from nearfar.training.processes import lost_process_errors
 
     config = resolve_config(method, settings)
-    trained = train_run(config, resume=resume, console=console, in_folds=True)
-    context = join_processes(config, console)
-    proof = prove(config, context, partial(train_run, console=Console(quiet=True)))
-    context.processes.broadcast_from_first(partial(write_card, Path(config.output)))
-    return replace(trained, comparison=proof.comparison, labels=proof.labels)
+    with lost_process_errors():
+        train_run(config, resume=resume, console=console, in_folds=True)
+        context, run = join_processes(config, console), Path(config.output)
+        first = context.processes.broadcast_from_first
+        info = first(partial(read_run_info, run))
+        comparison, labels = prove(config, context)
+        first(partial(write_card, run))
+    recorded = {name: info.get(name) for name in ("start_score", "best_score", "best_step", "metric", "dev")}
+    steps = info.get("step") or 0
+    return TrainResult(run / "model", steps, **recorded, comparison=comparison, labels=labels)
 
 
 train.__signature__ = with_settings(signature(train), TrainConfig)  # type: ignore[attr-defined]
-
-
-def train_run(
-    config: TrainConfig,
-    *,
-    resume: bool,
-    console: "Console | None",
-    in_folds: bool = False,
-    leave_out: Sequence[str] = (),
-) -> TrainResult:
-    """Train one run, without the comparison after training.
-
-    With ``in_folds``, a small file is trained on as a whole, to be tested in folds; without it, rows of it are held
-    out. ``leave_out`` are texts of a fold: no row with one of them is trained on, and no step is chosen.
-
-    Raises:
-        NearfarError: as :func:`train`.
-        nearfar.training.Interrupted: as :func:`train`.
-    """
-    from nearfar.commands.train.run import EncoderRun, prepare
-    from nearfar.runs.run import join_processes, run_in_folder
-
-    context = join_processes(config, console)
-    processes = context.processes
-    with processes.joint_errors():
-        objectives = resolve_objectives(config)
-        second = second_toml(objectives)
-        processes.agree(objectives[-1].flag, second)
-
-    def start(config: TrainConfig, folder: RunFolder) -> EncoderRun:
-        with processes.joint_errors():
-            own = [replace(objectives[0], config=config), *objectives[1:]]
-            inputs = load_inputs(own, folder.verify_input, in_folds=in_folds, leave_out=leave_out)
-            if inputs.held_out is not None:
-                folder.files |= held_out_files(inputs.held_out)
-            folder.verify_input(f"--model {config.model}", partial(fingerprint_model, config.model))
-            for objective in objectives:
-                for name, model in objective.named_models.items():
-                    folder.verify_input(name, partial(_fingerprint_named, name, model))
-        how: dict[str, Any] = {"processes": processes.size, "device": context.device, "console": context.console}
-        prepared = prepare(config, inputs.data, **how, shrink_batch=bool(leave_out))
-        return EncoderRun(config, prepared, inputs, folder=folder, context=context)
-
-    return run_in_folder(config, context, start, load_train_result, resume=resume, second=second)
-
-
-def _fingerprint_named(name: str, model: str) -> str:
-    try:
-        return fingerprint_model(model)
-    except NearfarError as error:
-        raise NearfarError(f"{name}: {error}") from error
-
-
-def load_train_result(folder: Path) -> TrainResult:
-    """The result of the finished run in ``folder``.
-
-    Raises:
-        NearfarError: its run.json is missing or damaged.
-    """
-    run_info = read_run_info(folder)
-    keys = ("start_score", "best_score", "best_step", "metric", "dev")
-    return TrainResult(folder / "model", run_info.get("step") or 0, *(run_info.get(key) for key in keys))

@@ -9,12 +9,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
 
-from nearfar.data.hold_out import FOLDS, TEST, HeldOut
+from nearfar.commands.evaluate.tasks import STORED
+from nearfar.commands.train.run import fit_weights, train_run
+from nearfar.config.training import TrainConfig
+from nearfar.data.hold_out import TEST, HeldOut
 from nearfar.data.retrieval import MEASURES
 from nearfar.disk import path_errors, remove
 from nearfar.disk.model_folder import model_of_run
@@ -37,42 +41,21 @@ from nearfar.methods.gunel import SupconTextConfig
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import CONFIG, HELD_OUT, read_run_info
 from nearfar.runs.held_out import COMPARISON, TASK, has_held_out, load_held_out
+from nearfar.runs.run import ProcessContext
 from nearfar.runtime.progress import draws_bars
 from nearfar.types import NearfarError
 
-if TYPE_CHECKING:
-    from nearfar.config.training import TrainConfig
-    from nearfar.runs.run import ProcessContext
-
 RESAMPLES = 10_000
 RESULT, PICTURE = "labels.json", "labels.png"
-GRID = tuple(2.0**power for power in range(-2, 9, 2))
-"""The values of C from which cross-validation chooses: scikit-learn's inverse penalty."""
-MOST_ROWS = 20_000
-"""Number of rows that the classifier is fitted to, about; of more, every n-th and the first of each label."""
-
-
-class Proof(NamedTuple):
-    """What the proof of a run found."""
-
-    comparison: ComparisonResult | None = None
-    """The trained model against its start; None if no rows test it."""
-    labels: EvaluationResult | None = None
-    """The classifier of labelled texts on the tested ones."""
-
-
-class Train(Protocol):
-    """Trains the run of a config, without the rows that have one of some texts."""
-
-    def __call__(self, config: "TrainConfig", *, resume: bool, leave_out: Sequence[str]) -> object:  # noqa: D102
-        ...
 
 
 @path_errors()
-def prove(config: "TrainConfig", context: "ProcessContext", train: Train) -> Proof:
+def prove(config: TrainConfig, context: ProcessContext) -> tuple[ComparisonResult | None, EvaluationResult | None]:
     """Test the finished run of ``config``, and write ``held_out/before-after.json`` and ``labels.json`` in its folder.
 
     The files are read where they exist. What is missing of a proof in folds is trained by all processes together.
+    Gives the trained model against its start, None if no rows test it; and of labelled texts the classifier on the
+    tested ones.
 
     Raises:
         NearfarError: a fold cannot be trained, a model cannot be evaluated, or a file cannot be written.
@@ -80,32 +63,19 @@ def prove(config: "TrainConfig", context: "ProcessContext", train: Train) -> Pro
     """
     folder, first = Path(config.output), context.processes.broadcast_from_first
     if not first(partial(has_held_out, folder)):
-        return Proof()
-    held_out, file = first(partial(_in_folds, folder)), folder / HELD_OUT / COMPARISON
+        return None, None
+    held_out, file = first(partial(load_held_out, folder)), folder / HELD_OUT / COMPARISON
     config = replace(config, precision=first(lambda: read_run_info(folder)["precision"]))
-    is_labelled = isinstance(config, SupconTextConfig) and first((folder / "model" / HEAD_FILE).exists)
-    if held_out is not None and not first(_stored(folder)[0].is_file):
-        _train_folds(config, context, held_out, train)
+    if held_out.folds and not first((folder / HELD_OUT / STORED[0]).is_file):
+        _train_folds(config, context, held_out)
     if not first(file.is_file):
         first(partial(_write_comparison, config, context, held_out))
     comparison = first(partial(_read_comparison, file))
-    if not is_labelled:
-        return Proof(comparison)
-    if held_out is None and not first((folder / RESULT).is_file):
-        first(lambda: save_labels(label_held_out(config, load_held_out(folder), context.device), folder))
-    return Proof(comparison, first(lambda: EvaluationResult.load(folder / RESULT)))
-
-
-def _in_folds(folder: Path) -> HeldOut | None:
-    """The rows of a run that are tested in folds; None if they are held out."""
-    held_out = load_held_out(folder)
-    return held_out if held_out.folds else None
-
-
-def _stored(folder: Path) -> list[Path]:
-    from nearfar.commands.evaluate.tasks import STORED
-
-    return [folder / HELD_OUT / name for name in STORED]
+    if not (isinstance(config, SupconTextConfig) and first((folder / "model" / HEAD_FILE).exists)):
+        return comparison, None
+    if not held_out.folds and not first((folder / RESULT).is_file):
+        first(lambda: save_labels(label_held_out(config, held_out, context.device), folder))
+    return comparison, first(lambda: EvaluationResult.load(folder / RESULT))
 
 
 def _read_comparison(file: Path) -> ComparisonResult:
@@ -118,7 +88,7 @@ def _read_comparison(file: Path) -> ComparisonResult:
     return result
 
 
-def _write_comparison(config: "TrainConfig", context: "ProcessContext", held_out: HeldOut | None) -> None:
+def _write_comparison(config: TrainConfig, context: ProcessContext, held_out: HeldOut) -> None:
     """Compare the run with its start; both evaluations are stored, and used again while the models are these.
 
     Where held-out rows have queries, some of them stand in the comparison with their hits.
@@ -127,19 +97,20 @@ def _write_comparison(config: "TrainConfig", context: "ProcessContext", held_out
     from nearfar.commands.evaluate import evaluate
     from nearfar.commands.evaluate.model import RecentVectors
 
-    folder, stored = Path(config.output), _stored(Path(config.output))
+    folder, folds, labelled = Path(config.output), held_out.folds, held_out.kind == "labelled"
+    stored = [folder / HELD_OUT / name for name in STORED]
     computing: dict[str, Any] = {"device": context.device, "progress": draws_bars(context.console)}
     computing["recent"] = RecentVectors()
     own = partial(evaluate, held_out_of=str(folder), resamples=0, **computing)
-    trained = EvaluationResult.load(stored[0]) if held_out else own(folder)
-    if held_out and held_out.kind == "labelled":
+    trained = EvaluationResult.load(stored[0]) if folds else own(folder)
+    if folds and labelled:
         start = label_by_start(config, held_out, _only(trained).classes, context.device)
         start = _as_stored(start, held_out, config.model)
     else:
         start = own(config.model)
-    if held_out:  # the models of folds have seen what the start has
+    if folds:  # the models of folds have seen what the start has
         trained = _with_scores(trained, replace(_only(trained), seen=_only(start).seen))
-        if held_out.kind == "labelled":
+        if labelled:
             save_labels(trained, folder)
         for leftover in (folder / "fold", *(folder / HELD_OUT).glob("fold-*.json")):
             remove(leftover)
@@ -153,7 +124,7 @@ def _write_comparison(config: "TrainConfig", context: "ProcessContext", held_out
     save_with_tables(comparison, folder / HELD_OUT / COMPARISON)
 
 
-def _train_folds(config: "TrainConfig", context: "ProcessContext", held_out: HeldOut, train: Train) -> None:
+def _train_folds(config: TrainConfig, context: ProcessContext, held_out: HeldOut) -> None:
     """Train without each fold in a run folder that is removed afterwards, and store the scores of all folds as one.
 
     A run that was stopped in a fold continues there.
@@ -166,8 +137,9 @@ def _train_folds(config: "TrainConfig", context: "ProcessContext", held_out: Hel
         context.console.print(f"fold {fold} of {count}", highlight=False)
         run = folder / "fold" / str(fold)
         without = replace(config, output=str(run), track=())
+        resume, texts = first((run / CONFIG).is_file), held_out.texts_of(fold)
         try:
-            train(without, resume=first((run / CONFIG).is_file), leave_out=held_out.texts_of(fold))
+            train_run(without, resume=resume, console=Console(quiet=True), leave_out=texts)
         except NearfarError as error:
             raise NearfarError(f"{error} (fold {fold} of {count}; {folder / 'model'} itself is finished)") from error
         first(lambda: _test_fold(without, context, held_out, folder).save(file))  # noqa: B023  (called at once)
@@ -175,7 +147,7 @@ def _train_folds(config: "TrainConfig", context: "ProcessContext", held_out: Hel
     first(partial(_join_folds, config, held_out, files))
 
 
-def _test_fold(config: "TrainConfig", context: "ProcessContext", held_out: HeldOut, folder: Path) -> EvaluationResult:
+def _test_fold(config: TrainConfig, context: ProcessContext, held_out: HeldOut, folder: Path) -> EvaluationResult:
     """The scores of the model of a fold on all rows."""
     if held_out.kind == "labelled":
         return label_held_out(config, held_out, context.device)
@@ -184,37 +156,31 @@ def _test_fold(config: "TrainConfig", context: "ProcessContext", held_out: HeldO
     return evaluate(config.output, held_out_of=str(folder), resamples=0, device=context.device, progress=False)
 
 
-def _join_folds(config: "TrainConfig", held_out: HeldOut, files: Sequence[Path]) -> None:
+def _join_folds(config: TrainConfig, held_out: HeldOut, files: Sequence[Path]) -> None:
     """Store one result with the score of each row by the model that was not trained on it."""
-    folder, results = Path(config.output), [EvaluationResult.load(file) for file in files]
-    numbers = np.stack([_numbers(_only(result)) for result in results])
+    results = [EvaluationResult.load(file) for file in files]
+    of_folds = [_only(result) for result in results]
     fold = np.array(held_out.folds_of_units()) - 1
-    joined = join_scores(held_out, _only(results[0]), numbers[fold, ..., np.arange(len(fold))].T, config.seed)
-    _as_stored(_with_scores(results[0], joined), held_out, str(folder)).save(_stored(folder)[0])
 
+    def joined(of_fold: list[Any]) -> Any:
+        """What is measured of each unit, by the model of its fold."""
+        return np.array(of_fold)[fold, np.arange(len(fold))]
 
-def _numbers(scores: object) -> NDArray[np.float64]:
-    """What is measured of each query, scored pair or labelled text, which is in the last axis."""
+    scores: Any = of_folds[0]
     if isinstance(scores, RetrievalScores):
-        return np.array([scores.per_query[measure] for measure in MEASURES])
-    if isinstance(scores, SimilarityScores):
-        return np.array(scores.subsets[TASK].cosines_e6, dtype=np.float64)
-    assert isinstance(scores, ClassificationScores)
-    return np.array(scores.predicted, dtype=np.float64)
-
-
-def join_scores(
-    held_out: HeldOut, scores: object, numbers: NDArray[np.float64], seed: int
-) -> RetrievalScores | SimilarityScores | ClassificationScores:
-    """Scores like ``scores``, with other ``numbers`` of each query, scored pair or labelled text."""
-    if isinstance(scores, RetrievalScores):
-        values = dict(zip(MEASURES, numbers, strict=True))
-        return retrieval_scores(TASK, held_out.retrieval(TEST), values, resamples=0, seed=0)
-    if isinstance(scores, SimilarityScores):
+        measured: dict[str, Any] = {
+            measure: joined([one.per_query[measure] for one in of_folds]) for measure in MEASURES
+        }
+        scores = retrieval_scores(TASK, held_out.retrieval(TEST), measured, resamples=0, seed=0)
+    elif isinstance(scores, SimilarityScores):
+        cosines = joined([one.subsets[TASK].cosines_e6 for one in of_folds]).astype(np.float64)
         pairs, zeros = {TASK: held_out.pairs(TEST)}, scores.zero_vectors
-        return similarity_scores(TASK, pairs, numbers, zero_vectors=zeros, resamples=0, seed=0)[0]
-    assert isinstance(scores, ClassificationScores)
-    return label_scores(held_out, np.eye(len(scores.classes))[numbers.astype(np.intp)], scores.classes, seed)
+        scores = similarity_scores(TASK, pairs, cosines, zero_vectors=zeros, resamples=0, seed=0)[0]
+    else:
+        outputs = np.eye(len(scores.classes))[joined([one.predicted for one in of_folds])]
+        scores = label_scores(held_out, outputs, scores.classes, config.seed)
+    folder = Path(config.output)
+    _as_stored(_with_scores(results[0], scores), held_out, str(folder)).save(folder / HELD_OUT / STORED[0])
 
 
 def _only(result: EvaluationResult) -> Any:
@@ -239,30 +205,7 @@ def _as_stored(result: EvaluationResult, held_out: HeldOut, model: str) -> Evalu
     return replace(result, model=model, fingerprint=fingerprint, config={**result.config, "held_out": on})
 
 
-def fit_weights(vectors: NDArray[np.float32], labels: NDArray[np.intp]) -> NDArray[np.float32]:
-    """The weights [classes, dim + 1] of logistic regression, the bias last. Labels are 0 to classes - 1.
-
-    C has the lowest -log p(label | text) by cross-validation over up to five folds that are stratified by label; it is
-    1 if a label has a single row. Two classes have the logits -z/2 and z/2.
-    """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import GridSearchCV, StratifiedKFold
-
-    every = -(-len(labels) // MOST_ROWS)
-    rows = np.union1d(np.arange(0, len(labels), every), np.unique(labels, return_index=True)[1])
-    vectors, labels = vectors[rows].astype(np.float64), labels[rows]
-    folds = min(FOLDS, int(np.bincount(labels).min()))
-    model = LogisticRegression(max_iter=5000)
-    if folds > 1:
-        parts = StratifiedKFold(folds, shuffle=True, random_state=0)
-        search = GridSearchCV(model, {"C": GRID}, scoring="neg_log_loss", cv=parts, refit=False).fit(vectors, labels)
-        model.set_params(**search.best_params_)
-    model.fit(vectors, labels)
-    weights = np.column_stack([model.coef_, model.intercept_]).astype(np.float32)
-    return np.concatenate([-weights / 2, weights / 2]) if len(weights) == 1 else weights
-
-
-def label_held_out(config: "TrainConfig", held_out: HeldOut, device: str | None) -> EvaluationResult:
+def label_held_out(config: TrainConfig, held_out: HeldOut, device: str | None) -> EvaluationResult:
     """Label the tested rows by the classifier of a run.
 
     Raises:
@@ -271,12 +214,13 @@ def label_held_out(config: "TrainConfig", held_out: HeldOut, device: str | None)
     classifier = open_classifier(config.output, device=device)
     assert isinstance(classifier, EmbeddingClassifier)
     outputs = classifier.predict([(text,) for text in held_out.vote(TEST).texts], precision=config.precision)
-    names = classifier.label_names
-    return _label_result(config, held_out, outputs, names, encoder=classifier.encoder, model=config.output)
+    return _label_result(
+        config, held_out, outputs, classifier.label_names, encoder=classifier.encoder, model=config.output
+    )
 
 
 def label_by_start(
-    config: "TrainConfig", held_out: HeldOut, names: Sequence[str], device: str | None
+    config: TrainConfig, held_out: HeldOut, names: Sequence[str], device: str | None
 ) -> EvaluationResult:
     """Label the rows of each fold by logistic regression on the start, fitted to the rows of the others."""
     start = Encoder.from_pretrained(config.model, max_length=config.max_length, device=device)
@@ -297,15 +241,14 @@ def label_scores(
 ) -> ClassificationScores:
     """The scores of ``outputs`` [texts, names] for the tested texts, with confidence intervals."""
     task = held_out.vote(TEST)
-    gold = [names.index(label) for label in task.labels]
-    texts = [(text,) for text in task.texts]
+    gold, texts = [names.index(label) for label in task.labels], [(text,) for text in task.texts]
     entry = finetuned_entry(texts, gold, outputs, label_names=names, seed=[seed, *TASK.encode()])
     assert isinstance(entry, ClassificationScores)
     return entry
 
 
 def _label_result(
-    config: "TrainConfig",
+    config: TrainConfig,
     held_out: HeldOut,
     outputs: NDArray[np.floating],
     names: Sequence[str],
@@ -318,9 +261,16 @@ def _label_result(
     how = f"held-out test rows, by a model that was trained on {held_out.training_rows:,} others"
     if held_out.folds:
         how = f"rows in {max(held_out.folds)} folds, each by a model that was trained on the other folds"
-    entry, facts = label_scores(held_out, outputs, names, config.seed), [f"{len(texts):,} {how}"]
-    origin: dict[str, Any] = {"model": model, "task": TASK, "settings": asdict(config), "facts": facts}
-    return finetuned_result(entry, texts, **origin, dim=encoder.dim, seen=encoder.seen)
+    return finetuned_result(
+        label_scores(held_out, outputs, names, config.seed),
+        texts,
+        model=model,
+        task=TASK,
+        settings=asdict(config),
+        facts=[f"{len(texts):,} {how}"],
+        dim=encoder.dim,
+        seen=encoder.seen,
+    )
 
 
 def save_labels(result: EvaluationResult, folder: Path) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import isnan
-from typing import Any, NamedTuple
+from typing import Any
 
 from nearfar.commands.train import recipes
 from nearfar.config.training import TrainConfig
@@ -55,8 +55,6 @@ class Choice:
     """Settings that are not the method's defaults."""
     columns: tuple[str, ...] = ()
     """The columns that are read; empty for text files and named sets with columns of their own."""
-    with_sentences: Mapping[str, Any] = field(default_factory=dict)
-    """Further settings if the user names sentences."""
 
     def explain(self) -> str:
         """Which rows were found, which method was chosen, why, and how to choose another one."""
@@ -90,28 +88,25 @@ def choose_method(
     """
     if not specs:
         raise NearfarError("name your rows by --data FILE, or a method first: nearfar train METHOD --output RUN")
-    settings = settings or {}
-    given = {name: settings[name] for name in recipes.COLUMN_SETTINGS if settings.get(name) is not None}
-    choices = [_choose(spec, given) for spec in specs]
-    for spec, choice in zip(specs, choices, strict=True):
-        if choice != choices[0]:
+    own = {name: value for name, value in (settings or {}).items() if value is not None}
+    given = {name: own[name] for name in recipes.COLUMN_SETTINGS if name in own}
+    choice, *others = [_choose(spec, given) for spec in specs]
+    for spec, other in zip(specs[1:], others, strict=True):
+        if other != choice:
             raise NearfarError(
-                f"--data: {specs[0]} has {choices[0].describe()}, but {spec} has {choice.describe()}. Files that are "
+                f"--data: {specs[0]} has {choice.describe()}, but {spec} has {other.describe()}. Files that are "
                 "trained on together must be of one kind; name the method for another reading."
             )
-    changes = {name for name in CHANGES_RECIPE if settings.get(name) is not None}
-    own_rate = bool(changes & {"learning_rate", "lora_rank"})
-    choice, epochs = choices[0], 0
+    epochs = 0
     if choice.rows == recipes.LABELLED.name:
-        limit = str(settings.get("limit"))
+        limit = str(own.get("limit"))
         at_most = min(recipes.LABELLED_TEXTS, int(limit)) if limit.isdecimal() else recipes.LABELLED_TEXTS
         count = count_rows(specs, given.get("label_column", "label"), at_most)
         choice = replace(choice, rows=recipes.FEW_LABELLED_TEXTS) if count < recipes.FEW_LABELLED else choice
         epochs = min(recipes.MOST_EPOCHS, recipes.LABELLED_TEXTS // count)
-    chosen = _choose_by_start(choice, model, own_rate=own_rate)
-    values = {**(chosen.with_sentences if "sentences" in changes else {}), **chosen.values}
-    values |= {"epochs": epochs} if epochs > recipes.FEWEST_EPOCHS else {}
-    return replace(chosen, values=_without(values, SECOND_OBJECTIVE) if "second" in changes else values)
+    choice = _choose_by_start(choice, model, own)
+    values = choice.values | ({"epochs": epochs} if epochs > recipes.FEWEST_EPOCHS else {})
+    return replace(choice, values=_without(values, SECOND_OBJECTIVE) if "second" in own else values)
 
 
 def count_rows(specs: Sequence[str], column: str, at_most: int) -> int:
@@ -128,54 +123,51 @@ def _without(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in names}
 
 
-def _choose_by_start(choice: Choice, model: str, *, own_rate: bool) -> Choice:
+def _choose_by_start(choice: Choice, model: str, own: Mapping[str, Any]) -> Choice:
     """The choice, with the recipe of its rows for the kind of start that ``model`` is.
 
-    The average with the start belongs to the recipe's learning rate, so with an ``own_rate`` of the user's or adapters
+    The average with the start belongs to the recipe's learning rate, so with ``own`` rates of the user's or adapters
     there is none, and none for wider starts, which train with the method's default rate.
     """
-    start = read_start(model)
-    if start is None:
+    similar, width = read_start(model)
+    if similar is None:
         return choice
-    of_start = recipes.FROM_SIMILAR if start.similar else recipes.FROM_RAW
+    of_start = recipes.FROM_SIMILAR if similar else recipes.FROM_RAW
     recipe = of_start[choice.rows if choice.rows in of_start else recipes.LABELLED.name]
-    small = start.width is not None and start.width <= recipes.RECIPE_WIDTH
-    if start.similar and not small and choice.rows != recipes.FEW_LABELLED_TEXTS:
+    own_rate = "learning_rate" in own or "lora_rank" in own
+    small = width is not None and width <= recipes.RECIPE_WIDTH
+    if similar and not small and choice.rows != recipes.FEW_LABELLED_TEXTS:
         return choice
     values = dict(recipe.values) if small and not own_rate else _without(recipe.values, AVERAGE)
     values |= {name: value for name, value in choice.values.items() if name in recipes.COLUMN_SETTINGS}
-    if small and not start.similar:
+    if small and not similar:
         values.setdefault("learning_rate", recipes.RECIPE_LEARNING_RATE)
-    if start.similar and own_rate:
+    if similar and own_rate:
         return replace(choice, values=values)
+    if "sentences" in own:
+        values = {**recipe.with_sentences, **values}
     why = f"{recipe.why}; with the settings of docs/{recipe.page}.md, for a start that was "
-    why += "trained on similarity" if start.similar else "not yet trained on similarity"
-    return Choice(recipe.method, choice.rows, why, values, choice.columns, with_sentences=recipe.with_sentences)
+    why += "trained on similarity" if similar else "not yet trained on similarity"
+    return Choice(recipe.method, choice.rows, why, values, choice.columns)
 
 
-class Start(NamedTuple):
-    """The encoder that training starts from."""
+def read_start(model: str) -> tuple[bool | None, int | None]:
+    """Whether an encoder was trained on similarity, as sentence-transformers folders are, and its hidden size.
 
-    similar: bool
-    """Whether it was trained on similarity: whether it is a sentence-transformers folder."""
-    width: int | None
-    """Its hidden size, if its config says so."""
-
-
-def read_start(model: str) -> Start | None:
-    """What the files of ``model`` say; None if it cannot be found."""
+    The first is None if it cannot be found, the second if its config does not say it.
+    """
     if model == TrainConfig.model:
-        return Start(True, recipes.RECIPE_WIDTH)
+        return True, recipes.RECIPE_WIDTH
     from nearfar.encoder.folder_checks import read_object
     from nearfar.encoder.weights import locate
 
     try:
         folder = locate(model)
     except NearfarError:
-        return None
+        return None, None
     file = folder / "config.json"
     width = read_object(file).get("hidden_size") if file.exists() else None  # a folder without it is refused later
-    return Start((folder / "modules.json").exists(), width if isinstance(width, int) else None)
+    return (folder / "modules.json").exists(), width if isinstance(width, int) else None
 
 
 def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
@@ -183,20 +175,17 @@ def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
     named = CATALOG.get(name)
     if named is not None and named.captions_by:
         return _choice(recipes.PAIRS)
-    if name == "stsb-text":
-        return _choice(recipes.SENTENCES)
-    if named is not None and named.scale is not None:
+    if named is not None and named.scale is not None and name != "stsb-text":
         return _choice(recipes.SCORED, columns=recipes.SCORED.columns)
-    table = find(spec)[0]
-    if table.is_plain_text:
+    if name == "stsb-text" or (table := find(spec)[0]).is_plain_text:
         return _choice(recipes.SENTENCES)
     columns = column_names(table)
-    found = [choice for kind in recipes.KINDS if (choice := _match(kind, columns, given)) is not None]
-    if len(found) == 1:
-        return found[0]
+    matches = [choice for kind in recipes.KINDS if (choice := _match(kind, columns, given)) is not None]
+    if len(matches) == 1:
+        return matches[0]
     shown = ", ".join(printable_name(column) for column in columns[:20]) + (", ..." if len(columns) > 20 else "")
-    several = " or ".join(choice.describe() for choice in found)
-    problem = f"can be {several}" if found else "do not say what the rows are"
+    several = " or ".join(choice.describe() for choice in matches)
+    problem = f"can be {several}" if matches else "do not say what the rows are"
     raise NearfarError(f"{spec}: its columns ({shown}) {problem}. {_advice(table, columns)}")
 
 
@@ -221,8 +210,7 @@ def _match(kind: recipes.RowKind, columns: Sequence[str], given: Mapping[str, An
             values.setdefault("negative_column", re.sub(r"\W*_*\d*$", "", negatives[0]) or negatives[0])
         return _choice(kind, values, (*pair, *negatives))
     if kind is recipes.SENTENCES and not given:
-        names = tuple(columns)
-        given = {"text_column": columns[0]}
+        names, given = tuple(columns), {"text_column": columns[0]}
     available = find_columns(columns, names)
     return None if available is None else _choice(kind, given, available)
 
@@ -282,7 +270,5 @@ def resolve_config(method: TrainConfig | str | os.PathLike[str] | None, settings
     name = os.fspath(method)
     kind, values = load_method(name)
     check_keys(kind, settings, source=SOURCE)
-    if not values:
-        return build(kind, as_lists(kind, settings), source=SOURCE)
     own = check_values(kind, as_lists(kind, settings), source=SOURCE)
-    return build(kind, {**values, **own}, source=name)
+    return build(kind, {**values, **own}, source=name if values else SOURCE)

@@ -6,34 +6,59 @@ of its own, and shares the settings of the run with the first.
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, partial
+from typing import Any, NamedTuple
 
-from nearfar.commands.train.dev import DevSet, agreement_dev, held_out_dev, hold_out_sentences, load_dev_pairs, no_dev
+import numpy as np
+from numpy.typing import NDArray
+
 from nearfar.commands.train.recipes import FEW_LABELLED
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag, named_models
+from nearfar.data import hold_out
 from nearfar.data.cells import MissingColumnError, fold_name
-from nearfar.data.hold_out import DEV
+from nearfar.data.fingerprints import text_hashes, units_of_rows
+from nearfar.data.hold_out import DEV, TEST, HeldOut, VoteTask
 from nearfar.data.named_sets import OWN
-from nearfar.data.rows import TextData
+from nearfar.data.paths import as_path, is_file
+from nearfar.data.retrieval import RetrievalTask
+from nearfar.data.rows import TextData, load_pairs
 from nearfar.data.sources import skipping_empty
+from nearfar.disk.model_folder import read_seen
+from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.weights import locate
+from nearfar.evaluation import statistics
+from nearfar.evaluation.correlation import spearman, undefined_reason
+from nearfar.evaluation.retrieval import evaluate_retrieval
+from nearfar.evaluation.sts import evaluate_sts
+from nearfar.evaluation.transfer import neighbour_vote
 from nearfar.methods.gunel import SupconTextConfig
-from nearfar.methods.kim import SgOpt1Config
+from nearfar.methods.kim import SgOpt1Config, read_sentences
 from nearfar.registry import find_entry
 from nearfar.runs.fingerprints import fingerprint_rows
+from nearfar.runs.held_out import DOCUMENTS, TASK
 from nearfar.settings import build, dump_toml, load_method, method_of
-from nearfar.types import MethodEntry, NearfarError
+from nearfar.types import MethodEntry, NearfarError, Precision, ScoredPair
 
-if TYPE_CHECKING:
-    from nearfar.data.hold_out import HeldOut
-
-SHARED_SETTINGS = {field.name for field in fields(TrainConfig)} - {"batch_size", "data", "limit"}
+SHARED_SETTINGS = {setting.name for setting in fields(TrainConfig)} - {"batch_size", "data", "limit"}
 """Settings that a second objective shares with the first."""
 Verify = Callable[[str, Callable[[], str]], None]
 """Records the fingerprint of an input by its name, and compares it with that of the run that is resumed."""
+
+
+FEWEST_DOCUMENTS = 200
+"""Small files have a quarter of their training rows as such documents, so that evaluations are no longer than training,
+but no fewer than this."""
+GEOMETRY_TEXTS = 1000
+"""Number of training texts whose geometry is measured where nothing is scored."""
+SENTENCES = "the held-out sentences"
+_DEV_PAIRS_HINT = (
+    "\n  Give a file with the columns score, sentence1 and sentence2 by "
+    "--evaluate-on FILE, use generated pairs by --evaluate-on microworld:dev, or set NEARFAR_DATA to a folder that "
+    "holds STS-B."
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +69,8 @@ class Objective:
     flag: str = ""
     """What asks for it as a second objective: ``--second`` or ``--sentences``, with the value; empty for the first."""
     weight: float = 1.0
+    rows: TextData = field(default_factory=lambda: TextData([], None, (), 0, 0))
+    """Its rows; none before they are read."""
 
     @property
     def source(self) -> str:
@@ -55,6 +82,15 @@ class Objective:
         """Flag -> the model that it names; the model to train is not among them."""
         of = " of --second" if self.flag else ""
         return {f"{flag(name)} {model}{of}": model for name, model in named_models(self.config).items()}
+
+    @property
+    def texts(self) -> Sequence[Sequence[object]]:
+        """The texts that are used, row by row."""
+        return self.rows.rows[: self.config.limit]
+
+    def fingerprint(self) -> str:
+        """The fingerprint of the texts that are used, with their labels or scores."""
+        return fingerprint_rows(self.texts, self.rows.targets or ())
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -103,22 +139,6 @@ def second_toml(objectives: Sequence[Objective]) -> str:
     return "".join(dump_toml(objective.config, without=SHARED_SETTINGS) for objective in objectives[1:])
 
 
-class ObjectiveRows(NamedTuple):
-    """An objective with its rows."""
-
-    objective: Objective
-    rows: TextData
-
-    @property
-    def texts(self) -> Sequence[Sequence[object]]:
-        """The texts that are used, row by row."""
-        return self.rows.rows[: self.objective.config.limit]
-
-    def fingerprint(self) -> str:
-        """The fingerprint of the texts that are used, with their labels or scores."""
-        return fingerprint_rows(self.texts, getattr(self.rows, "targets", None) or ())
-
-
 def entry_of(config: TrainConfig) -> MethodEntry:
     """How the method of a config reads its rows, and how it is built."""
     entry = find_entry(method_of(config))
@@ -145,41 +165,276 @@ def read_rows(config: TrainConfig) -> TextData:
 
 def _column_flags(config: TrainConfig, names: Sequence[str]) -> str:
     """The flags of columns that a file with the columns ``names`` lacks, each with one that it has."""
-    columns = {field.name: getattr(config, field.name) for field in fields(config) if field.name.endswith("_column")}
+    columns = {one.name: getattr(config, one.name) for one in fields(config) if one.name.endswith("_column")}
     given = {name: fold_name(column) for name, column in columns.items() if column not in (None, "auto")}
     missing = [name for name, column in given.items() if column not in map(fold_name, names)]
     free = [name for name in names if fold_name(name) not in given.values()]
     return " ".join(f"{flag(name)} {shlex.quote(column)}" for name, column in zip(missing, free, strict=False))
 
 
-def read_training_data(objectives: Sequence[Objective]) -> list[ObjectiveRows]:
-    """Read the rows of the objectives, before the encoder is loaded, so that errors in them are reported first.
+def read_training_data(objectives: Sequence[Objective]) -> list[Objective]:
+    """The objectives with their rows, which are read before the encoder, so that errors in them are reported first.
 
     Sentences of a second objective that are called ``own`` are the texts of the first one's rows.
 
     Raises:
         NearfarError: rows that are missing or malformed.
     """
-    from nearfar.methods.kim import read_sentences
-
-    data: list[ObjectiveRows] = []
+    read: list[Objective] = []
     for objective in objectives:
         config = objective.config
         with objective.errors():
-            if data and isinstance(config, SgOpt1Config) and OWN in config.data:
-                rows: TextData = read_sentences(config, own=_texts(data[0].rows.rows))
+            if read and isinstance(config, SgOpt1Config) and OWN in config.data:
+                rows: TextData = read_sentences(config, own=_texts(read[0].rows))
             else:
                 rows = read_rows(config)
-        data.append(ObjectiveRows(objective, rows))
-    return data
+        read.append(replace(objective, rows=rows))
+    return read
 
 
-class Inputs(NamedTuple):
-    """The rows to train on, the dev set, and the held-out rows if there are any."""
+# --- what chooses the best step ---
 
-    data: list[ObjectiveRows]
-    dev: DevSet
-    held_out: "HeldOut | None" = None
+
+class DevScore(NamedTuple):
+    """A score on the dev set, in [-1, 1]; higher is better."""
+
+    value: float
+    spread: float | None = None
+    """The standard deviation of the score of a held-out row, as :func:`smallest_difference` takes it."""
+
+
+class Measured(NamedTuple):
+    """Embeddings, and a function that scores them, which is called after geometry has been measured."""
+
+    score: Callable[[], DevScore | None]
+    """None where there is nothing to score."""
+    vectors: NDArray[np.float32]
+    """Embeddings of distinct texts [texts, dim]."""
+    positives: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+    """Embeddings of the two sides of positive pairs, each [pairs, dim]."""
+
+
+class Encoded:
+    """The embeddings of texts, each of which is encoded once."""
+
+    def __init__(self, encode: Callable[..., NDArray[np.float32]], texts: Sequence[str], precision: Precision) -> None:
+        self.places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        self.vectors = encode(list(self.places), precision=precision, check_finite=False)
+
+    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """The embeddings of some of the texts [texts, dim]."""
+        return self.vectors[[self.places[text] for text in texts]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevSet:
+    """What chooses the best step."""
+
+    name: str
+    """In messages: stsb:dev, or the held-out dev rows."""
+    shown: str
+    """In the lines of the progress display: "the dev pairs"."""
+    metric: str | None
+    """The name of the score; None where nothing is scored, so that the last weights are kept."""
+    measure: Callable[[Encoder, Precision], Measured]
+    rows: Sequence[Sequence[object]] = ()
+    """Its texts, row by row, with scores if there are any: for fingerprints."""
+    facts: list[str] = field(default_factory=list)
+    """Sentences to print before training."""
+    count: str = ""
+    """Its size, for a dry run."""
+    held_out: HeldOut | None = None
+    """The rows that are held out, of which some test the result; None if none do."""
+
+
+def load_dev_pairs(spec: str, *, otherwise: str = "Without --evaluate-on, rows of --data are held out.") -> DevSet:
+    """The dev set of ``--evaluate-on``: scored pairs, scored by Spearman's correlation.
+
+    ``otherwise`` ends the message about a named set that is missing.
+
+    Raises:
+        NearfarError: they are missing or malformed, or no correlation is defined on them; it says how to name others.
+    """
+    try:
+        pairs = load_pairs(spec)
+    except NearfarError as error:
+        known = False
+        with suppress(NearfarError):
+            known = is_file(as_path(spec))
+        raise NearfarError(f"--evaluate-on: {error}{'' if known else f'{_DEV_PAIRS_HINT} {otherwise}'}") from error
+    return _scored(pairs, spec, shown="the dev pairs", advice="Name other pairs by --evaluate-on.")
+
+
+def held_out_dev(held_out: HeldOut, facts: list[str]) -> DevSet:
+    """The dev part of held-out rows, with the measure that fits them; ``facts`` say how they were held out.
+
+    Pairs, triplets and NLI rows: mean reciprocal rank of the positive among at most :data:`DOCUMENTS` documents.
+    Labelled texts: accuracy of a vote of the nearest of as many training rows. Scored pairs: Spearman's correlation.
+
+    Raises:
+        NearfarError: scored pairs on which no correlation is defined.
+    """
+    name, shown = "the held-out dev rows", "the held-out rows"
+    documents = min(DOCUMENTS, max(FEWEST_DOCUMENTS, held_out.training_rows // 4))
+    about: dict[str, Any] = {"rows": held_out.text_rows(DEV), "facts": facts, "held_out": held_out}
+    if held_out.kind == "scored":
+        dev = _scored(held_out.pairs(DEV), name, shown=shown, advice="Hold out more rows by --hold-out NUMBER.")
+        return replace(dev, **about)
+    if held_out.kind == "labelled":
+        labelled = held_out.vote(DEV, training=documents)
+        about |= {"metric": "accuracy", "measure": partial(_vote, task=labelled)}
+        about["count"] = f"accuracy of a vote among {len(labelled.training_texts):,} training rows"
+    else:
+        retrieval = held_out.retrieval(DEV, documents=documents)
+        about |= {"metric": "mrr@10", "measure": partial(_rank, task=retrieval)}
+        about["count"] = f"MRR@10 among {len(retrieval.documents):,} documents"
+    return DevSet(name=name, shown=shown, **about)
+
+
+def _vote(encoder: Encoder, precision: Precision, task: VoteTask) -> Measured:
+    encoded = Encoded(encoder.encode, [*task.texts, *task.training_texts], precision)
+
+    def score() -> DevScore:
+        sides, device = (encoded(task.texts), encoded(task.training_texts)), str(encoder.device)
+        predicted = neighbour_vote(*sides, task.training_labels, similarity=encoder.similarity, device=device)
+        share = sum(one == other for one, other in zip(predicted, task.labels, strict=True)) / len(predicted)
+        return DevScore(share, (share * (1 - share)) ** 0.5)
+
+    return Measured(score, encoded.vectors)
+
+
+def hold_out_sentences(rows: TextData, size: float | None, *, source: str) -> tuple[TextData, list[str]]:
+    """Hold out a share (0 to 0.5) or a number of sentences, None for the default; gives the others, and these.
+
+    Which ones depends on the texts alone, as in :mod:`nearfar.data.hold_out`.
+
+    Raises:
+        NearfarError: there are too few sentences.
+    """
+    hashes = text_hashes(text for (text,) in rows.rows)
+    wanted = hold_out.number_to_hold_out(len(rows.rows), size, source=source)
+    chosen = hashes <= np.sort(hashes)[wanted - 1]  # texts that differ only in case or white space share a hash
+    kept = hold_out.take_rows(rows, np.flatnonzero(~chosen).tolist())
+    texts = [rows.rows[place][0] for place in np.flatnonzero(chosen)]
+    return replace(kept, held_out=len(texts)), texts
+
+
+def agreement_dev(texts: Sequence[str], teacher: str) -> DevSet:
+    """Held-out sentences as a dev set, scored by how well the student agrees with its ``teacher``.
+
+    The measure is Spearman's correlation between the student's and the teacher's cosines of all pairs of sentences.
+    """
+    upper = np.triu_indices(len(texts), 1)
+
+    def cosines(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        unit = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+        found: NDArray[np.float32] = (unit @ unit.T)[upper]
+        return found
+
+    @cache
+    def targets(device: str, precision: Precision) -> NDArray[np.float32]:
+        return cosines(Encoder.from_pretrained(teacher, device=device).encode(texts, precision=precision))
+
+    def measure(encoder: Encoder, precision: Precision) -> Measured:
+        vectors = encoder.encode(texts, precision=precision, check_finite=False)
+
+        def score() -> DevScore:
+            expected, found = targets(str(encoder.device), precision), cosines(vectors)
+            if (reason := undefined_reason(expected, found)) is not None:
+                raise NearfarError(f"{SENTENCES}: no correlation to choose the best step by: {reason}.")
+            return DevScore(spearman(expected, found))
+
+        return Measured(score, vectors)
+
+    count = f"{len(texts):,} sentences, Spearman of the student's cosines with the teacher's"
+    facts = [f"dev set: {count}; these sentences are not trained on"]
+    about: dict[str, Any] = {"rows": [(text,) for text in texts], "facts": facts, "count": count}
+    return DevSet(name=SENTENCES, shown=SENTENCES, metric="spearman", measure=measure, **about)
+
+
+def no_dev(texts: Sequence[str], *, why: str) -> DevSet:
+    """No dev set: the last weights are kept, and only the geometry of training texts is measured."""
+    distinct = list(dict.fromkeys(texts))
+    chosen = distinct[:: -(-len(distinct) // GEOMETRY_TEXTS)]
+
+    def measure(encoder: Encoder, precision: Precision) -> Measured:
+        return Measured(lambda: None, encoder.encode(chosen, precision=precision, check_finite=False))
+
+    fact = f"no dev set, because {why}: no step is chosen, and the weights of the last step are kept"
+    shown = f"{len(chosen):,} training texts"
+    return DevSet(name="no dev set", shown=shown, metric=None, measure=measure, facts=[fact], count="none")
+
+
+def finds(held_out: HeldOut, spread: float | None = None) -> str:
+    """The smallest difference that the test rows find, in words, from the ``spread`` of the start's dev scores.
+
+    Without one, as before anything is encoded, from a typical one.
+    """
+    tested, units = held_out.anchors(TEST), None
+    if held_out.kind == "scored":  # pairs that share a text are one unit
+        units = units_of_rows(held_out.text_rows(TEST))
+    count = tested if units is None else max(units) + 1
+    similarity, bound = statistics.SIMILARITY_TO_START[held_out.metric], float(held_out.kind != "scored")
+    smallest = (
+        statistics.smallest_difference(count, similarity, spread or statistics.TYPICAL_SPREAD, bound=bound)
+        if count > 1
+        else 1
+    )
+    points = 100 * smallest
+    said = f"a difference of {points:.1f} points or more in 8 of 10 cases" if points < 100 else "no difference"
+    typical = "" if spread or points >= 100 else ", if scores vary as they typically do"
+    more = "" if held_out.folds else "; --hold-out NUMBER holds out more"
+    return f"the {tested:,} test {hold_out.WHAT[held_out.kind]} find {said}{typical}{more}"
+
+
+def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str, advice: str) -> DevSet:
+    """Scored pairs as a dev set. Positive pairs are those with a score of at least 0.8 of the highest."""
+    gold, texts = [pair.score for pair in pairs], [text for pair in pairs for text in pair[:2]]
+    reason = undefined_reason(gold, gold) or ("all texts are equal" if len(set(texts)) < 2 else None)
+    if reason is not None:
+        raise NearfarError(f"{source}: no correlation to choose the best step by: {reason}. {advice}")
+    near = [pair for pair in pairs if pair.score >= 0.8 * max(gold)]
+
+    def measure(encoder: Encoder, precision: Precision) -> Measured:
+        encoded = Encoded(encoder.encode, texts, precision)
+
+        def score() -> DevScore:
+            scored = evaluate_sts(encoded, {source: {source: pairs}}, similarity=encoder.similarity, resamples=0)
+            if source in scored.unavailable:
+                raise NearfarError(f"{source}: cannot be scored: {scored.unavailable[source]}.")
+            estimate = scored.tasks[source].spearman.all
+            if estimate.score is None:
+                raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate.reason}.")
+            return DevScore(estimate.score / 100, statistics.correlation_spread(estimate.score / 100))
+
+        first, second = encoded([pair[0] for pair in near]), encoded([pair[1] for pair in near])
+        return Measured(score, encoded.vectors, (first, second) if near else None)
+
+    return DevSet(
+        name=source, shown=shown, metric="spearman", measure=measure, rows=pairs, count=f"{len(pairs):,} pairs"
+    )
+
+
+def _rank(encoder: Encoder, precision: Precision, task: RetrievalTask) -> Measured:
+    queries = Encoded(encoder.encode_query, task.queries, precision)
+    documents = Encoded(encoder.encode_document, task.documents, precision)
+
+    def score() -> DevScore:
+        how: dict[str, Any] = {"similarity": encoder.similarity, "device": str(encoder.device)}
+        scored = evaluate_retrieval(queries, documents, {TASK: task}, **how, resamples=0)
+        if TASK in scored.unavailable:
+            raise NearfarError(f"the held-out rows cannot be scored: {scored.unavailable[TASK]}.")
+        found = scored.tasks[TASK].measures["mrr@10"].score
+        assert found is not None
+        return DevScore(found / 100, float(np.std(scored.tasks[TASK].per_query["mrr@10"])))
+
+    positives = (queries(task.queries), documents([task.documents[next(iter(grades))] for grades in task.relevant]))
+    others = [text for text in queries.places if text not in documents.places]
+    return Measured(score, np.concatenate([documents.vectors, queries(others)]), positives)
+
+
+# --- all of it ---
 
 
 def load_inputs(
@@ -188,89 +443,70 @@ def load_inputs(
     *,
     in_folds: bool = False,
     leave_out: Sequence[str] = (),
-) -> Inputs:
-    """Read everything but the model. Without ``verify``, as in a dry run, nothing is recorded.
+) -> tuple[list[Objective], DevSet]:
+    """Read everything but the model: the objectives with their rows, and what chooses the best step.
 
-    With ``in_folds``, rows of a small file are tested in folds (:func:`nearfar.data.hold_out.in_folds`) unless the
-    config says what is held out. No row has one of the texts ``leave_out``.
+    Without ``verify``, as in a dry run, nothing is recorded. With ``in_folds``, rows of a small file are tested in
+    folds (:func:`nearfar.data.hold_out.in_folds`) unless the config says what is held out. No row has one of the texts
+    ``leave_out``.
 
     Raises:
         NearfarError: rows or dev set are missing or malformed, or too few rows can be held out.
     """
-    config = objectives[0].config
-    dev = None
+    config, dev = objectives[0].config, None
     if config.evaluate_on is not None:
         dev = load_dev_pairs(config.evaluate_on)
         verify(f"--evaluate-on {config.evaluate_on}", partial(fingerprint_rows, dev.rows))
     data = read_training_data(objectives)
-    for part in data:
-        verify(part.objective.source, part.fingerprint)
+    for objective in data:
+        verify(objective.source, objective.fingerprint)
     if dev is not None:
-        return Inputs(data, dev)
-
-    from nearfar.data import hold_out
+        return data, dev
 
     rows, source = data[0].rows, " ".join(config.data)
     if config.limit is not None and len(rows.rows) > config.limit:  # most readers have stopped there already
         rows = hold_out.take_rows(rows, range(config.limit))
     if leave_out:
-        data = _without_held_out(data, hold_out.without_texts(rows, leave_out), leave_out)
-        return Inputs(data, no_dev(_texts(data[0].rows.rows), why="this is a fold"))
+        data = _without(data, hold_out.without_texts(rows, leave_out), leave_out)
+        return data, no_dev(_texts(data[0].rows), why="this is a fold")
     teacher, kind = getattr(config, "teacher", None), hold_out.kind_of(rows)
     if kind is None and teacher is None and config.hold_out:
         raise NearfarError(f"--hold-out {config.hold_out:g}: {source} has no positives, labels or scores to hold out.")
     if config.hold_out == 0 or (kind is None and teacher is None):
         why = "of --hold-out 0" if config.hold_out == 0 else "plain sentences have no positives, labels or scores"
-        return Inputs(data, no_dev(_texts(rows.rows), why=why))
+        return data, no_dev(_texts(rows), why=why)
     if kind is None:  # sentences are scored by the agreement with the teacher
         assert teacher is not None
         kept, sentences = hold_out_sentences(rows, config.hold_out, source=source)
-        data = _without_held_out(data, kept, sentences)
-        dev = agreement_dev(sentences, teacher)
         verify("held-out sentences", partial(fingerprint_rows, sentences))
-        return Inputs(data, dev)
-    return _tested(data, rows, verify, in_folds=in_folds)
+        return _without(data, kept, sentences), agreement_dev(sentences, teacher)
 
-
-def _tested(data: list[ObjectiveRows], rows: TextData, verify: Verify, *, in_folds: bool) -> Inputs:
-    """Hold out some of the ``rows`` of the first objective, or test all of a small file in folds."""
-    from nearfar.data import hold_out
-    from nearfar.disk.model_folder import read_seen
-    from nearfar.encoder.weights import locate
-
-    config = data[0].objective.config
-    kind, source, seen = hold_out.kind_of(rows), " ".join(config.data), read_seen(locate(config.model))
-    if config.hold_out is None and (kind != "labelled" or len(rows.rows) < FEW_LABELLED):
-        last = no_dev(_texts(rows.rows), why="all rows are trained on")
-        tested = in_folds and (kind != "labelled" or isinstance(config, SupconTextConfig))
-        folds = hold_out.in_folds(rows, source=source, seen=seen) if tested else None
-        if folds is not None:
-            last = replace(last, facts=[*last.facts, *folds.facts])
-            verify("held-out rows", lambda: folds.held_out.digest)
-            return Inputs(data, last, folds.held_out)
-        if kind == "labelled":
-            return Inputs(data, last)
+    seen, labelled = read_seen(locate(config.model)), kind == "labelled"
+    if config.hold_out is None and (not labelled or len(rows.rows) < FEW_LABELLED):
+        folds = None
+        if in_folds and (not labelled or isinstance(config, SupconTextConfig)):
+            folds = hold_out.in_folds(rows, source=source, seen=seen)
+        if folds is not None or labelled:
+            dev = no_dev(_texts(rows), why="all rows are trained on")
+            if folds is not None:
+                dev = replace(dev, facts=[*dev.facts, *folds.facts], held_out=folds.held_out)
+                verify("held-out rows", lambda: folds.held_out.digest)
+            return data, dev
     split = hold_out.hold_out(rows, config.hold_out, source=source, seen=seen)
-    held_out = split.held_out
-    data = _without_held_out(data, split.rows, held_out.texts)
-    verify("held-out rows", lambda: held_out.digest)
-    dev = replace(held_out_dev(held_out), rows=held_out.text_rows(DEV), facts=split.facts)
-    return Inputs(data, dev, held_out)
+    verify("held-out rows", lambda: split.held_out.digest)
+    return _without(data, split.rows, split.held_out.texts), held_out_dev(split.held_out, split.facts)
 
 
-def _without_held_out(data: Sequence[ObjectiveRows], kept: TextData, held_out: Sequence[str]) -> list[ObjectiveRows]:
+def _without(objectives: Sequence[Objective], kept: TextData, held_out: Sequence[str]) -> list[Objective]:
     """The first objective with the rows ``kept``, a second one with those of its rows that have no held-out text."""
-    from nearfar.data.hold_out import without_texts
-
-    first, *others = data
-    left = [first._replace(rows=kept)]
-    for objective, rows in others:
-        left.append(ObjectiveRows(objective, without_texts(rows, held_out)))
-        if not left[-1].rows.rows:
-            source = " ".join(first.objective.config.data)
+    first, *others = objectives
+    others = [replace(objective, rows=hold_out.without_texts(objective.rows, held_out)) for objective in others]
+    for objective in others:
+        if not objective.rows.rows:
+            source = " ".join(first.config.data)
             raise NearfarError(f"{objective.flag}: all of its rows have a text that is held out of {source}.")
-    return left
+    return [replace(first, rows=kept), *others]
 
 
-def _texts(rows: Sequence[Sequence[object]]) -> list[str]:
-    return [text for row in rows for text in row if isinstance(text, str)]
+def _texts(rows: TextData) -> list[str]:
+    return [text for row in rows.rows for text in row if isinstance(text, str)]

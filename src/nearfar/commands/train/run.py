@@ -5,35 +5,34 @@ the folder ``teachers`` of the run folder, which is there while the run is unfin
 after the blocks that are finished. They take 4 * dim bytes for each text.
 """
 
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
 
 from nearfar.commands.encode.vectors import OpenEncoder, read_vectors_file
-from nearfar.commands.train.after import fit_weights
-from nearfar.commands.train.dev import finds
 from nearfar.commands.train.inputs import (
-    Inputs,
-    ObjectiveRows,
+    DevSet,
+    Objective,
     entry_of,
+    finds,
     load_inputs,
     read_training_data,
     resolve_objectives,
     second_toml,
 )
-from nearfar.config.training import RunConfig, TrainConfig
+from nearfar.config.training import TrainConfig
+from nearfar.data.hold_out import FOLDS
 from nearfar.data.rows import TextData
 from nearfar.disk.model_folder import write_seen
 from nearfar.encoder import encoder_folder
-from nearfar.encoder.backbone import learning_rate_factors
 from nearfar.encoder.classifier import EmbeddingClassifier
 from nearfar.encoder.dropout import set_dropout
 from nearfar.encoder.encoder import Encoder
@@ -48,7 +47,8 @@ from nearfar.methods.gunel import SupconTextConfig
 from nearfar.methods.mixture import Mixture, describe_parts, describe_widths, train_at_widths
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import TEACHERS, RunFolder, check_folder, recorded_precision
-from nearfar.runs.run import Prepared, ProcessContext, Run, count_steps
+from nearfar.runs.held_out import held_out_files
+from nearfar.runs.run import Prepared, ProcessContext, Run, count_steps, join_processes
 from nearfar.runtime.progress import draws_bars, progress_bar
 from nearfar.settings import method_of
 from nearfar.training import Evaluation, Interrupted
@@ -57,17 +57,67 @@ from nearfar.training.gradients import seed_rng, split_micro_batches
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
 
-if TYPE_CHECKING:
-    from rich.console import Console
+GRID = tuple(2.0**power for power in range(-2, 9, 2))
+"""The values of C from which cross-validation chooses: scikit-learn's inverse penalty."""
+MOST_ROWS = 20_000
+"""Number of rows that the classifier is fitted to, about; of more, every n-th and the first of each label."""
+
+
+def train_run(
+    config: TrainConfig,
+    *,
+    resume: bool,
+    console: Console | None,
+    in_folds: bool = False,
+    leave_out: Sequence[str] = (),
+) -> None:
+    """Train one run, without the comparison after training.
+
+    With ``in_folds``, a small file is trained on as a whole, to be tested in folds; without it, rows of it are held
+    out. ``leave_out`` are texts of a fold: no row with one of them is trained on, and no step is chosen.
+
+    Raises:
+        NearfarError: as :func:`nearfar.train`.
+        nearfar.training.Interrupted: as :func:`nearfar.train`.
+    """
+    context = join_processes(config, console)
+    processes = context.processes
+    with processes.joint_errors():
+        objectives = resolve_objectives(config)
+        processes.agree(objectives[-1].flag, second_toml(objectives))
+    with RunFolder(config, processes, second=second_toml(objectives)) as folder:
+        if folder.acquire(resume=resume) == "finished":
+            context.say(f"{folder.path}: this run is already finished; nothing to do.")
+            return
+        config = replace(config, precision=folder.resolve_precision(config.precision, context.device))
+        with processes.joint_errors():
+            objectives, dev = load_inputs(objectives, folder.verify_input, in_folds=in_folds, leave_out=leave_out)
+            if dev.held_out is not None:
+                folder.files |= held_out_files(dev.held_out)
+            models = {f"--model {config.model}": config.model}
+            for objective in objectives:
+                models |= objective.named_models
+            for what, model in models.items():
+                folder.verify_input(what, partial(_fingerprint, what, model))
+        how: dict[str, Any] = {"processes": processes.size, "device": context.device, "console": context.console}
+        prepared = prepare(config, objectives, **how, shrink_batch=bool(leave_out))
+        EncoderRun(config, prepared, objectives, dev, folder=folder, context=context).execute()
+
+
+def _fingerprint(what: str, model: str) -> str:
+    try:
+        return fingerprint_model(model)
+    except NearfarError as error:
+        raise NearfarError(str(error) if what.startswith("--model ") else f"{what}: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedRun(Prepared):
-    """Encoder, methods and number of steps of a run that trains an encoder."""
+    """What a run trains that trains an encoder."""
 
     encoder: Encoder
     texts: TrainingEncoder
-    merge: Callable[[], None]
+    merge: Callable[[], None] = lambda: None
     """Merges adapters, or linear layers of a static encoder, into the encoder's weights; call it before saving."""
     teachers: tuple[TeacherVectors, ...] = ()
     """Other encoders whose vectors of the texts the methods use."""
@@ -75,22 +125,22 @@ class PreparedRun(Prepared):
 
 def prepare(
     config: TrainConfig,
-    data: Sequence[ObjectiveRows] | None = None,
+    objectives: Sequence[Objective] | None = None,
     *,
     processes: int = 1,
     device: str | None = None,
-    console: "Console | None" = None,
+    console: Console | None = None,
     shrink_batch: bool = False,
 ) -> PreparedRun:
-    """Encoder and methods for the rows in ``data``; the initial weights of heads depend on the config's seed alone.
+    """Encoder and methods for the rows of ``objectives``; initial weights of heads depend on the config's seed alone.
 
-    Without ``data``, the rows are read. ``console`` shows a progress bar while many texts are tokenized. With
-    ``shrink_batch``, a batch may shrink to the number of rows even if the user set its size.
+    Without ``objectives``, they and their rows are those of the config. ``console`` shows a progress bar while many
+    texts are tokenized. With ``shrink_batch``, a batch may shrink to the number of rows even if the user set its size.
 
     Raises:
         NearfarError: any error that would stop the run before its first step.
     """
-    data = data or read_training_data(resolve_objectives(config))
+    objectives = objectives or read_training_data(resolve_objectives(config))
     encoder = _open_encoder(config, device)
     texts = TrainingEncoder(
         encoder,
@@ -104,14 +154,19 @@ def prepare(
     parts: list[tuple[Method, float]] = []
     facts: list[str] = []
     teachers: list[TeacherVectors] = []
-    for objective, rows in data:
-        own = objective.config
+    for objective in objectives:
+        own, rows = objective.config, objective.rows
         with objective.errors():
-            context = BuildContext(texts, own.batch_size * processes, shrink_batch or may_shrink_batch(config, own))
-            built = build_method(own, context, rows)
-        parts += [(method, objective.weight * weight) for method, weight in ((built.method, 1.0), *built.extra_losses)]
-        prefix = f"second objective, {built.method.name}: " if objective.flag else ""
-        facts += [f"{prefix}{fact}" for fact in built.facts]
+            may_shrink = shrink_batch or may_shrink_batch(config, own)
+            size, fitted = _fit_batch_size(own, rows, own.batch_size * processes, may_shrink=may_shrink)
+            built: BuiltMethod = entry_of(own).build(own, BuildContext(texts, size, may_shrink), rows)  # type: ignore[misc]
+            method = train_at_widths(built.method, own, encoder.dim)
+            found = [*built.facts, *fitted, *describe_widths(own, encoder.dim)]
+        if method.count_tokens is None:
+            method = replace(method, count_tokens=texts.lengths)  # its items are texts
+        parts += [(each, objective.weight * weight) for each, weight in ((method, 1.0), *built.extra_losses)]
+        prefix = f"second objective, {method.name}: " if objective.flag else ""
+        facts += [f"{prefix}{fact}" for fact in found]
         teachers += built.teachers
     if (prompts := encoder.describe_prompts()) is not None:
         facts.append(prompts)
@@ -119,26 +174,17 @@ def prepare(
     mixture = Mixture(tuple(parts))
     for head in mixture.heads:
         head.to(encoder.device)
-    merge = (
-        partial(merge_square_layers, encoder.backbone, encoder.tail) if is_static(encoder.backbone) else lambda: None
-    )
+    merges: dict[str, Any] = {}
     if config.lora_rank is not None:
         from nearfar.encoder.backbone import add_lora
 
-        merge = add_lora(encoder.backbone, rank=config.lora_rank, alpha=config.lora_alpha)
+        merges["merge"] = add_lora(encoder.backbone, rank=config.lora_rank, alpha=config.lora_alpha)
+    elif is_static(encoder.backbone):
+        merges["merge"] = partial(merge_square_layers, encoder.backbone, encoder.tail)
     if cut := texts.tokens.truncated:
         length = min(config.train_max_length or encoder.max_length, encoder.max_length)
         facts.append(f"{cut} of {len(texts.tokens)} sentences have over {length} tokens and are truncated")
-    return PreparedRun(
-        encoder=encoder,
-        texts=texts,
-        mixture=mixture,
-        total_steps=count_steps(config, mixture),
-        facts=facts,
-        merge=merge,
-        rate_factors=learning_rate_factors(encoder.backbone, config.layer_decay),
-        teachers=tuple(teachers),
-    )
+    return PreparedRun(encoder=encoder, texts=texts, mixture=mixture, facts=facts, teachers=tuple(teachers), **merges)
 
 
 def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
@@ -158,23 +204,6 @@ def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
     return encoder
 
 
-def build_method(config: TrainConfig, context: BuildContext, rows: TextData) -> BuiltMethod:
-    """Build the method on its rows (:func:`read_rows`).
-
-    Raises:
-        NearfarError: whatever is wrong with rows or settings, before anything is trained.
-    """
-    entry = entry_of(config)
-    size, fitted = _fit_batch_size(config, rows, context, min_rows=entry.min_rows)
-    assert entry.build is not None
-    built: BuiltMethod = entry.build(config, replace(context, batch_size=size), rows)
-    dim = context.encoder.encoder.dim
-    method = train_at_widths(built.method, config, dim)
-    if method.count_tokens is None:
-        method = replace(method, count_tokens=context.encoder.lengths)  # its items are texts
-    return built._replace(method=method, facts=[*built.facts, *fitted, *describe_widths(config, dim)])
-
-
 def may_shrink_batch(config: TrainConfig, own: TrainConfig) -> bool:
     """Whether the batches of an objective with ``own`` settings may shrink to the number of rows.
 
@@ -189,62 +218,49 @@ def has_default_batch_size(config: TrainConfig) -> bool:
     return config.batch_size in (default, config.recipe_batch_size)
 
 
-def _fit_batch_size(
-    config: TrainConfig, rows: TextData, context: BuildContext, *, min_rows: int
-) -> tuple[int, list[str]]:
-    """The batch size, of all processes together, and a fact if it is smaller than the requested one.
+def _fit_batch_size(own: TrainConfig, rows: TextData, requested: int, *, may_shrink: bool) -> tuple[int, list[str]]:
+    """The batch size, of all processes together, and a fact if it is smaller than the ``requested`` one.
 
     Raises:
         NearfarError: the batch is larger than the number of rows and may not shrink; too few rows for any batch.
     """
-    requested = context.batch_size
-    limit = math.inf if config.limit is None else config.limit
-    count = int(min(len(rows.rows), limit))
-    more = f" and {len(config.data) - 3} more" if len(config.data) > 3 else ""
+    count, least = len(rows.rows[: own.limit]), entry_of(own).min_rows
     number = "1 row" if count == 1 else f"{count:,} rows"
-    where = f"{number} in {', '.join(config.data[:3])}{more}" + (f" (--limit {limit})" if count == limit else "")
+    more = f" and {len(own.data) - 3} more" if len(own.data) > 3 else ""
+    where = f"{number} in {', '.join(own.data[:3])}{more}" + (f" (--limit {count})" if count == own.limit else "")
     where += f" that are not held out ({rows.held_out:,} are)" if rows.held_out else ""
-    if count < min_rows:
+    if count < least:
         raise NearfarError(
-            f"there {'is' if count == 1 else 'are'} {where}; {method_of(config)} contrasts rows with each other, and "
+            f"there {'is' if count == 1 else 'are'} {where}; {method_of(own)} contrasts rows with each other, and "
             "needs 2 or more."
         )
     if requested <= count:
         return requested, []
-    if not context.may_shrink_batch:
-        among = "" if requested == config.batch_size else f" makes batches of {requested} in all processes"
-        raise NearfarError(
-            f"--batch-size {config.batch_size}{among}: there are {where}. Set it from {min_rows} to {count}."
-        )
+    if not may_shrink:
+        among = "" if requested == own.batch_size else f" makes batches of {requested} in all processes"
+        raise NearfarError(f"--batch-size {own.batch_size}{among}: there are {where}. Set it from {least} to {count}.")
     return count, [f"batch size {count}: there are {where}, fewer than the default batch size of {requested}"]
 
 
 class EncoderRun(Run):
     """Trains an encoder on the rows of one or two objectives, and saves it as a sentence-transformers folder."""
 
+    config: TrainConfig
+
     def __init__(
         self,
-        config: RunConfig,
+        config: TrainConfig,
         prepared: PreparedRun,
-        inputs: Inputs,
+        objectives: Sequence[Objective],
+        dev: DevSet,
         *,
         folder: RunFolder,
         context: ProcessContext,
     ) -> None:
-        super().__init__(
-            config,
-            prepared,
-            folder=folder,
-            context=context,
-            metric=inputs.dev.metric or "",
-            evaluated_on=inputs.dev.shown,
-        )
-        self.facts = [*prepared.facts, *inputs.dev.facts]
-        self.held_out = inputs.held_out
-        if self.held_out is not None and inputs.dev.metric is None:
-            self.facts.append(finds(self.held_out))
-        self.prepared, self.encoder, self.dev = prepared, prepared.encoder, inputs.dev
-        self._inputs, self._trained, self._device = inputs.data, [part.texts for part in inputs.data], context.device
+        how: dict[str, Any] = {"folder": folder, "context": context, "metric": dev.metric or ""}
+        super().__init__(config, prepared, **how, evaluated_on=dev.shown)
+        self.prepared, self.encoder, self.objectives, self.dev = prepared, prepared.encoder, objectives, dev
+        self.facts = facts_of(prepared, dev, without_score=dev.metric is None)
         self.warned_of_collapse = self.has_score = False
 
     def evaluate(self) -> Evaluation:
@@ -252,12 +268,13 @@ class EncoderRun(Run):
 
         Warns once if the embeddings have collapsed.
         """
+        console = self.context.console
         try:
             measured = self.dev.measure(self.encoder, self.config.precision)
             measures = geometry(measured.vectors, measured.positives)
             warning = collapse_warning(measures)
             if warning and not self.warned_of_collapse:
-                self.console.print(f"warning: {warning}", highlight=False, style="yellow")
+                console.print(f"warning: {warning}", highlight=False, style="yellow")
                 self.warned_of_collapse = True
             score = measured.score()
         except NearfarError as error:
@@ -265,16 +282,29 @@ class EncoderRun(Run):
                 raise
             raise NearfarError(f"training diverged or collapsed; choose a lower --learning-rate. {error}") from error
         self.has_score = True
-        if self.held_out is not None and score is not None and self.progress.step == 0:
-            self.console.print(finds(self.held_out, score.spread), highlight=False)
+        if self.dev.held_out is not None and score is not None and self.progress.step == 0:
+            console.print(finds(self.dev.held_out, score.spread), highlight=False)
         return Evaluation(None if score is None else score.value, measures)
 
     def before_training(self) -> None:
-        """Compute the vectors of the teachers. Ctrl-C ends the run as it does during training."""
+        """Give each teacher the vectors of its texts, from the run folder; what is missing there is computed first.
+
+        The first process computes and writes. A process that cannot read its file, because it is on another machine,
+        computes the vectors itself. Ctrl-C ends the run as it does during training.
+        """
+        folder, processes = self.folder.path / TEACHERS, self.processes
+        shown = draws_bars(self.context.console) and processes.is_main
         try:
-            attach_teacher_vectors(
-                self.prepared.teachers, self.folder.path, self.processes, progress=draws_bars(self.console)
-            )
+            for teacher in self.prepared.teachers:
+                with progress_bar("teacher", len(teacher.texts), shown=shown) as advance:
+                    compute = partial(_vectors_file, teacher, folder, processes, advance)
+                    while not (file := processes.broadcast_from_first(compute)):
+                        continue  # the first process is still computing
+                vectors = read_vectors_file(folder / file, (len(teacher.texts), teacher.dim))
+                if vectors is None:
+                    with TemporaryDirectory() as temporary:
+                        vectors = np.array(_encode(teacher, Path(temporary), lambda _: None))
+                teacher.attach(vectors)
         except KeyboardInterrupt:
             raise Interrupted from None
 
@@ -285,17 +315,17 @@ class EncoderRun(Run):
         classifier of its embeddings is written too.
         """
         self.prepared.merge()
-        encoder, kept_start = self.encoder, self.config.keep == "best" and self.progress.best_step == 0
-        if kept_start and isinstance(self.config, TrainConfig) and self.config.pooling not in (None, "own"):
-            encoder = _open_encoder(replace(self.config, pooling="own"), self._device)
-        encoder.seen = self.encoder.seen = self.seen_with(self.encoder.seen, self._trained, self.dev.rows)
+        encoder, config, first = self.encoder, self.config, self.objectives[0]
+        if config.keep == "best" and self.progress.best_step == 0 and config.pooling not in (None, "own"):
+            encoder = _open_encoder(replace(config, pooling="own"), self.context.device)
+        trained = [objective.texts for objective in self.objectives]
+        encoder.seen = self.encoder.seen = self.seen_with(self.encoder.seen, trained, self.dev.rows)
         encoder.save_pretrained(folder)
-        objective, rows = self._inputs[0]
-        if isinstance(objective.config, SupconTextConfig):
-            texts = [text for (text,) in rows.rows]
-            vectors = encoder.encode(texts, normalize=True, precision=self.config.precision)
-            weights = fit_weights(vectors, np.array(rows.targets, dtype=np.intp))
-            EmbeddingClassifier(encoder, rows.label_names, weights).save_head(folder)
+        if isinstance(first.config, SupconTextConfig):
+            texts = [text for (text,) in first.rows.rows]
+            vectors = encoder.encode(texts, normalize=True, precision=config.precision)
+            weights = fit_weights(vectors, np.array(first.rows.targets, dtype=np.intp))
+            EmbeddingClassifier(encoder, first.rows.label_names, weights).save_head(folder)
         encoder_folder.read(folder, dtype=self.encoder.backbone.dtype)  # a finished run has a model that opens
 
     def conclude(self) -> dict[str, Any]:
@@ -303,7 +333,7 @@ class EncoderRun(Run):
         write_seen(self.folder.path, self.encoder.seen)
         if self.progress.best_step == 0:
             kept = "its weights are kept" if self.config.keep == "best" else "--keep last keeps those of the last step"
-            self.console.print(
+            self.context.console.print(
                 f"No step scored higher on {self.dev.name} than the model before training: {kept}. Try a lower "
                 "--learning-rate.",
                 markup=False,
@@ -311,31 +341,37 @@ class EncoderRun(Run):
         return {"dev": self.dev.name, "metric": self.dev.metric}
 
 
-def attach_teacher_vectors(
-    teachers: Sequence[TeacherVectors], folder: Path, processes: Processes, *, progress: bool
-) -> None:
-    """Give each teacher the vectors of its texts, from the run folder; what is missing there is computed first.
+def fit_weights(vectors: NDArray[np.float32], labels: NDArray[np.intp]) -> NDArray[np.float32]:
+    """The weights [classes, dim + 1] of logistic regression, the bias last. Labels are 0 to classes - 1.
 
-    The first process computes and writes. A process that cannot read its file, because it is on another machine,
-    computes the vectors itself.
-
-    Raises:
-        NearfarError: a vector is not finite (the message names teacher and text), or a file cannot be written.
+    C has the lowest -log p(label | text) by cross-validation over up to five folds that are stratified by label; it is
+    1 if a label has a single row. Two classes have the logits -z/2 and z/2.
     """
-    for teacher in teachers:
-        with progress_bar("teacher", len(teacher.texts), shown=progress and processes.is_main) as advance:
-            compute = partial(_compute, teacher, folder / TEACHERS, processes, advance)
-            while not (file := processes.broadcast_from_first(compute)):
-                continue  # the first process is still computing
-        vectors = read_vectors_file(folder / TEACHERS / file, (len(teacher.texts), teacher.dim))
-        if vectors is None:
-            with TemporaryDirectory() as temporary:
-                vectors = np.array(_encode(teacher, Path(temporary), lambda _: None))
-        teacher.attach(vectors)
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV, StratifiedKFold
+
+    every = -(-len(labels) // MOST_ROWS)
+    rows = np.union1d(np.arange(0, len(labels), every), np.unique(labels, return_index=True)[1])
+    vectors, labels = vectors[rows].astype(np.float64), labels[rows]
+    folds = min(FOLDS, int(np.bincount(labels).min()))
+    model = LogisticRegression(max_iter=5000)
+    if folds > 1:
+        parts = StratifiedKFold(folds, shuffle=True, random_state=0)
+        search = GridSearchCV(model, {"C": GRID}, scoring="neg_log_loss", cv=parts, refit=False).fit(vectors, labels)
+        model.set_params(**search.best_params_)
+    model.fit(vectors, labels)
+    weights = np.column_stack([model.coef_, model.intercept_]).astype(np.float32)
+    return np.concatenate([-weights / 2, weights / 2]) if len(weights) == 1 else weights
 
 
-def _compute(teacher: TeacherVectors, folder: Path, processes: Processes, advance: Callable[[int], None]) -> str:
-    """Compute the vectors that are not there yet; the name of the file with all of them.
+def facts_of(prepared: PreparedRun, dev: DevSet, *, without_score: bool) -> list[str]:
+    """What is known of a run before its first step; of the test rows only if no score of the start will tell more."""
+    found = [finds(dev.held_out)] if dev.held_out is not None and without_score else []
+    return [*prepared.facts, *dev.facts, *found]
+
+
+def _vectors_file(teacher: TeacherVectors, folder: Path, processes: Processes, advance: Callable[[int], None]) -> str:
+    """Compute the vectors of a teacher that are not there yet; the name of the file with all of them.
 
     The other processes get a sign of life, an empty name, for each batch: they would not wait for all vectors.
     """
@@ -382,7 +418,7 @@ class Plan:
 
 
 def plan(
-    config: TrainConfig, *, resume: bool = False, anchors: int | None = None, console: "Console | None" = None
+    config: TrainConfig, *, resume: bool = False, anchors: int | None = None, console: Console | None = None
 ) -> Plan:
     """The plan of a dry run: make all checks of a run, count, and describe three batches.
 
@@ -396,10 +432,9 @@ def plan(
     objectives = resolve_objectives(config)
     if check_folder(config, resume=resume, second=second_toml(objectives)) == "unfinished":
         recorded_precision(Path(config.output), config.device)
-    inputs = load_inputs(objectives, in_folds=True)
-    run = prepare(config, inputs.data, console=console)
+    objectives, dev = load_inputs(objectives, in_folds=True)
+    run = prepare(config, objectives, console=console)
     first = [parts for _, parts in zip(range(3), run.mixture.epoch(0), strict=False)]
-    parameters = list(run.encoder.parameters())
     trained = [p for module in (run.encoder, *run.mixture.heads) for p in module.parameters() if p.requires_grad]
     shape = run.encoder.backbone.config
     # Activations that autograd keeps of a layer, for each token: about 10 widths around attention and norms, and 3
@@ -407,26 +442,25 @@ def plan(
     width, inner = shape.hidden_size, getattr(shape, "intermediate_size", 4 * shape.hidden_size)
     kept = shape.num_hidden_layers * (10 * width + 3 * inner) * 4
     tokens = max(_tokens(method, batch, config) for parts in first for method, batch, _ in parts)
-    numbers = sum(p.numel() for p in parameters)
+    numbers, trained_numbers = (sum(p.numel() for p in group) for group in (run.encoder.parameters(), trained))
     # Bytes per trained number: weights' gradient and two moments; each average, and a copy while it is evaluated.
     state = 12 + 8 * ((config.ema is not None) + (config.start_weight > 0))
     return Plan(
-        facts=[*run.facts, *inputs.dev.facts, *([finds(inputs.held_out)] if inputs.held_out else [])],
+        facts=facts_of(run, dev, without_score=True),
         sentences=len(run.texts.tokens),
         tokens=len(run.texts.tokens.flat),
-        steps=run.total_steps,
+        steps=count_steps(config, run.mixture),
         parameters=numbers,
-        trained=sum(p.numel() for p in trained),
-        memory_gib=(4 * numbers + state * sum(p.numel() for p in trained) + tokens * kept) / 2**30,
+        trained=trained_numbers,
+        memory_gib=(4 * numbers + state * trained_numbers + tokens * kept) / 2**30,
         batches=[describe_parts(parts, anchors=anchors) for parts in first],
-        dev=f"dev set: {inputs.dev.name}: {inputs.dev.count}",
+        dev=f"dev set: {dev.name}: {dev.count}",
     )
 
 
 def _tokens(method: Method, batch: object, config: TrainConfig) -> int:
     """Maximum number of tokens that the encoder reads at once for a batch."""
     assert method.count_tokens is not None
-    micro_batches = split_micro_batches(
-        method, method.extract_items(batch), config.micro_batch, config.micro_batch_tokens
-    )
+    items = method.extract_items(batch)
+    micro_batches = split_micro_batches(method, items, config.micro_batch, config.micro_batch_tokens)
     return max(sum(method.count_tokens(micro_batch)) for micro_batch in micro_batches)
