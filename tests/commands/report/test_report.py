@@ -2,17 +2,13 @@
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from nearfar import FinetuneConfig
 from nearfar.cli import main
-from nearfar.commands.compare import compare
-from nearfar.commands.evaluate import evaluate
 from nearfar.commands.finetune import finetune
 from nearfar.commands.report import report
 from nearfar.types import NearfarError
@@ -114,43 +110,6 @@ def test_from_flags_to_both_files(workspace: Path, capsys: pytest.CaptureFixture
     before = [path.read_bytes() for path in sorted(Path("new").iterdir())]
     assert main(["report", *EVERYTHING, *flags]) == 0  # the same page, byte for byte
     assert [path.read_bytes() for path in sorted(Path("new").iterdir())] == before
-
-
-def noisy_encoder(noise: float, seed: int = 0):
-    """An encoder of texts that end in a score, with cosines of pairs near this score."""
-
-    def encode(texts: Sequence[str]) -> np.ndarray:
-        rng = np.random.default_rng(seed)
-        angle = [0.0 if text.startswith("left") else 80 - 15 * float(text.split()[2]) for text in texts]
-        angle = np.radians(angle + noise * rng.normal(size=len(texts)))
-        return np.stack([np.cos(angle), np.sin(angle)], axis=1)
-
-    return encode
-
-
-@pytest.mark.long
-def test_marks_match_a_comparison_of_the_same_files(workspace: Path, no_charts: None) -> None:
-    gold = np.random.default_rng(0).integers(0, 11, 120) / 2
-    rows = [f"{score}\tleft {n}\tright {n} {score}" for n, score in enumerate(gold)]
-    Path("p.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *rows]) + "\n", encoding="utf-8")
-    for seed, (name, noise) in enumerate((("good", 10.0), ("near", 11.0), ("bad", 35.0))):
-        evaluate(
-            noisy_encoder(noise, seed), pairs=["p.tsv"], resamples=50, name=name, output=f"{name}.json", progress=False
-        )
-    tested = compare("good.json", "near.json", "bad.json", resamples=500, progress=False)
-    verdicts = {tuple(one.pair): one.tasks["p.tsv"] for one in tested.comparisons}
-    assert [verdicts[pair].verdict for pair in ((0, 1), (0, 2))] == ["cannot tell", "better"]
-    page = load_page("good.json", "near.json", "bad.json", resamples=500)
-    scores = {name: cells[0] for name, cells in table_of(page, "model").items()}
-    assert re.fullmatch(r"\d\d\.\d\d \* \[.*\]", scores["good"])
-    assert re.fullmatch(r"\d\d\.\d\d = \[.*\]", scores["near"])
-    assert re.fullmatch(r"-?\d+\.\d\d \[.*\]", scores["bad"])
-    test = verdicts[0, 2]
-    shown = f"by {test.difference:.2f} [{test.low:.2f}, {test.high:.2f}]"
-    assert f"It is better than bad ({shown})." in page.text
-    assert "It cannot be told apart from near (" in page.text
-    page = load_page("bad.json", "good.json", "near.json", resamples=500)
-    assert "It is better than bad (" in page.text
 
 
 @pytest.mark.long
