@@ -82,8 +82,6 @@ def test_run_files_with_judgements(board, capsys):
             {"held_out": True},
             "--held-out: is for models and result files, not",
         ),
-        (["board.tsv"], {"measure": "mrr@10"}, "--measure: is for models and result files"),
-        (["a.run"], {"qrels": "board.tsv", "examples": True}, "--examples: is for models and result files"),
         ([{}, {}], {"qrels": "board.tsv"}, "--qrels: ranks the documents of run files"),
         (["nothing.tsv"], {}, "nothing.tsv: no such file"),
     ],

@@ -12,7 +12,6 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.commands import demo as command
-from nearfar.commands.demo import command_line
 from nearfar.data.triplets import load_tuples
 from nearfar.encoder import tokens
 from nearfar.evaluation.results import ComparisonResult
@@ -175,10 +174,3 @@ def test_ctrl_c_during_training(
         assert (folder / "pairs.tsv").exists()
         assert not (folder / "left.txt").exists()
         (folder / "left.txt").touch()
-
-
-def test_a_command_line_can_be_pasted() -> None:
-    words = ["train", "--data", "my pairs.tsv", "--learning-rate", "5e-05", "--hold-out", "100"]
-    written = command_line("train", data=Path("my pairs.tsv"), learning_rate=5e-5, hold_out=100)
-    assert shlex.split(written) == ["nearfar", *words]
-    assert command_line("geometry", "a b", page="p.html") == "nearfar geometry 'a b' --page p.html"

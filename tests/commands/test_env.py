@@ -1,7 +1,6 @@
 """``nearfar env`` shows every part that works, and no user names or secrets."""
 
 import json
-import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -47,22 +46,17 @@ def env_report(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any
     return found
 
 
-def test_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
-    found = env_report(capsys, "--offline")
-    assert list(found) == list(PARTS)
-    for part, names in PARTS.items():
-        assert names <= set(found[part]), part
-    assert found["hub"]["answer"] == "not tested, because of --offline"
-    assert found["kernels"]["why_not"] == "NEARFAR_KERNELS=0"
-
-
-def test_text_and_json_show_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_and_json_show_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    report = env_report(capsys, "--offline")
+    assert list(report) == list(PARTS)
+    assert report["hub"]["answer"] == "not tested, because of --offline"
+    assert report["kernels"]["why_not"] == "NEARFAR_KERNELS=0"
     assert main(["env", "--offline"]) == 0
     printed = capsys.readouterr().out
-    flat = " ".join(printed.split())
     for part, names in PARTS.items():
+        assert names <= set(report[part]), part
         assert f"\n{part}\n" in f"\n{printed}"
-        assert all((name if part == "versions" else f"{name}:") in flat for name in names), part
+        assert all((name if part == "versions" else f"{name}:") in " ".join(printed.split()) for name in names), part
     assert max(map(len, printed.splitlines())) <= env.WIDTH
     assert len(printed.splitlines()) < 60
 
@@ -93,28 +87,12 @@ def test_no_names_and_no_secrets(
         assert "http://127.0.0.1:1/hub" in output.out
 
 
-@pytest.mark.parametrize("home", ["", "/", None])
-def test_without_a_home(home: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def lost() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", lost)
-    monkeypatch.delenv("USERPROFILE", raising=False)
-    if home is None:
-        monkeypatch.delenv("HOME", raising=False)
-    else:
-        monkeypatch.setenv("HOME", home)
-    found = env_report(capsys, "--offline")
-    assert found["folders"]["temporary"].startswith(os.path.realpath(os.sep)[:1])
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("first", [0, 1])
-def test_any_part_may_fail(first: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_any_part_may_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken() -> None:
         raise OSError("out of order\nby far")
 
-    failing = [part for part in PARTS if part != "hub"][first::2]
+    failing = [part for part in PARTS if part != "hub"][::2]
     for part in failing:
         monkeypatch.setattr(env, f"_{part}", broken)
     found = env_report(capsys, "--offline")
@@ -180,18 +158,8 @@ def test_a_hub_that_responds_and_one_that_does_not(
         assert hub.startswith("unknown: ValueError") if isinstance(hub, str) else hub["reachable"] is False
 
 
-def test_a_name_lookup_that_never_ends_and_no_lookup_offline(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    released = threading.Event()
-    monkeypatch.setattr(env, "TIMEOUT", 0.05)
-    monkeypatch.setattr(env, "_probe_url", lambda _: released.wait() and {})
-    hub = env_report(capsys)["hub"]
-    released.set()
-    assert hub["reachable"] is False
-    assert hub["answer"] == "none within 0.1 s"
-    monkeypatch.setattr(env, "_probe_url", lambda _: pytest.fail("asked"))
-    for name in env.OFFLINE:
-        with monkeypatch.context() as patch:
-            patch.setenv(name, "1")
-            assert env_report(capsys)["hub"]["answer"] == f"not tested, because {name} is set"
+@pytest.mark.parametrize("name", env.OFFLINE)
+def test_offline(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("asked"))
+    monkeypatch.setenv(name, "1")
+    assert env_report(capsys)["hub"]["answer"] == f"not tested, because {name} is set"

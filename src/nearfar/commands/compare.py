@@ -7,9 +7,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nearfar.commands.evaluate import RETRIEVAL_SETTINGS, evaluate, probe_flags
+from nearfar.commands.evaluate import evaluate, probe_flags
 from nearfar.commands.evaluate.model import Model, RecentVectors, open_model
-from nearfar.commands.evaluate.tasks import run_of, stored_evaluation
+from nearfar.commands.evaluate.tasks import RETRIEVAL_SETTINGS, run_of, stored_evaluation
 from nearfar.config.calls import accepts_settings
 from nearfar.config.values import flag
 from nearfar.config.verbs import CompareConfig, EvaluateConfig
@@ -87,11 +87,10 @@ def compare(
             "two sides are needed: nearfar compare FIRST SECOND [MORE ...]; or one table of scores (.tsv, .csv, "
             ".jsonl, .parquet) with the columns system, unit, score."
         )
-    items = [_expand_runs(side) for side in (first, *others)]
-    inputs = [*chain(*items), *(config.tasks or ())]
-    file = None if config.output is None else check_output(config.output, inputs=inputs, overwrite=config.overwrite)
-    opened = [[_open(item) for item in side] for side in items]
+    opened = [_open(side) for side in (first, *others)]
     opened_runs = [item for side in opened for item in side if isinstance(item, EvaluationRun)]
+    inputs = [*chain(*opened), *(run.source for run in opened_runs), *(config.tasks or ())]
+    file = None if config.output is None else check_output(config.output, inputs=inputs, overwrite=config.overwrite)
     tasks = list(config.tasks) if config.tasks else shared_tasks(opened_runs) if opened_runs else None
     runs = (run_of(item) for side in opened for item in side if not isinstance(item, EvaluationRun))
     run = next((folder for folder in runs if folder is not None and has_held_out(folder)), None)
@@ -192,52 +191,50 @@ def compare_queries(
     return compare_rankings(task.queries, relevant, *rankings)
 
 
-def _expand_runs(side: ComparisonInput) -> list[Any]:
-    """The runs of a side: the files of a folder of result files, or the items of a list.
-
-    For a run of ``nearfar finetune`` it is the result on its test rows.
-    """
+def _open(side: ComparisonInput) -> list[Any]:
+    """The runs of a side: an :class:`EvaluationRun` of each result, or a model as it is."""
+    if isinstance(side, Mapping):
+        side = EvaluationResult.from_dict(side)
+    if isinstance(side, EvaluationResult):
+        return [EvaluationRun(side.model, side)]
     if isinstance(side, str | Path):
-        folder = as_path(side)
-        if status(folder) is not None and not is_folder(folder):
-            check_file(folder)
-            if folder.suffix != ".json":
-                raise NearfarError(
-                    f"{folder}: is a file, but a side is a model, a run or a result file (.json). Run files of TREC "
-                    "need the judgements of their documents, --qrels FILE; a table of scores is compared alone, as it "
-                    "holds all systems."
-                )
-        if is_file(folder / "result.json"):  # a run of fine-tuning, or the evaluation of a study's cell
-            return [folder / "result.json"]
-        if is_folder(folder):
-            model_of_run(folder)  # raises for an unfinished run
-        if not is_folder(folder) or any(status(folder / name) is not None for name in MODEL_FILES):
-            return [side]
-        files = sorted(folder.glob("*.json"))
-        if not files:
-            raise NearfarError(
-                f"{folder}: is neither a model (no modules.json or config.json), nor a finished run, nor a folder of "
-                "result files."
-            )
-        return list(files)
+        files = _result_files(side)
+        return [EvaluationRun(str(file), EvaluationResult.load(file)) for file in files] if files else [side]
     if isinstance(side, Sequence):
         if not side:
             raise NearfarError("a side of the comparison is an empty list.")
-        return [item for one in side for item in _expand_runs(one)]
+        return [item for one in side for item in _open(one)]
     return [side]
 
 
-def _open(item: Any) -> Any:
-    """An :class:`EvaluationRun` where the item is an evaluation or a result file, else the model itself."""
-    if isinstance(item, Mapping):
-        item = EvaluationResult.from_dict(item)
-    if isinstance(item, EvaluationResult):
-        return EvaluationRun(item.model, item)
-    if isinstance(item, str | Path) and str(item).endswith(".json"):
-        if status(Path(item)) is not None:
-            check_file(Path(item))
-        return EvaluationRun(str(item), EvaluationResult.load(item))
-    return item
+def _result_files(side: str | Path) -> Sequence[str | Path]:
+    """The result files that a side names: itself, or those of a folder; none for a model.
+
+    For a run of ``nearfar finetune`` it is the result on its test rows.
+    """
+    folder = as_path(side)
+    if status(folder) is not None and not is_folder(folder):
+        check_file(folder)
+        if folder.suffix != ".json":
+            raise NearfarError(
+                f"{folder}: is a file, but a side is a model, a run or a result file (.json). Run files of TREC need "
+                "the judgements of their documents, --qrels FILE; a table of scores is compared alone, as it holds all "
+                "systems."
+            )
+    if is_file(folder / "result.json"):  # a run of fine-tuning, or the evaluation of a study's cell
+        return [folder / "result.json"]
+    if not is_folder(folder):
+        return [side] if str(side).endswith(".json") else []
+    model_of_run(folder)  # raises for an unfinished run
+    if any(status(folder / name) is not None for name in MODEL_FILES):
+        return []
+    files = sorted(folder.glob("*.json"))
+    if not files:
+        raise NearfarError(
+            f"{folder}: is neither a model (no modules.json or config.json), nor a finished run, nor a folder of "
+            "result files."
+        )
+    return files
 
 
 def _evaluate(

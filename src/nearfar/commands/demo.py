@@ -73,10 +73,16 @@ def demo(config: DemoConfig, *, console: "Console | None" = None) -> Path:
     write_text(folder / SETTINGS_FILE, json.dumps(asdict(config), indent=1) + "\n")
     report = Report(console or Console(quiet=True))
 
-    rows = islice(find("microworld-paraphrases")[0].rows(ParaphrasePair._fields), PAIRS)
+    rows = islice(find("microworld-paraphrases")[0].rows(("anchor", "positive", "topic")), PAIRS)
     pairs = [ParaphrasePair(*map(str, values)) for _, values in rows]
-    _show_pairs(pairs, folder, report)
-    trained = folder / RUN
+    file, trained = folder / "pairs.tsv", folder / RUN
+    write_table(file, ("anchor", "positive"), [pair[:2] for pair in pairs])
+    report.step("Pairs")
+    report.text(
+        f"`{file}` has {len(pairs):,} pairs of generated sentences with the same meaning, and no scores or labels. "
+        "Sentences with similar words mean different things: who does what to whom, negation, numbers. The first pairs:"
+    )
+    report.code([f"{pair.anchor}  |  {pair.positive}" for pair in pairs[:6]])
     queries = _train(config, trained, report)
     task = _write_test_rows(trained, pairs, folder)
     _search(config, queries, folder, report)
@@ -95,17 +101,6 @@ class ParaphrasePair(NamedTuple):
     positive: str
     topic: str
     """The kind of activity."""
-
-
-def _show_pairs(pairs: Sequence[ParaphrasePair], folder: Path, report: "Report") -> None:
-    file = folder / "pairs.tsv"
-    write_table(file, ("anchor", "positive"), [pair[:2] for pair in pairs])
-    report.step("Pairs")
-    report.text(
-        f"`{file}` has {len(pairs):,} pairs of generated sentences with the same meaning, and no scores or labels. "
-        "Sentences with similar words mean different things: who does what to whom, negation, numbers. The first pairs:"
-    )
-    report.code([f"{pair.anchor}  |  {pair.positive}" for pair in pairs[:6]])
 
 
 def _train(config: DemoConfig, run: Path, report: "Report") -> QueryChanges:

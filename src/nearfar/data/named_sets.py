@@ -150,6 +150,8 @@ class Conversion:
     """Name in braces -> what it stands for, one for each file."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the reader."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Text in the column ``label`` of the download -> label here, empty where the row has none."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -163,7 +163,6 @@ def test_probe_settings_are_used_recorded_and_compared(labelled_file, tmp_path):
     ("settings", "message"),
     [
         ({"protocol": "exact", "probe_tenacity": 3}, "--probe-tenacity is a setting of SentEval's classifier"),
-        ({"protocol": "exact", "nhid": 3}, "nhid 3: the protocol exact is logistic regression"),
         ({"probe_l2": [0.1, 0.1]}, "l2 0.1, 0.1: must be penalties of 0 or more, each once"),
     ],
 )

@@ -16,7 +16,7 @@ from nearfar.commands.evaluate.model import RecentVectors
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.evaluation.tables.evaluation import stored_bytes
 from nearfar.quantization import dequantize, int8_ranges, quantize
-from tests.tiny import save_tiny, write_colours, write_pairs, write_queries
+from tests.tiny import save_tiny, write_pairs, write_queries
 
 
 @pytest.fixture
@@ -102,7 +102,6 @@ def test_the_ranges_of_int8_are_those_of_a_fixed_sample(workspace: Path, monkeyp
     ("settings", "size"),
     [
         ({}, 128),
-        ({"dimensions": 12}, 48),
         ({"quantize": "float16"}, 64),
         ({"dimensions": 12, "quantize": "int8"}, 12),
         ({"dimensions": 12, "quantize": "binary"}, 2),
@@ -171,25 +170,6 @@ def test_scores_are_those_without_memory_and_texts_are_encoded_once(prompts: dic
 
 
 @pytest.mark.long
-def test_evaluations_change_no_vectors(calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    returned: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
-    encode = Encoder.encode
-
-    def kept(self: Encoder, texts: Sequence[str], **settings: Any) -> NDArray[np.float32]:
-        vectors = encode(self, texts, **settings)
-        returned.append((vectors, vectors.copy()))
-        return vectors
-
-    monkeypatch.setattr(Encoder, "encode", kept)
-    write_colours(Path("train.tsv"), 20)
-    write_colours(Path("test.tsv"), 10)
-    scores(RecentVectors(), quantize="int8", labelled=["train.tsv"], protocol="exact", folds=2)
-    assert returned
-    for vectors, copy in returned:
-        assert np.array_equal(vectors, copy)
-
-
-@pytest.mark.long
 def test_another_model_or_setting_is_encoded_again(calls: list[int]) -> None:
     recent = RecentVectors()
     first = scores(recent)
@@ -207,35 +187,22 @@ def test_another_model_or_setting_is_encoded_again(calls: list[int]) -> None:
     assert calls
 
 
-def test_only_the_same_call_is_answered_from_memory() -> None:
-    calls: list[list[str]] = []
+def test_only_the_same_call_is_answered_from_memory_and_the_oldest_goes() -> None:
+    calls: list[str] = []
 
     def encode(texts: Sequence[str]) -> NDArray[np.float32]:
-        calls.append(list(texts))
+        calls.append("".join(texts))
         return np.full((len(texts), 2), len(calls), dtype=np.float32)
 
-    recent = RecentVectors()
-    one, other = recent.wrap(encode, "one"), recent.wrap(encode, "other")
-    for texts in (["a", "b"], ["b", "a"], ["ab"], ["a", "b", ""], []):
-        first = one(texts)
-        assert one(texts) is first
-        assert other(texts) is not first
-    assert len(calls) == 10
-
-
-def test_the_oldest_call_is_dropped() -> None:
-    calls: list[Sequence[str]] = []
-
-    def encode(texts: Sequence[str]) -> NDArray[np.float32]:
-        calls.append(texts)
-        return np.zeros((len(texts), 2), dtype=np.float32)
-
-    remembered = RecentVectors(max_bytes=40).wrap(encode, "model")
+    recent = RecentVectors(max_bytes=40)
+    remembered, other = recent.wrap(encode, "model"), recent.wrap(encode, "other")
     for texts in ("abc", "de", "abc", "fg", "abc", "ghijkl", "abc"):  # 24, 16, 24, 16, 24, 48, 24 bytes
         remembered(texts)
     assert calls == ["abc", "de", "fg", "ghijkl"]
-    remembered("de")
-    assert calls[-1] == "de"
+    for texts in ("de", ["d", "e"], ["e", "d"], ["de"]):
+        remembered(texts)
+    other("de")
+    assert calls[4:] == ["de", "ed", "de", "de"]
 
 
 @pytest.mark.long

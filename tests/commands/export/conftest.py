@@ -1,7 +1,7 @@
 """Small models to export, an encoder and a classifier of pairs; each graph is traced once in a session."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -49,10 +49,10 @@ def _traced_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     traced: dict[tuple[str, str, int | None], tuple[Path, int]] = {}
     write, kept = graphs.write_onnx, tmp_path_factory.mktemp("traced")
 
-    def write_once(source: graphs.Source, file: Path, *, opset: int | None, metadata: Mapping[str, str]) -> int:
-        key = metadata["model"], metadata["pooling"], opset
+    def write_once(source: graphs.Source, file: Path, *, opset: int | None) -> int:
+        key = str(getattr(source.model, "source", "classifier")), str(source.facts.get("pooling")), opset
         if key not in traced:
-            version = write(source, file, opset=opset, metadata=metadata)
+            version = write(source, file, opset=opset)
             traced[key] = Path(shutil.copy(file, kept / f"{len(traced)}.onnx")), version
         shutil.copy(traced[key][0], file)
         return traced[key][1]

@@ -23,7 +23,6 @@ from nearfar.encoder.classifier import Classifier, open_classifier
 from nearfar.encoder.exported import open_graph
 from nearfar.encoder.training_encoder import TrainingClassifier
 from nearfar.evaluation.results import ExportResult, load_result
-from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 from tests.tiny import sentences
 
@@ -115,15 +114,6 @@ def test_verbs_take_an_exported_folder(
         search("a dog", model=exported, input=models / "texts.txt", index="original")
 
 
-def test_speeds_are_measured_on_as_many_texts_as_the_time_allows() -> None:
-    counts = []
-    slow = comparison._Recorded(lambda items: counts.append(len(items)))
-    for seconds, count in ((0.0, 256), (1000.0, 1), (10.0, 133)):
-        slow.seconds = seconds  # that the outputs of 1,000 items took
-        comparison._speeds([slow], [("a",)] * 1000)
-        assert counts[-1] == len(range(0, 1000, -(-1000 // count)))
-
-
 def test_the_result_has_the_numbers(models: Path, exported: Path) -> None:
     result = load_result(exported / "export.json")
     assert isinstance(result, ExportResult)
@@ -180,67 +170,6 @@ def test_onnx_has_the_output_that_optimum_reads(exported: Path) -> None:
     assert [one.shape for one in session.get_inputs()] == [["batch", "length"]] * 2
 
 
-def write_classifier(folder: Path, labels: list[str], table: np.ndarray) -> None:
-    """An exported classifier by hand: logits are the sum of rows of ``table``, 100 in place of a row of type 1."""
-    from onnx import TensorProto, helper, numpy_helper, save
-
-    save_tiny_for_pairs(folder)
-    (folder / "model.safetensors").unlink()
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertForSequenceClassification"]}))
-    names = ("input_ids", "attention_mask", "token_type_ids")
-    nodes = [
-        helper.make_node("Gather", ["table", "input_ids"], ["rows"]),
-        helper.make_node("Unsqueeze", ["token_type_ids", "last"], ["types"]),
-        helper.make_node("Cast", ["types"], ["second"], to=TensorProto.BOOL),
-        helper.make_node("Where", ["second", "hundred", "rows"], ["chosen"]),
-        helper.make_node("Unsqueeze", ["attention_mask", "last"], ["mask"]),
-        helper.make_node("Cast", ["mask"], ["real"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", ["chosen", "real"], ["kept"]),
-        helper.make_node("ReduceSum", ["kept", "middle"], ["logits"], keepdims=0),
-    ]
-    constants = {"table": table, "last": [-1], "middle": [1], "hundred": np.float32(100)}
-    graph = helper.make_graph(
-        nodes,
-        "by hand",
-        [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "length"]) for name in names],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", table.shape[1]])],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
-    )
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), folder / "model.onnx")
-    settings = {"width": table.shape[1], "max_length": 12, "labels": labels, "inputs": names, "output": "logits"}
-    (folder / "export.json").write_text(json.dumps(settings))
-
-
-@pytest.mark.parametrize("labels", [["no", "may be", "yes"], []])
-def test_logits_of_a_graph_are_those_of_each_item(labels: list[str], tmp_path: Path) -> None:
-    """Whatever the length of the others in its batch; truncated to the length of the graph; with types of tokens."""
-    table = np.random.default_rng(0).normal(size=(64, max(1, len(labels)))).astype(np.float32)
-    write_classifier(tmp_path, labels, table)
-    classifier = Classifier.from_pretrained(tmp_path)
-    assert (classifier.label_names, classifier.max_length) == (tuple(labels), 12)
-    items = [("a dog",), ("the cat sees a bird", "a dog runs"), ("a dog " * 9,), ("the cat",)]
-    tokens = classifier.tokenize(items)
-    assert list(map(len, tokens.ids)) == [4, 11, 12, 4]
-    assert tokens.types is not None
-    expected = [
-        sum(np.float32(100) if second else table[token] for token, second in zip(ids, types, strict=True))
-        for ids, types in zip(tokens.ids, tokens.types, strict=True)
-    ]
-    with pytest.warns(UserWarning, match="longer than 12 tokens"):
-        np.testing.assert_allclose(classifier.predict(items), expected, rtol=1e-5)
-    if not labels:
-        return
-    (tmp_path / "in.txt").write_text("a dog\nthe cat\n")
-    predict(tmp_path, input=tmp_path / "in.txt", output=tmp_path / "out.jsonl", progress=False)
-    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    for row, logits in zip(rows, (expected[0], expected[3]), strict=True):
-        shares = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
-        assert [row[f"p_{label}"] for label in labels] == pytest.approx(shares.tolist(), abs=1e-5)
-        assert row["label"] == labels[int(np.argmax(logits))]
-    refuse_other_uses(tmp_path)
-
-
 def refuse_other_uses(folder: Path) -> None:
     """A classifier's graph is not trained, saved, exported, or opened as an encoder."""
     again = folder.with_name("again")
@@ -256,8 +185,10 @@ def refuse_other_uses(folder: Path) -> None:
         Encoder.from_pretrained(folder)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(("kind", "quantize"), [("onnx", "none"), ("openvino", "none"), ("openvino", "int8")])
+@pytest.mark.parametrize(
+    ("kind", "quantize"),
+    [("onnx", "none"), *(pytest.param("openvino", how, marks=pytest.mark.nightly) for how in ("none", "int8"))],
+)
 def test_an_exported_folder_is_a_classifier(models: Path, tmp_path: Path, kind: str, quantize: str) -> None:
     calibrate = models / "texts.txt" if quantize == "int8" else None
     result = export(
@@ -398,13 +329,8 @@ def test_a_run_is_calibrated_and_compared_on_rows_that_it_held_out(models: Path,
         (["MODELS/classifier", "--pooling", "cls"], ["--pooling cls", "is a classifier"]),
         (["MODELS/plain", "--max-length", "9000"], ["max_length 9000"]),
         (["MODELS/plain", "--evaluate-on", "none.tsv"], ["none.tsv"]),
-        (["MODELS/plain", "--evaluate-on", "MODELS/texts.txt"], ["texts.txt"]),
         (["MODELS/classifier", "--evaluate-on", "MODELS/pairs.tsv"], ["label"]),
         (["MODELS/plain", "--format", "openvino", "--quantize", "int8"], ["--calibrate FILE"]),
-        (
-            ["MODELS/plain", "--format", "openvino", "--quantize", "int8", "--calibrate", "none.txt"],
-            ["none.txt"],
-        ),
     ],
 )
 def test_bad_input(

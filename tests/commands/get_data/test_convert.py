@@ -8,7 +8,7 @@ import pytest
 
 import nearfar
 from nearfar.cli import main
-from nearfar.commands.get_data.recipes import RECIPES
+from nearfar.commands.get_data.recipes import RECIPES, examples
 from nearfar.data.classification import load_classification
 from nearfar.data.labelled import load_transfer
 from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, PROBE_TASKS, PUBLISHED_ROWS, files_of, sources_of
@@ -18,9 +18,8 @@ from tests.commands.get_data.downloads import convert
 from tests.data.files import error_of, write_lines
 
 
-@pytest.mark.parametrize("argv", [["get-data"], ["get-data", "--list"]])
-def test_every_set_is_listed(data: Path, capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
-    assert main(argv) == 0
+def test_every_set_is_listed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["get-data"]) == 0
     printed = capsys.readouterr().out
     assert re.findall(r"^([\w-]+): missing$", printed, re.MULTILINE) == [
         name for name, entry in CATALOG.items() if not entry.packaged
@@ -92,16 +91,6 @@ def test_the_data_folder_has_the_published_numbers_of_rows(nearfar_data: Path) -
     }
 
 
-def test_a_suite_names_its_sets(data: Path) -> None:
-    listed = nearfar.get_data("sts", list=True).listed
-    assert [one.name for one in listed] == [
-        *("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr", "sickr-full")
-    ]
-    assert [one.name for one in nearfar.get_data(["snli+mnli", "sick-e", "amazon2"], list=True).listed] == [
-        *("snli", "mnli", "sickr", "amazon5")
-    ]
-
-
 def rows(file: Path) -> list[list[str]]:
     return [line.split("\t") for line in file.read_text(encoding="utf-8").splitlines()]
 
@@ -114,8 +103,7 @@ def test_every_file_with_a_published_count_has_a_recipe_and_a_source() -> None:
         for name in ("sts12", "sts13", "sts14", "sts15", "sts16")
     }
     assert sums == {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 1186}
-    assert all(len(recipe.inputs) == len(recipe.examples) for recipe in RECIPES)
-    assert not any("\\" in name or "(" in name for recipe in RECIPES for name in recipe.examples)
+    assert not {"\\", "("} & set("".join(examples([file]) for file in PUBLISHED_ROWS))
 
 
 @pytest.mark.long
@@ -130,31 +118,24 @@ def test_the_folder_of_senteval_is_loaded_by_name(data: Path, tmp_path: Path) ->
     assert all(len(pairs) == 4 for name in names for pairs in scored[name].values())
     for name in set(PROBE_TASKS) - {"trec-dev"}:
         assert all(part.texts for part in load_transfer(name).splits.values()), name
-    assert rows(data / "senteval/MR.tsv")[:2] == [["label", "text"], ["1", "a good caf\xe9 0"]]
-    assert rows(data / "senteval/MR.tsv")[-1] == ["0", "a bad caf\xe9 29"]
-    assert rows(data / "senteval/SUBJ.tsv")[1] == ["1", "a good caf\xe9 0"]  # 1 is objective
-    assert rows(data / "senteval/TREC/test.tsv")[:2] == [
-        ["label", "text", "fine_label"],
-        ["ABBR", "What is caf\xe9 0 ?", "ABBR:abb"],
-    ]
-    assert rows(data / "senteval/SST2/train_phrases.tsv")[2] == ["1", "a film 1"]
-    assert rows(data / "senteval/SST2/train.tsv")[2] == ["1", "a whole film 1"]
-    assert rows(data / "senteval/SST2/dev.tsv")[2] == ["1", "a whole film 1"]
-    assert rows(data / "senteval/SST5/test.tsv")[5] == ["4", "a fine film 4"]
-    assert rows(data / "senteval/MRPC/train.tsv")[:2] == [
-        ["label", "sentence1", "sentence2"],
-        ["0", 'He said "yes 0', "She said no 0"],
-    ]
-    assert rows(data / "sts/STS12/MSRpar.tsv")[:3] == [
-        ["score", "sentence1", "sentence2"],
-        ["0.5", "The Dog 0 runs in the Park .", "The Cat of MSRpar 0 sleeps ."],
-        ["1.5", "The Dog 1 runs in the Park .", "The Cat of MSRpar 1 sleeps ."],
-    ]
-    assert rows(data / "sts/STSB/test.tsv")[2] == ["1.000", 'A Man 1 said "hi .', "A Person 1 spoke ."]
-    assert rows(data / "sts/SICK/test.tsv")[:2] == [
-        ["score", "sentence1", "sentence2", "label"],
-        ["1.0", "A Kid 0 plays", "The Kid 0 sits", "NEUTRAL"],
-    ]
+    for file, row, expected in (
+        ("senteval/MR.tsv", 0, "label text"),
+        ("senteval/MR.tsv", 1, "1 a good caf\xe9 0"),
+        ("senteval/MR.tsv", -1, "0 a bad caf\xe9 29"),
+        ("senteval/SUBJ.tsv", 1, "1 a good caf\xe9 0"),  # 1 is objective
+        ("senteval/TREC/test.tsv", 0, "label text fine_label"),
+        ("senteval/TREC/test.tsv", 1, "ABBR What is caf\xe9 0 ? ABBR:abb"),
+        ("senteval/SST2/train_phrases.tsv", 2, "1 a film 1"),
+        ("senteval/SST2/train.tsv", 2, "1 a whole film 1"),
+        ("senteval/SST2/dev.tsv", 2, "1 a whole film 1"),
+        ("senteval/SST5/test.tsv", 5, "4 a fine film 4"),
+        ("senteval/MRPC/train.tsv", 1, '0 He said "yes 0 She said no 0'),
+        ("sts/STS12/MSRpar.tsv", 2, "1.5 The Dog 1 runs in the Park . The Cat of MSRpar 1 sleeps ."),
+        ("sts/STSB/test.tsv", 2, '1.000 A Man 1 said "hi . A Person 1 spoke .'),
+        ("sts/SICK/test.tsv", 0, "score sentence1 sentence2 label"),
+        ("sts/SICK/test.tsv", 1, "1.0 A Kid 0 plays The Kid 0 sits NEUTRAL"),
+    ):
+        assert " ".join(rows(data / file)[row]) == expected, file
     of = {file.file: file for file in result.converted}
     assert of["senteval/CR.tsv"].dropped == {"with an empty text": 2}
     assert of["sts/STS12/MSRpar.tsv"].dropped == {"without a label or score": 2}
@@ -327,41 +308,36 @@ def test_a_damaged_file_does_not_keep_others_from_being_made(data: Path, tmp_pat
     [
         ("sts-dev.csv", "main\tMSRvid\t2012\t1\t5.0\tonly one\n", "line 1: 6 tab-separated fields, but at least 7"),
         ("sts-dev.csv", "main\tMSRvid\t2012\t1\thigh\tone\ttwo\n", "line 1: 'high' is not a score from 0 to 5"),
-        ("sts-dev.csv", "main\tMSRvid\t2012\t1\t7\tone\ttwo\n", "line 1: '7' is not a score from 0 to 5"),
-        ("sts-dev.csv", b"main\tMSRvid\t2012\t1\t5\tcaf\xe9\ttwo\n", "line 1: not UTF-8 (byte 25 of the line is 0xe9)"),
         ("sts-dev.csv", "", "sts-dev.csv: no rows for sts/STSB/dev.tsv; the download is incomplete"),
         ("RTE/dev.tsv", "index\tsentence1\tsentence2\n", "line 1: no column 'label'"),
         ("RTE/dev.tsv", "", "is empty; its first line should name the columns label, sentence1, sentence2"),
         ("RTE/dev.tsv", "sentence1\tsentence2\tlabel\none\ttwo\n", "line 2: 2 tab-separated fields, too few"),
         ("RTE/dev.tsv", "sentence1\tsentence2\tlabel\na\tb\tyes\n", "line 2: the label 'yes' is not one of entailment"),
-        ("snli_1.0_dev.jsonl", "[1]\n", "line 1: a JSON list, not an object"),
         ("snli_1.0_dev.jsonl", "{\n", "line 1: not a JSON object: Expecting"),
         ("snli_1.0_dev.jsonl", '{"gold_label": "neutral", "sentence1": "a"}\n', "line 1: not a JSON object with"),
         ("yelp_review_polarity_csv/test.csv", '"1"\n', "line 1: 1 fields, but 2 are expected"),
-        ("yelp_review_polarity_csv/test.csv", '"1","open\n', "line 1: not well-formed CSV"),
         ("yelp_review_polarity_csv/test.csv", '"3","x"\n', "line 1: the label '3' is not one of 1, 2"),
         ("CoLA/dev.tsv", "gj04\t1\tno\n", "line 1: 3 tab-separated fields, but at least 4"),
-        ("SST/fine/sentiment-dev", "5 good\n", "line 1: the label '5' is not one of 0, 1, 2, 3, 4"),
     ],
 )
 def test_a_damaged_download_names_file_and_line(
-    data: Path, tmp_path: Path, name: str, content: str | bytes, message: str
+    data: Path, tmp_path: Path, name: str, content: str, message: str
 ) -> None:
     assert message in error_of(convert, tmp_path / "raw", {name: content})
 
 
 def test_pairs_and_scores_must_match(data: Path, tmp_path: Path) -> None:
-    files = downloads.sts_package("test-gs", ("FNWN",))
-    short = {
-        name: text.rpartition("\n")[0].rpartition("\n")[0] + "\n" if ".gs." in name else text
-        for name, text in files.items()
-    }
-    short = {name: "1\n" if ".gs." in name else text for name, text in short.items()}
-    assert "STS.gs.FNWN.txt: has fewer lines than" in error_of(convert, tmp_path / "a", short)
-    long = {name: text + "1.0\n" if ".gs." in name else text for name, text in files.items()}
-    assert "STS.input.FNWN.txt: has fewer lines than" in error_of(convert, tmp_path / "b", long)
-    one = {name: "alone\n" if ".input." in name else "1\n" for name in files}
-    assert "line 1: two tab-separated sentences are expected" in error_of(convert, tmp_path / "c", one)
+    texts, scores = downloads.sts_package("test-gs", ("FNWN",))
+    two = {texts: "one\tother\n" * 2, scores: "1\n\n"}
+    for number, (changed, message) in enumerate(
+        (
+            ({texts: "one\tother\n" * 3, scores: "1\n"}, "STS.gs.FNWN.txt: has fewer lines than"),
+            ({scores: "1\n2\n3\n"}, "STS.input.FNWN.txt: has fewer lines than"),
+            ({texts: "alone\n", scores: "1\n"}, "line 1: two tab-separated sentences are expected"),
+        )
+    ):
+        assert message in error_of(convert, tmp_path / str(number), {**two, **changed})
+    assert convert(tmp_path / "last", {**two, scores: "1\n"}).converted[0].rows == 1  # the last pair has no score
 
 
 def test_an_unrecognised_source(data: Path, tmp_path: Path) -> None:
@@ -380,7 +356,7 @@ def test_files_of_a_set_that_the_source_lacks_are_reported(
     source = downloads.write_folder(tmp_path / "raw", {"TREC_10.label": "NUM:dist How far ?\n"})
     assert main(["get-data", "trec", "--source", str(source)]) == 0
     assert "Not in the source: senteval/TREC/train.tsv\n" in capsys.readouterr().out
-    assert nearfar.get_data(source=source).missing == ()  # nothing was asked for by name
+    assert nearfar.get_data(source=source).missing == []  # nothing was asked for by name
 
 
 def test_an_unreadable_archive_in_a_folder_is_skipped_and_reported(data: Path, tmp_path: Path) -> None:

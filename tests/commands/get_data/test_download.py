@@ -1,4 +1,4 @@
-"""Files of a download: over HTTP, resumed and checked; members of archives, read in place, hostile ones too."""
+"""Files of a download: over HTTP, continued and checked; members of archives, read in place, hostile ones too."""
 
 import gzip
 import hashlib
@@ -8,7 +8,6 @@ import json
 import random
 import socket
 import tarfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 
 import nearfar
 from nearfar.cli import main
-from nearfar.commands.get_data.download import download, file_name, list_files
+from nearfar.commands.get_data.download import download, list_files
 from nearfar.data import named_sets
 from nearfar.data.labelled import load_transfer
 from nearfar.data.named_sets import Download, Source
@@ -30,63 +29,72 @@ SHA = hashlib.sha256(BODY).hexdigest()
 
 
 @pytest.fixture
-def server(data: Path) -> Iterator[Server]:
+def server(data: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 500)
+    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda _: None)
     with serve({"/a.bin": Answer(BODY)}) as running:
         yield running
 
 
+def files_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_file())
+
+
 def test_a_download_is_checked_and_not_repeated(server: Server, tmp_path: Path) -> None:
-    received: list[int] = []
-    wanted = Download(f"{server.address}/a.bin", SHA, len(BODY))
-    assert download(wanted, tmp_path / "d", advance=received.append) == (tmp_path / "d/a.bin", SHA)
-    assert (tmp_path / "d/a.bin").read_bytes() == BODY
-    assert sum(received) == len(BODY)
-    assert [path.name for path in (tmp_path / "d").iterdir()] == ["a.bin"]
-    download(wanted, tmp_path / "d")
-    assert len(server.requests) == 1
-    (tmp_path / "d/a.bin").write_bytes(b"damaged")
-    download(wanted, tmp_path / "d")
-    assert (tmp_path / "d/a.bin").read_bytes() == BODY
+    wanted, folder = Download(f"{server.address}/a.bin", SHA, len(BODY)), tmp_path / "d"
+    assert download(wanted, folder) == download(wanted, folder) == folder / "a.bin"
+    assert (folder / "a.bin").read_bytes() == BODY
+    assert (files_in(folder), len(server.requests)) == (["a.bin"], 1)
+    (folder / "a.bin").write_bytes(b"damaged")
+    assert download(wanted, folder).read_bytes() == BODY
 
 
-def test_an_interrupted_download_is_resumed(server: Server, tmp_path: Path) -> None:
-    wanted = Download(f"{server.address}/a.bin", SHA)
-    server.answers["/a.bin"].stop_after = 1000
+def test_an_interrupted_download_is_continued(server: Server, tmp_path: Path) -> None:
+    wanted, answer = Download(f"{server.address}/a.bin", SHA, len(BODY)), server.answers["/a.bin"]
+    answer.before = lambda: setattr(answer, "stop_after", 0 if server.requests[1:] else 1000)
     message = error_of(download, wanted, tmp_path)
-    assert message == (
-        f"{server.address}/a.bin: the download was interrupted (it ended after 1,000 of 10,240 bytes). It is resumed "
-        "there if you run the command again."
-    )
-    assert not (tmp_path / "a.bin").exists()
-    server.answers["/a.bin"].stop_after = None
-    assert download(wanted, tmp_path)[0].read_bytes() == BODY
-    assert server.requests == [("/a.bin", None), ("/a.bin", "bytes=1000-")]
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["a.bin"]
+    assert message.startswith(f"{server.address}/a.bin: the download was interrupted (")
+    assert message.endswith("). It is resumed there if you run the command again.")
+    assert files_in(tmp_path) == ["a.bin.part"]
+    server.requests.clear()
+    answer.stop_after, answer.before = None, lambda: None
+    assert download(wanted, tmp_path).read_bytes() == BODY
+    assert server.requests == [("/a.bin", "bytes=1000-")]
+    assert files_in(tmp_path) == ["a.bin"]
 
 
-@pytest.mark.parametrize("change", ["changed on the server", "no ranges", "no version", "no version file"])
-def test_an_interrupted_download_that_cannot_be_resumed_starts_again(
-    server: Server, tmp_path: Path, change: str
+def test_a_server_that_sends_the_whole_file_again(server: Server, tmp_path: Path) -> None:
+    server.answers["/a.bin"].ranges = False
+    (tmp_path / "a.bin.part").write_bytes(BODY[:1000])
+    assert download(Download(f"{server.address}/a.bin", SHA, len(BODY)), tmp_path).read_bytes() == BODY
+    assert server.requests == [("/a.bin", "bytes=1000-")]
+
+
+@pytest.mark.parametrize(("checksum", "size"), [(None, len(BODY)), (SHA, 2)])
+def test_what_no_checksum_would_check_is_not_continued(
+    server: Server, tmp_path: Path, checksum: str | None, size: int
 ) -> None:
-    answer = server.answers["/a.bin"]
-    answer.etag = None if change == "no version" else answer.etag
-    wanted = Download(f"{server.address}/a.bin")
-    answer.stop_after = 1000
-    error_of(download, wanted, tmp_path)
-    answer.stop_after = None
-    if change == "changed on the server":
-        answer.etag, answer.body = '"two"', BODY[::-1]
-    answer.ranges = change != "no ranges"
-    if change == "no version file":
-        (tmp_path / "a.bin.part.json").write_text("[")
-    assert download(wanted, tmp_path)[0].read_bytes() == answer.body
+    """Nor what is longer than the file."""
+    (tmp_path / "a.bin.part").write_bytes(b"old")
+    server.answers["/a.bin"].body = BODY[:size]
+    wanted = Download(f"{server.address}/a.bin", checksum and hashlib.sha256(BODY[:size]).hexdigest(), size)
+    assert download(wanted, tmp_path).read_bytes() == BODY[:size]
+    assert server.requests[-1] == ("/a.bin", None)
 
 
-def test_a_complete_part_file_is_downloaded_again(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "a.bin.part").write_bytes(BODY)
-    (tmp_path / "a.bin.part.json").write_text(json.dumps({"version": '"one"'}))
-    assert download(Download(f"{server.address}/a.bin", SHA), tmp_path)[1] == SHA
-    assert [wanted for _, wanted in server.requests] == [f"bytes={len(BODY)}-", None]
+def test_a_file_of_the_hub_is_downloaded_as_such(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def from_hub(repository: str, name: str, *, local_dir: Path, **how: str) -> str:
+        asked.append((repository, name, how))
+        (local_dir / name).write_bytes(BODY)
+        return str(local_dir / name)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", from_hub)
+    wanted = Download("https://huggingface.co/datasets/owner/name/resolve/main/a.bin")
+    assert download(wanted, tmp_path).read_bytes() == BODY
+    assert asked == [("owner/name", "a.bin", {"repo_type": "dataset", "revision": "main"})]
 
 
 def test_a_wrong_checksum(server: Server, tmp_path: Path) -> None:
@@ -94,55 +102,22 @@ def test_a_wrong_checksum(server: Server, tmp_path: Path) -> None:
     assert f"the SHA-256 of the download is {SHA}, but {'0' * 64} is published." in message
     message = error_of(download, Download(f"{server.address}/a.bin"), tmp_path, recorded="1" * 64)
     assert "is recorded from an earlier download. If the file was republished, delete its entry in sources" in message
-    assert not [path for path in tmp_path.iterdir() if path.is_file()]
+    assert not files_in(tmp_path)
 
 
-def test_a_missing_file_and_a_missing_server(server: Server, tmp_path: Path) -> None:
+def test_a_missing_file_and_a_missing_server(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     message = error_of(download, Download(f"{server.address}/b.bin"), tmp_path)
     assert message == f"{server.address}/b.bin: the server answered 404 (Not Found)."
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = f"http://127.0.0.1:{unused.getsockname()[1]}/a.bin"
     assert f"{address}: cannot be reached (" in error_of(download, Download(address), tmp_path)
-    assert "cannot be reached (" in error_of(download, Download("http://no-such-host.invalid/a"), tmp_path)
-    assert "only http and https" in error_of(download, Download("file:///etc/passwd"), tmp_path)
-
-
-def test_a_server_that_refuses_every_range(server: Server, tmp_path: Path) -> None:
-    """Also where no range was asked for: the download fails, and is not tried again for ever."""
-    server.answers["/b.bin"] = Answer(b"", status=416)
-    message = error_of(download, Download(f"{server.address}/b.bin"), tmp_path)
-    assert message.startswith(f"{server.address}/b.bin: the server answered 416 (")
-    assert server.requests == [("/b.bin", None)]
-
-
-@pytest.mark.parametrize("length", [True, False])
-def test_a_download_that_is_too_large_is_stopped(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: bool
-) -> None:
-    server.answers["/a.bin"].length = length
-    message = error_of(download, Download(f"{server.address}/a.bin", size=100), tmp_path)
-    assert "has over 100 bytes, its published size; it was stopped." in message
-    monkeypatch.setattr(module, "MAX_DOWNLOAD", 200)
-    assert "has over 200 bytes, the maximum" in error_of(download, Download(f"{server.address}/a.bin"), tmp_path)
-    assert not [path for path in tmp_path.iterdir() if path.is_file()]
-
-
-def test_a_server_that_stops_answering(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setattr(module, "TIMEOUT", 0.05)
-        message = error_of(download, Download(f"http://127.0.0.1:{silent.getsockname()[1]}/a.bin"), tmp_path)
-    assert "timed out" in message
-
-
-def test_file_names_are_safe() -> None:
-    names = ["http://h/a%2F..%2Fb.zip?x=1", "http://h/", "http://h/..", "http://h/a%5Cb"]
-    assert [file_name(address) for address in names] == ["b.zip", "download", "download", "a_b"]
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert "offline mode is enabled" in error_of(download, Download(f"{server.address}/a.bin"), tmp_path)
 
 
 def sources(monkeypatch: pytest.MonkeyPatch, **found: Source) -> None:
     """Replace the public sources."""
     monkeypatch.setattr(named_sets, "SOURCES", found)
-    monkeypatch.setattr("nearfar.commands.get_data.SOURCES", found)
 
 
 def source(*addresses: str, gives: tuple[str, ...] = ("senteval/",), sha256: str | None = None) -> Source:
@@ -220,11 +195,11 @@ def test_a_failure_names_the_addresses_and_the_way_out(
 
 
 def test_a_web_page_is_not_a_data_set(server: Server, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.answers["/wiki1m_for_simcse.txt"] = Answer(b"<html>Please log in</html>", kind="text/html; charset=utf-8")
+    server.answers["/wiki1m_for_simcse.txt"] = Answer(b"\n<!DOCTYPE html>Please log in")
     wiki = source(f"{server.address}/wiki1m_for_simcse.txt", gives=("text/",))
     sources(monkeypatch, wiki1m=wiki)
     assert "the server sent a web page, not the file." in error_of(nearfar.get_data, "wiki1m", progress=False)
-    server.answers["/wiki1m_for_simcse.txt"].kind = "text/plain"
+    server.answers["/wiki1m_for_simcse.txt"].body = b"A sentence.\n"
     (warning,) = nearfar.get_data("wiki1m", progress=False).warnings
     assert warning.startswith("text/wiki1m_for_simcse.txt: 1 rows, but 1,000,000 are published.")
 
@@ -265,7 +240,7 @@ def contents(source: Path) -> dict[str, bytes]:
     return found
 
 
-@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+@pytest.mark.parametrize("mode", ["w", "w:xz"])
 def test_tar_archives(tmp_path: Path, mode: str) -> None:
     archive = tmp_path / ("a.tar" + mode[1:].replace(":", "."))
     archive.write_bytes(tar_of(FILES, mode))
@@ -317,20 +292,10 @@ def test_decompression_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
     assert "it is refused" in error_of(list_files, tmp_path / "b.tar")
 
 
-def test_a_zip_that_lies_about_a_size_is_not_read_further(tmp_path: Path) -> None:
-    raw = bytearray(zip_of({"a.txt": b"\0" * 1000}))
-    for header, offset in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
-        at = raw.index(header) + offset
-        raw[at : at + 4] = (10).to_bytes(4, "little")
-    (tmp_path / "a.zip").write_bytes(raw)
-    message = error_of(contents, tmp_path / "a.zip")
-    assert "a.zip: a.txt: cannot be read (Bad CRC-32" in message
-
-
 def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_FILES", 1)
-    (tmp_path / "a.zip").write_bytes(zip_of(FILES))
-    assert error_of(list_files, tmp_path / "a.zip") == f"{tmp_path / 'a.zip'}: holds over 1 files."
+    (tmp_path / "a.zip").write_bytes(zip_of({"folder/": "", **FILES}))
+    assert error_of(list_files, tmp_path / "a.zip") == f"{tmp_path / 'a.zip'}: holds over 1 files and folders."
     assert "holds over 1 files; name the folder of the download" in error_of(
         list_files, write_folder(tmp_path / "b", FILES)
     )
@@ -347,30 +312,7 @@ def test_damaged_archives(tmp_path: Path, name: str) -> None:
         assert "is not a readable archive" in message or "cannot be read" in message
 
 
-def test_an_encrypted_zip(tmp_path: Path) -> None:
-    raw = bytearray(zip_of({"a.txt": "x"}))
-    for header, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        raw[raw.index(header) + offset] |= 1
-    (tmp_path / "a.zip").write_bytes(raw)
-    assert "a.txt: cannot be read (" in error_of(contents, tmp_path / "a.zip")
-    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
-        assert archive.infolist()[0].flag_bits & 1
-
-
-def test_folders_of_an_archive_are_counted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for number in range(30):
-            folder = tarfile.TarInfo(f"folder{number}")
-            folder.type = tarfile.DIRTYPE
-            archive.addfile(folder)
-    (tmp_path / "a.tgz").write_bytes(buffer.getvalue())
-    assert list_files(tmp_path / "a.tgz") == ([], [])
-    monkeypatch.setattr(module, "MAX_FILES", 20)
-    assert error_of(list_files, tmp_path / "a.tgz") == f"{tmp_path / 'a.tgz'}: holds over 20 files and folders."
-
-
-@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
 def test_a_huge_name_in_a_tar_archive_is_not_read(tmp_path: Path, kind: bytes) -> None:
     """A few kilobytes of gzip would otherwise become gigabytes of memory."""
     header = tarfile.TarInfo("name")

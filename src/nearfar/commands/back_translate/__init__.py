@@ -16,31 +16,21 @@ or samples from the full softmax at a temperature.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from rich.console import Console
 
-from nearfar.commands.back_translate.translator import load_translator, locate_translator, weights_digest
+from nearfar import disk
+from nearfar.commands.back_translate.translator import Translator, load_translator, locate_translator, weights_digest
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import BackTranslateConfig
 from nearfar.data.cells import text_field
 from nearfar.data.files import is_known, read_lines
 from nearfar.data.paths import as_path
 from nearfar.data.sources import read_columns
-from nearfar.disk import (
-    check_regular,
-    create_folder,
-    disk_errors,
-    path_errors,
-    read_json,
-    refuse_overwriting_inputs,
-    remove,
-    table_lines,
-    write_text,
-)
 from nearfar.disk.folders import folder_lock
 from nearfar.disk.places import OWN, LocalFolder
 from nearfar.disk.work import PLAN, Work, list_changes, refuse_changes
@@ -52,18 +42,17 @@ from nearfar.validation import InvalidValueError, convert
 
 Row: TypeAlias = tuple[str, str, str]
 """Sentence, translation and pivot."""
-RoundTrip: TypeAlias = Callable[[list[str], int], list[tuple[str, str]]]
-"""Returns pivot and translation of each sentence of a batch, which has a number; both are empty if either is."""
 COLUMNS = ("sentence", "translation", "pivot")
 SETTINGS = ("forward", "backward", "beams", "temperature", "seed", "batch_size", "max_length")
 """The settings that determine the output."""
 BLOCK = 8
 """Number of batches in a block. Sentences are sorted by length within a block, and saved block by block."""
 WORDS = {"sentences": "the number of texts", "digest": "the texts of --input"}
+KIND = "back-translation"
 
 
 @accepts_settings(BackTranslateConfig)
-@path_errors()
+@disk.path_errors()
 def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Path:
     """Translate each distinct sentence of ``config.input`` there and back; returns the path of the output.
 
@@ -103,18 +92,18 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
             console.print(f"{file}: is already finished ({finished:,} rows); nothing to do.", highlight=False)
             return file
         plan, rows = _translate(file, texts, settings, work, config, progress=progress)
-        content = "".join(table_lines(".tsv", COLUMNS, rows))
+        content = "".join(disk.table_lines(".tsv", COLUMNS, rows))
         counts = {
             "rows": len(rows),
             "empty": len(texts) - len(rows),
             "unchanged": sum(sentence == translation for sentence, translation, _ in rows),
             "bytes": len(content.encode()),
         }
-        metadata = {"kind": "back-translation", **plan, "finished": counts}
-        write_text(_metadata_path(file), json.dumps(metadata, indent=2, ensure_ascii=False) + "\n")
-        write_text(file, content)
+        metadata = {"kind": KIND, **plan, "finished": counts}
+        disk.write_text(_metadata_path(file), json.dumps(metadata, indent=2, ensure_ascii=False) + "\n")
+        disk.write_text(file, content)
         place.remove(PLAN)  # what is left later is nothing to continue
-        remove(place.shared / OWN)
+        disk.remove(place.shared / OWN)
     return file
 
 
@@ -124,11 +113,11 @@ def _prepare_output(config: BackTranslateConfig) -> Path:
     if file.suffix != ".tsv" or file.is_dir():
         raise NearfarError(f"--output {file}: must be a file that ends in .tsv.")
     if file.exists():
-        check_regular(file)
-    with disk_errors(file.parent):
-        create_folder(file.parent)
+        disk.check_regular(file)
+    with disk.disk_errors(file.parent):
+        disk.create_folder(file.parent)
     for written in (file, _metadata_path(file)):
-        refuse_overwriting_inputs(written, [config.input])
+        disk.refuse_overwriting_inputs(written, [config.input])
     return file
 
 
@@ -155,23 +144,28 @@ def _finished_rows(file: Path, settings: Mapping[str, Any]) -> int | None:
     Raises:
         NearfarError: the output or its metadata is another program's, is damaged, or has different settings.
     """
-    place, content = _metadata_path(file), None
-    again = f"Remove it and {file.name} to start again."
-    if place.exists():
-        content = read_json(place, otherwise=again)
-        if not isinstance(content, dict) or content.get("kind") != "back-translation":
-            raise NearfarError(f"{place}: was not written by nearfar back-translate; choose another --output.")
-        try:
-            before, counts = (convert(content.get(key), dict[str, Any]) for key in ("settings", "finished"))
-            rows, size = (convert(counts.get(key), int) for key in ("rows", "bytes"))
-        except InvalidValueError:
-            raise NearfarError(f"{place}: is damaged. {again}") from None
-    if not file.exists() or file.stat().st_size == 0:
+    place = _metadata_path(file)
+    there = file.exists() and file.stat().st_size > 0
+    if not place.exists():
+        if there:
+            raise NearfarError(
+                f"{file}: exists without {place.name}, so it is not from back-translate; choose another --output."
+            )
         return None
-    if content is None:
-        raise NearfarError(
-            f"{file}: exists without {place.name}, so it is not from back-translate; choose another --output."
+    again = f"Remove it and {file.name} to start again."
+    content = disk.read_json(place, otherwise=again)
+    if not isinstance(content, dict) or content.get("kind") != KIND:
+        raise NearfarError(f"{place}: was not written by nearfar back-translate; choose another --output.")
+    try:
+        before, counts = (
+            convert(content.get("settings"), dict[str, Any]),
+            convert(content.get("finished"), dict[str, int]),
         )
+        rows, size = counts["rows"], counts["bytes"]
+    except (InvalidValueError, KeyError):
+        raise NearfarError(f"{place}: is damaged. {again}") from None
+    if not there:
+        return None
     refuse_changes(file, list_changes(before, settings, WORDS))
     if file.stat().st_size != size:
         raise NearfarError(f"{file}: was changed since it was written; choose another --output.")
@@ -187,66 +181,55 @@ def _translate(
         NearfarError: the work was begun with other settings or weights, or its plan is damaged.
     """
     size, plan = BLOCK * config.batch_size, work.settings()
-    blocks = {f"block-{start // size:06}": texts[start : start + size] for start in range(0, len(texts), size)}
-    done: dict[str, list[Row]] = {}
     if plan is not None:
         if not all(isinstance(plan.get(name), dict) for name in ("settings", "provenance", "weights")):
             raise work.damaged("it has no settings")
         refuse_changes(file, list_changes(plan["settings"], settings, WORDS))
-        for name, record in work.records(list(blocks)).items():
-            with suppress(InvalidValueError):  # a block with a damaged record is translated again
-                done[name] = convert((record or {}).get("rows"), list[Row])
-    if len(done) < len(blocks):
-        round_trip, weights = _open_translators(config)
-        if plan is None:
-            plan = {"settings": settings, "provenance": provenance().to_dict(), "weights": weights}
-            work.forget_parts()
-            work.begin(plan)
-        if weights != plan["weights"]:
-            raise NearfarError(
-                f"{file}: was started with other weights than its models have now; choose another --output."
-            )
-        finished = sum(len(blocks[name]) for name in done)
-        with progress_bar("back-translating", len(texts), done=finished, shown=progress, stderr=True) as advance:
-            for number, (name, part) in enumerate(blocks.items()):
-                if name not in done:
-                    done[name] = _translate_block(part, number * BLOCK, round_trip, config.batch_size, advance)
-                    work.finish_part(name, {"rows": done[name]})
-    assert plan is not None
+    folders = [locate_translator(config.forward), locate_translator(config.backward)]
+    weights = dict(zip(("forward", "backward"), map(weights_digest, folders), strict=True))
+    if plan is None:
+        plan = {"settings": settings, "provenance": provenance().to_dict(), "weights": weights}
+        work.forget_parts()
+        work.begin(plan)
+    if weights != plan["weights"]:
+        raise NearfarError(f"{file}: was started with other weights than its models have now; choose another --output.")
+    how: dict[str, Any] = {"max_length": config.max_length, "device": config.device}
+    translators = [load_translator(folder, **how) for folder in folders]
+    blocks = {f"block-{start // size:06}": texts[start : start + size] for start in range(0, len(texts), size)}
+    done: dict[str, list[Row]] = {}
+    for name, record in work.records(list(blocks)).items():
+        with suppress(InvalidValueError):  # a block with a damaged record is translated again
+            done[name] = convert((record or {}).get("rows"), list[Row])
+    finished = sum(len(blocks[name]) for name in done)
+    with progress_bar("back-translating", len(texts), done=finished, shown=progress, stderr=True) as advance:
+        for number, (name, part) in enumerate(blocks.items()):
+            if name not in done:
+                done[name] = _translate_block(part, number * BLOCK, translators, config, advance)
+                work.finish_part(name, {"rows": done[name]})
     return plan, [row for name in blocks for row in done[name]]
 
 
 def _translate_block(
-    texts: list[str], number: int, round_trip: RoundTrip, batch_size: int, advance: Callable[[int], None]
+    texts: list[str],
+    first: int,
+    translators: Sequence[Translator],
+    config: BackTranslateConfig,
+    advance: Callable[[int], None],
 ) -> list[Row]:
-    """The rows of a block whose first batch has a ``number``: of the texts that have a translation, in their order."""
+    """The rows of a block whose first batch has the number ``first``: those texts that have a translation, in order."""
     by_length = sorted(range(len(texts)), key=lambda position: -len(texts[position]))
-    translated: dict[int, tuple[str, str]] = {}
-    for first in range(0, len(texts), batch_size):
-        batch = by_length[first : first + batch_size]
-        pairs = round_trip([texts[position] for position in batch], number + first // batch_size)
-        translated |= dict(zip(batch, pairs, strict=True))
+    rows: dict[int, Row] = {}
+    for start in range(0, len(texts), config.batch_size):
+        batch = by_length[start : start + config.batch_size]
+        translated = {position: texts[position] for position in batch}
+        pivots: dict[int, str] = {}
+        for way, translator in zip(("there", "back"), translators, strict=True):
+            number = first + start // config.batch_size
+            seed = int.from_bytes(hashlib.sha256(f"{config.seed} {number} {way}".encode()).digest()[:8]) >> 1
+            how: dict[str, Any] = {"beams": config.beams, "temperature": config.temperature, "seed": seed}
+            results = translator.translate(list(translated.values()), **how)
+            pivots = translated
+            translated = {position: text for position, text in zip(translated, results, strict=True) if text}
+        rows |= {position: (texts[position], text, pivots[position]) for position, text in translated.items()}
         advance(len(batch))
-    return [(texts[position], back, pivot) for position, (pivot, back) in sorted(translated.items()) if back]
-
-
-def _open_translators(config: BackTranslateConfig) -> tuple[RoundTrip, dict[str, str]]:
-    """What translates a batch there and back, and the fingerprints of the weights."""
-    folders = [locate_translator(config.forward), locate_translator(config.backward)]
-    weights = dict(zip(("forward", "backward"), map(weights_digest, folders), strict=True))
-    there, back = (load_translator(folder, max_length=config.max_length, device=config.device) for folder in folders)
-    how: dict[str, Any] = {"beams": config.beams, "temperature": config.temperature}
-
-    def round_trip(batch: list[str], number: int) -> list[tuple[str, str]]:
-        seeds = [hashlib.sha256(f"{config.seed} {number} {way}".encode()).digest()[:8] for way in ("there", "back")]
-        first, second = (int.from_bytes(digest) >> 1 for digest in seeds)
-        pivots = there.translate(batch, **how, seed=first)
-        kept = [place for place, pivot in enumerate(pivots) if pivot]
-        translations = back.translate([pivots[place] for place in kept], **how, seed=second)
-        rows = [("", "")] * len(batch)
-        for place, translation in zip(kept, translations, strict=True):
-            if translation:
-                rows[place] = (pivots[place], translation)
-        return rows
-
-    return round_trip, weights
+    return [rows[position] for position in sorted(rows)]

@@ -12,20 +12,9 @@ import torch
 from huggingface_hub import get_repo_discussions, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
+from nearfar.encoder import pretrained
 from nearfar.encoder.folder_checks import check_links, read_object
 from nearfar.encoder.precision import choose_device
-from nearfar.encoder.pretrained import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    check_complete,
-    check_vocabulary,
-    load_config,
-    load_model,
-    load_tokenizer,
-    opening,
-    quiet,
-    reason,
-)
 from nearfar.encoder.weights import FILES, path_of
 from nearfar.types import NearfarError
 
@@ -38,7 +27,7 @@ class Translator:
     """A translation model, ready to run."""
 
     model: Any  # a PreTrainedModel with GenerationMixin; transformers has no type for both
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: pretrained.PreTrainedTokenizerBase
     max_length: int
     """Maximum number of tokens in a text and in its translation."""
 
@@ -93,14 +82,14 @@ def load_translator(folder: Path, *, max_length: int, device: str | None = None)
     """
     place = choose_device(device)
     check_links(folder, folder)
-    config = load_config(folder, kind="translation model")
+    config = pretrained.load_config(folder, kind="translation model")
     if (folder / "generation_config.json").exists():
         read_object(folder / "generation_config.json")  # transformers silently ignores a damaged one
-    tokenizer = load_tokenizer(folder, fast=False)
+    tokenizer = pretrained.load_tokenizer(folder, fast=False)
     with _quiet():
-        model, info = load_model(folder, config, kind="translation model", dtype=torch.float32)
-    check_complete(folder, info, lambda _: True)
-    check_vocabulary(folder, tokenizer, model)
+        model, info = pretrained.load_model(folder, config, kind="translation model", dtype=torch.float32)
+    pretrained.check_complete(folder, info, lambda _: True)
+    pretrained.check_vocabulary(folder, tokenizer, model)
     _check_generation(folder, model, tokenizer)
     model.to(place).eval()
     positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
@@ -138,7 +127,7 @@ def locate_translator(name_or_path: str | Path) -> Path:
     except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
         raise NearfarError(
             f"no translation model {name!r}: there is no such folder, it is not in the local hub cache, and the hub "
-            f"says: {reason(error)}. Give a folder, or download it once while online."
+            f"says: {pretrained.reason(error)}. Give a folder, or download it once while online."
         ) from error
     if not any(fetched.glob("*.safetensors")):
         raise NearfarError(
@@ -152,7 +141,7 @@ def weights_digest(folder: Path) -> str:
     """SHA-256 over the weights in a folder (16 hexadecimal digits)."""
     digest = hashlib.sha256()
     for file in sorted(folder.glob("*.safetensors")):
-        with opening(file), file.open("rb") as stream:
+        with pretrained.opening(file), file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()[:16]
 
@@ -163,7 +152,9 @@ def _conversion_revision(name: str) -> str | None:
     return next((str(found.git_reference) for found in proposals if "safetensors" in found.title), None)
 
 
-def _check_generation(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+def _check_generation(
+    folder: Path, model: pretrained.PreTrainedModel, tokenizer: pretrained.PreTrainedTokenizerBase
+) -> None:
     """Raise for a model without a start token, or without a fixed target language (M2M100, NLLB, mBART-50)."""
     start, end = (getattr(model.generation_config, f"{key}_token_id", None) for key in ("decoder_start", "eos"))
     chosen = getattr(model.generation_config, "forced_bos_token_id", None)
@@ -183,6 +174,6 @@ def _check_generation(folder: Path, model: PreTrainedModel, tokenizer: PreTraine
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence transformers while loading and generating; problems that matter are raised as errors here."""
-    with quiet(), warnings.catch_warnings():
+    with pretrained.quiet(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"transformers\.")
         yield

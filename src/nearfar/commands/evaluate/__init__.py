@@ -17,6 +17,7 @@ from nearfar.commands.evaluate.model import (
     with_stored_vectors,
 )
 from nearfar.commands.evaluate.tasks import (
+    RETRIEVAL_SETTINGS,
     LoadedTasks,
     find_held_out,
     load_tasks,
@@ -37,13 +38,10 @@ from nearfar.evaluation.results import EvaluationResult, ProbeSettings, Transfer
 from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.sts import evaluate_sts
 from nearfar.evaluation.tables import save_with_tables
-from nearfar.evaluation.tasks import ScoredTasks
 from nearfar.runs.folder import read_run_info
 from nearfar.runs.held_out import TASK
 from nearfar.types import Encode, NearfarError, Precision
 
-RETRIEVAL_SETTINGS = ("corpus", "anchor_column", "positive_column", "exclude_same_id")
-"""The settings that decide what a retrieval task is."""
 SMALLER = ("dimensions", "quantize")
 """The settings of smaller embeddings, which a result names only where they are given."""
 MAX_CACHED_TEXTS = 200_000
@@ -85,10 +83,8 @@ def evaluate(
     """
     check_computing(config.device, config.precision)
     precision: Precision = "fp32" if config.precision == "auto" else config.precision
-    probe = configured_probe(config)
-    held_out = find_held_out(model, config)
+    probe, held_out = configured_probe(config), find_held_out(model, config)
     named = (*named_tasks(config), *([TASK] if held_out else []))
-    recorded = _retrieval_settings(config)
     name, file = config.name or model_name(model), None
     if config.output is not None:
         spec_parts = re.split("[:@]", model) if isinstance(model, str) else ()  # of a baseline, as in glove:FILE
@@ -107,22 +103,24 @@ def evaluate(
     opened = open_model(model, config, bf16=bf16, progress=progress, recent=recent)
     if config.quantize is not None:
         opened = with_stored_vectors(opened, config.quantize, tasks.distinct_texts())
-    if held_out:
-        recorded["held_out"] = {"source": held_out.source, "digest": held_out.digest}
-    recorded |= opened.inputs
-    recorded |= {} if opened.similarity == "cosine" else {"similarity": opened.similarity}
-    recorded |= {key: value for key in SMALLER if (value := getattr(config, key)) is not None}
-    settings: dict[str, Any] = {name: getattr(opened, name) for name in ("pooling", "transductive")}
-    settings |= {"max_length": config.max_length, "precision": precision, "resamples": config.resamples}
-    settings |= {"seed": config.seed, "training_seed": training_seed, **recorded}
-    empty = EvaluationResult(
-        model=name,
-        fingerprint=opened.fingerprint,
-        config={"tasks": list(dict.fromkeys((*suite, *named))), **settings},
-        provenance=provenance(),
-        tasks={},
-    )
-    result = _score(empty, opened, tasks, config, probe, progress=progress)
+    settings: dict[str, Any] = {
+        "tasks": list(dict.fromkeys((*suite, *named))),
+        "pooling": opened.pooling,
+        "transductive": opened.transductive,
+        "max_length": config.max_length,
+        "precision": precision,
+        "resamples": config.resamples,
+        "seed": config.seed,
+        "training_seed": training_seed,
+        **({setting: getattr(config, setting) for setting in RETRIEVAL_SETTINGS} if config.retrieval else {}),
+        **({"held_out": {"source": held_out.source, "digest": held_out.digest}} if held_out else {}),
+        **opened.inputs,
+        **({} if opened.similarity == "cosine" else {"similarity": opened.similarity}),
+        **{setting: value for setting in SMALLER if (value := getattr(config, setting)) is not None},
+    }
+    scores = _score(opened, tasks, config, probe, progress=progress)
+    of_model: dict[str, Any] = {"model": name, "fingerprint": opened.fingerprint, "config": settings}
+    result = EvaluationResult(**of_model, provenance=provenance(), **scores)
     if opened.seen is None:
         warn_if_chosen_by(trained, named)
     else:
@@ -134,58 +132,47 @@ def evaluate(
 
 
 def _score(
-    empty: EvaluationResult,
-    opened: OpenedModel,
-    tasks: LoadedTasks,
-    config: EvaluateConfig,
-    probe: Probe,
-    *,
-    progress: bool,
-) -> EvaluationResult:
-    """The result ``empty`` with the scores on all tasks."""
+    opened: OpenedModel, tasks: LoadedTasks, config: EvaluateConfig, probe: Probe, *, progress: bool
+) -> dict[str, Any]:
+    """The scores on all tasks, as fields of a result.
+
+    Raises:
+        NearfarError: no task can be scored.
+    """
     encode = opened.encode if opened.per_task else CachedEncode(opened.encode)
     resampling: dict[str, Any] = {"per_task": opened.per_task, "resamples": config.resamples, "progress": progress}
     compared: dict[str, Any] = {**resampling, "similarity": opened.similarity, "seed": config.seed}
-    nothing: ScoredTasks[Any, Any] = ScoredTasks({}, {}, {}, texts=0, dim=None)
-    similarity = ranked = nothing
+    fields: dict[str, Any] = {"tasks": {}, "unavailable": dict(tasks.unavailable), "texts": len(tasks.distinct_texts())}
+    widths: list[int | None] = []
     if tasks.similarity:
         similarity = evaluate_sts(encode, tasks.similarity, **compared)
+        fields |= {"tasks": similarity.tasks, "averages": similarity.averages}
+        fields["unavailable"] |= similarity.unavailable
+        widths.append(similarity.dim)
     if tasks.retrieval:
         from nearfar.evaluation.retrieval import evaluate_retrieval
 
         functions = _retrieval_functions(opened, encode, tasks)
         ranked = evaluate_retrieval(*functions, tasks.retrieval, device=opened.device, **compared)
-    unavailable = {**tasks.unavailable, **similarity.unavailable, **ranked.unavailable}
-    if not (tasks.transfer or tasks.votes or similarity.tasks or ranked.tasks):
-        task, why = next(iter(unavailable.items()))
-        raise NearfarError(f"{task}: {why}.")
-    only_similarity = not (tasks.transfer or tasks.retrieval or tasks.votes)
-    result = replace(
-        empty,
-        unavailable=unavailable,
-        averages=similarity.averages,
-        tasks=similarity.tasks,
-        texts=similarity.texts if only_similarity else len(tasks.distinct_texts()),
-        dim=similarity.dim or ranked.dim,
-        retrieval=ranked.tasks,
-    )
-    if not (tasks.transfer or tasks.votes):
-        return result
-    from nearfar.evaluation.transfer import VOTE, evaluate_transfer
+        fields["retrieval"] = ranked.tasks
+        fields["unavailable"] |= ranked.unavailable
+        widths.append(ranked.dim)
+    if tasks.transfer or tasks.votes:
+        from nearfar.evaluation.transfer import VOTE, evaluate_transfer
 
-    voted = score_votes(encode, tasks.votes, opened, resamples=config.resamples, seed=config.seed)
-    if not tasks.transfer:
-        return replace(result, transfer=TransferResults(protocol=VOTE, averages={}, tasks=dict(voted)))
-    probed = evaluate_transfer(encode, tasks.transfer, probe=probe, **resampling)
-    transfer = TransferResults(
-        protocol=probe.protocol,
-        nhid=probe.nhid,
-        folds=probe.folds,
-        probe=_recorded_probe(config.probe_preset, probe),
-        averages=probed.averages,
-        tasks={**probed.tasks, **voted},
-    )
-    return replace(result, dim=probed.dim or result.dim, transfer=transfer)
+        transfer = TransferResults(protocol=VOTE, averages={}, tasks={})
+        voted = score_votes(encode, tasks.votes, opened, resamples=config.resamples, seed=config.seed)
+        if tasks.transfer:
+            probed = evaluate_transfer(encode, tasks.transfer, probe=probe, **resampling)
+            how = {"protocol": probe.protocol, "nhid": probe.nhid, "folds": probe.folds}
+            recorded = _recorded_probe(config.probe_preset, probe)
+            transfer = TransferResults(**how, probe=recorded, averages=probed.averages, tasks=probed.tasks)
+            widths.insert(0, probed.dim)
+        fields["transfer"] = replace(transfer, tasks={**transfer.tasks, **voted})
+    elif not fields["tasks"] and not fields.get("retrieval"):
+        task, why = next(iter(fields["unavailable"].items()))
+        raise NearfarError(f"{task}: {why}.")
+    return {**fields, "dim": next((dim for dim in widths if dim), None)}
 
 
 def _retrieval_functions(opened: OpenedModel, encode: Encode, tasks: LoadedTasks) -> tuple[Encode, Encode]:
@@ -197,21 +184,6 @@ def _retrieval_functions(opened: OpenedModel, encode: Encode, tasks: LoadedTasks
     if functions == (opened.encode, opened.encode):
         return encode, encode  # shares its cache with the other tasks
     return CachedEncode(opened.encode_query), CachedEncode(opened.encode_document)
-
-
-def _retrieval_settings(config: EvaluateConfig) -> dict[str, Any]:
-    """The settings of retrieval tasks, for the result file.
-
-    Raises:
-        NearfarError: a setting of retrieval without a retrieval task.
-    """
-    settings = {key: getattr(config, key) for key in RETRIEVAL_SETTINGS}
-    if config.retrieval:
-        return settings
-    for key in ("corpus", "exclude_same_id"):
-        if settings[key]:
-            raise NearfarError(f"--{key.replace('_', '-')} is for retrieval tasks; name one with --retrieval.")
-    return {}
 
 
 def configured_probe(config: EvaluateConfig) -> Probe:
@@ -227,11 +199,11 @@ def configured_probe(config: EvaluateConfig) -> Probe:
 
 def _recorded_probe(preset: str, probe: Probe) -> ProbeSettings:
     """The entry of a result file."""
-    used: dict[str, Any] = {}
-    if probe.protocol == "senteval":
-        used = {name: getattr(probe, name) for name in CLASSIFIER_SETTINGS}
-        used |= {"learning_rate": probe.rate, "l2": list(probe.l2)}
-    return ProbeSettings(preset=preset, seed=probe.seed, fold_seed=probe.fold_seed, **used)
+    recorded = ProbeSettings(preset=preset, seed=probe.seed, fold_seed=probe.fold_seed)
+    if probe.protocol != "senteval":
+        return recorded
+    used: dict[str, Any] = {name: getattr(probe, name) for name in CLASSIFIER_SETTINGS}
+    return replace(recorded, **{**used, "learning_rate": probe.rate, "l2": list(probe.l2)})
 
 
 def probe_flags(transfer: TransferResults) -> Mapping[str, Any]:

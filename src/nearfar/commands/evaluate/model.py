@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Hashable, Mapping, Sequence, Set
 from functools import partial, wraps
-from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -43,32 +42,24 @@ class RecentVectors:
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._kept: dict[tuple[Hashable, bytes], NDArray[Any]] = {}
+        self._kept: dict[tuple[Hashable, tuple[str, ...]], NDArray[Any]] = {}
 
     def wrap(self, encode: Encode, key: Hashable) -> Encode:
         """The function ``encode`` with memory; ``key`` identifies the model and its settings."""
 
         @wraps(encode)
         def remembered(texts: Sequence[str]) -> NDArray[Any]:
-            call = key, _digest(texts)
+            call = key, tuple(texts)
             vectors = self._kept.pop(call, None)
             if vectors is None:
                 vectors = np.asarray(encode(texts))
             if vectors.nbytes <= self._max_bytes:
                 self._kept[call] = vectors
-            while sum(one.nbytes for one in self._kept.values()) > self._max_bytes:
+            while sum(kept.nbytes for kept in self._kept.values()) > self._max_bytes:
                 del self._kept[next(iter(self._kept))]
             return vectors
 
         return remembered
-
-
-def _digest(texts: Sequence[str]) -> bytes:
-    """Identifies a list of texts."""
-    digest = blake2b(digest_size=16)
-    for content in (text.encode("utf-8", "surrogatepass") for text in texts):
-        digest.update(len(content).to_bytes(8, "little") + content)
-    return digest.digest()
 
 
 class OpenedModel(NamedTuple):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from nearfar.baselines import is_baseline
 from nearfar.baselines.whitening import CachedEncode
 from nearfar.commands.evaluate.model import Model, OpenedModel, model_name
+from nearfar.config.values import flag
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.hold_out import TEST, HeldOut, VoteTask
 from nearfar.data.named_sets import PROBE_TASKS
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from nearfar.evaluation.results import ClassificationScores
 
 _SPLITS = {"train", "dev", "test"}
+RETRIEVAL_SETTINGS = ("corpus", "anchor_column", "positive_column", "exclude_same_id")
+"""The settings that decide what a retrieval task is."""
+PAIRS, MTEB, LABELLED, RETRIEVAL = "scored pairs", "a task of mteb", "labelled texts", "retrieval"
+"""Kinds of tasks."""
 
 
 @dataclass(frozen=True)
@@ -61,25 +66,28 @@ class LoadedTasks:
         }
 
 
-def named_tasks(config: EvaluateConfig) -> tuple[str, ...]:
-    """The tasks that are named, without those of a suite.
+def named_tasks(config: EvaluateConfig) -> dict[str, str]:
+    """The tasks that are named, without those of a suite, and of which kind each is.
 
     Raises:
-        NearfarError: a task is named as two kinds of tasks.
+        NearfarError: a task is named as two kinds of tasks; a setting of retrieval without a retrieval task.
     """
+    for setting in ("corpus", "exclude_same_id"):
+        if getattr(config, setting) and not config.retrieval:
+            raise NearfarError(f"{flag(setting)} is for retrieval tasks; name one with --retrieval.")
     kinds = {
-        "scored pairs": (*(config.tasks or ()), *config.pairs),
-        "a task of mteb": tuple(f"{PREFIX}{name}" for name in config.mteb),
-        "labelled texts": config.labelled,
-        "retrieval": config.retrieval,
+        PAIRS: (*(config.tasks or ()), *config.pairs),
+        MTEB: tuple(f"{PREFIX}{name}" for name in config.mteb),
+        LABELLED: config.labelled,
+        RETRIEVAL: config.retrieval,
     }
-    found: dict[str, str] = {}
+    named: dict[str, str] = {}
     for kind, specs in kinds.items():
         for spec in specs:
-            other = found.setdefault(spec, kind)
+            other = named.setdefault(spec, kind)
             if other != kind:
                 raise NearfarError(f"{spec}: is named both as {other} and as {kind}.")
-    return tuple(found)
+    return named
 
 
 def load_tasks(suite: Sequence[str], config: EvaluateConfig, held_out: HeldOut | None = None) -> LoadedTasks:
@@ -91,29 +99,23 @@ def load_tasks(suite: Sequence[str], config: EvaluateConfig, held_out: HeldOut |
     from nearfar.data.labelled import load_labelled_task, load_transfer
     from nearfar.data.retrieval import load_retrieval
 
-    named = named_tasks(config)
-    of_mteb = {f"{PREFIX}{name}": name for name in config.mteb}
-    loaded = LoadedTasks()
+    named, loaded = named_tasks(config), LoadedTasks()
     for task in dict.fromkeys((*suite, *named)):
+        kind = named.get(task)
         try:
-            if task in config.retrieval:
-                loaded.retrieval[task] = load_retrieval(
-                    task,
-                    anchor_column=config.anchor_column,
-                    positive_column=config.positive_column,
-                    corpus=config.corpus,
-                    exclude_same_id=config.exclude_same_id,
-                )
-            elif task in of_mteb:
-                loaded.similarity[task] = merge_splits(load_mteb_pairs(of_mteb[task]))
-            elif task in config.labelled:
+            if kind == RETRIEVAL:
+                how = {setting: getattr(config, setting) for setting in RETRIEVAL_SETTINGS}
+                loaded.retrieval[task] = load_retrieval(task, **how)
+            elif kind == MTEB:
+                loaded.similarity[task] = merge_splits(load_mteb_pairs(task.removeprefix(PREFIX)))
+            elif kind == LABELLED:
                 loaded.transfer[task] = load_labelled_task(task)
             elif task in PROBE_TASKS and task not in config.pairs:
                 loaded.transfer[task] = load_transfer(task)
             else:
                 loaded.similarity[task] = merge_splits(load_task(task))
         except NearfarError as error:
-            if task in named:
+            if kind:
                 raise
             loaded.unavailable[task] = str(error)
     if held_out is not None:

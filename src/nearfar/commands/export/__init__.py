@@ -15,17 +15,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from nearfar.commands.export import graphs
-from nearfar.commands.export.comparison import (
-    Comparison,
-    Compute,
-    Rows,
-    calibration_items,
-    compare_outputs,
-    comparison_rows,
-    comparison_table,
-    refuse,
-)
+from nearfar.commands.export import comparison, graphs
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import ExportConfig
 from nearfar.disk import check_output_path, path_errors, write_bytes, write_text
@@ -88,18 +78,17 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
     report("opening the model")
     original = locate(model)
     source = graphs.open_source(original, config)
-    rows = comparison_rows(model, source, config)
+    rows = comparison.comparison_rows(model, source, config)
     feeds, calibrated_on = None, None
     if (config.format, config.quantize) == ("openvino", "int8"):
-        items, calibrated_on = calibration_items(model, source, config)
+        items, calibrated_on = comparison.calibration_items(model, source, config)
         feeds = graphs.single_feeds(source, items)
     with new_folder(output, replace=True) as folder:
         _write_side_files(source, original, folder, config)
         facts, file, fp32 = source.facts, folder / FILES[config.format], folder / "fp32.onnx"
-        metadata = {"model": str(model), "pooling": facts.get("pooling", ""), "max_length": str(facts["max_length"])}
         report("exporting the graph")
         is_whole = (config.format, config.quantize) == ("onnx", "none")
-        opset = graphs.write_onnx(source, file if is_whole else fp32, opset=config.opset, metadata=metadata)
+        opset = graphs.write_onnx(source, file if is_whole else fp32, opset=config.opset)
         if not is_whole:
             report(f"writing {config.format}" + (", quantized to int8" if config.quantize == "int8" else ""))
             if config.format == "onnx":
@@ -124,9 +113,9 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
             sides=[],
         )
         result.save(folder / EXPORTED)  # by which the folder is opened as a model
-        result = replace(result, **_compare(source, folder, config, rows)._asdict())
+        result = replace(result, **_compare(source, folder, config, rows))
         if not config.force:
-            refuse(result)
+            comparison.refuse(result)
         result.save(folder / EXPORTED)
         _write_readme(result, source, folder)
     return result
@@ -147,14 +136,14 @@ def _check_output(config: ExportConfig) -> Path:
     return output
 
 
-def _compare(source: graphs.Source, folder: Path, config: ExportConfig, rows: Rows) -> Comparison:
+def _compare(source: graphs.Source, folder: Path, config: ExportConfig, rows: comparison.Rows) -> dict[str, Any]:
     """The graph in ``folder`` compared with the original, and with bfloat16 where this processor has it."""
     precision = "int8" if config.quantize == "int8" else "fp32"
-    outputs = "embedding" if isinstance(source.model, Encoder) else "logits"
-    opened = Encoder.from_pretrained if outputs == "embedding" else Classifier.from_pretrained
+    is_encoder = isinstance(source.model, Encoder)
+    opened = Encoder.from_pretrained if is_encoder else Classifier.from_pretrained
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*were truncated|.*similarity_fn_name")
-        functions: dict[str, Compute] = {
+        functions: dict[str, comparison.Compute] = {
             "nearfar fp32": partial(graphs.outputs_of, source.model),
             f"{config.format} {precision}": partial(graphs.outputs_of, opened(folder, device="cpu")),
         }
@@ -166,8 +155,8 @@ def _compare(source: graphs.Source, folder: Path, config: ExportConfig, rows: Ro
             native.backbone.use_native_precision()
             name = "openvino int8, bf16 otherwise" if precision == "int8" else "openvino bf16, its default here"
             functions[name] = partial(graphs.outputs_of, native)
-        kind = "int8" if precision == "int8" else f"{outputs} fp32"
-        return compare_outputs(functions, rows, kind=kind, timing=config.timing)
+        kind = "int8" if precision == "int8" else "embedding fp32" if is_encoder else "logits fp32"
+        return comparison.compare_outputs(functions, rows, kind=kind, timing=config.timing)
 
 
 def _write_side_files(source: graphs.Source, original: Path, folder: Path, config: ExportConfig) -> None:
@@ -222,7 +211,7 @@ def _write_readme(result: ExportResult, source: graphs.Source, folder: Path) -> 
         result=result,
         prompt=prompt,
         title=Path(result.model).name,
-        table=to_markdown(comparison_table(result.sides)),
+        table=to_markdown(comparison.comparison_table(result.sides)),
         package=PACKAGES[result.format][-1],
         file=FILES[result.format],
         texts=json.dumps([prompt + text for text in TEXTS], ensure_ascii=False),

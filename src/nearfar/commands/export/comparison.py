@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.evaluate.tasks import run_of
@@ -41,7 +42,7 @@ MAX_LOSS = 1.0
 TIMED_TEXTS = 256
 """Maximum number of texts in a timed round."""
 ROUNDS, SECONDS = 3, 4.0
-"""Number of timed rounds, and about how long all of them may take together; a round has one text or more."""
+"""Number of timed rounds; the last that begins does so within these seconds."""
 Compute = Callable[[Sequence[Item]], Outputs]
 
 
@@ -71,7 +72,9 @@ def comparison_rows(model: str | Path, source: Source, config: ExportConfig) -> 
         name, settings = f"the test rows that {run} held out", EvaluateConfig(held_out_of=str(run), resamples=0)
         metric = held_out.metric
     else:
-        name = DEFAULT_TASK if _has_default_task() else GENERATED
+        name = GENERATED
+        with suppress(NearfarError):  # of the data folder alone: nothing is downloaded for a comparison
+            name = DEFAULT_TASK if os.environ.get("NEARFAR_DATA") and load_task(DEFAULT_TASK) else GENERATED
         settings = EvaluateConfig(tasks=(name,), resamples=0)
 
     def score(compute: Compute) -> float | None:
@@ -82,25 +85,24 @@ def comparison_rows(model: str | Path, source: Source, config: ExportConfig) -> 
     return Rows(name, metric, score)
 
 
-def _has_default_task() -> bool:
-    """Whether the data folder has STS-B dev; it is never downloaded for a comparison."""
-    with suppress(NearfarError):
-        return bool(os.environ.get("NEARFAR_DATA") and load_task(DEFAULT_TASK))
-    return False
-
-
 def _classifier_rows(model: str | Path, classifier: Classifier, config: ExportConfig) -> Rows:
     labels = classifier.label_names
     metric = "accuracy" if labels else "spearman"
-    if config.evaluate_on is not None:
-        name, rows = config.evaluate_on, _labelled_rows(config.evaluate_on, labels)
-    elif (task := _finetuning_task(model)) is not None:
+    if (name := config.evaluate_on) is not None:
+        reader = infer_reader(name, None, "label")
+        if bool(labels) != bool(reader.label_names):
+            kind = "labels" if labels else "scores"
+            raise NearfarError(f"--evaluate-on {name}: the classifier predicts {kind}, and these rows have none.")
+        if labels:
+            reader = replace(reader, label_names=labels, label_source="the classifier's labels")
+        rows = reader.read(name)[0]
+    elif (task := _finetuning_task(run_of(model))) is not None:
         name, rows = f"the test rows of {run_of(model)}", task[1]
     else:
+        name = f"{GENERATED}, with the original's own predictions as labels"
         texts: list[Item] = [(text,) for pair in load_pairs(GENERATED) for text in pair[:2]]
         expected = outputs_of(classifier, texts)
-        agreed = expected.argmax(axis=1).tolist() if labels else expected[:, 0].tolist()
-        name, rows = f"{GENERATED}, with the original's own predictions as labels", Split(texts, agreed)
+        rows = Split(texts, expected.argmax(axis=1).tolist() if labels else expected[:, 0].tolist())
 
     def score(compute: Compute) -> float:
         pairs = len(rows.texts[0]) == 2
@@ -109,24 +111,11 @@ def _classifier_rows(model: str | Path, classifier: Classifier, config: ExportCo
     return Rows(name, metric, score)
 
 
-def _labelled_rows(spec: str, labels: tuple[str, ...]) -> Split:
-    reader = infer_reader(spec, None, "label")
-    if bool(labels) != bool(reader.label_names):
-        kind = "labels" if labels else "scores"
-        raise NearfarError(f"--evaluate-on {spec}: the classifier predicts {kind}, and these rows have none.")
-    if labels:
-        reader = replace(reader, label_names=labels, label_source="the classifier's labels")
-    return reader.read(spec)[0]
-
-
-def _finetuning_task(model: str | Path) -> tuple[Split, Split] | None:
+def _finetuning_task(run: Path | None) -> tuple[Split, Split] | None:
     """Validation and test rows of the fine-tuning run of a classifier; None if it has no run or they are not there."""
-    if (run := run_of(model)) is None:
-        return None
-    kind, values = load_toml(run / CONFIG)
     with suppress(NearfarError):
-        if issubclass(kind, FinetuneConfig):
-            task = load_finetuning_task(build(kind, values, source=run / CONFIG))
+        if run is not None and issubclass((loaded := load_toml(run / CONFIG))[0], FinetuneConfig):
+            task = load_finetuning_task(build(*loaded, source=run / CONFIG))
             return task.validation, task.test
     return None
 
@@ -141,7 +130,7 @@ def calibration_items(model: str | Path, source: Source, config: ExportConfig) -
     items: list[Item] = []
     if config.calibrate is not None:
         items, name = [(row[0],) for row in load_sentences(config.calibrate).rows], config.calibrate
-    elif isinstance(source.model, Classifier) and (task := _finetuning_task(model)) is not None:
+    elif isinstance(source.model, Classifier) and (task := _finetuning_task(run)) is not None:
         items, name = task[0].texts, f"the validation rows of {run}"
     elif run is not None and has_held_out(run):
         held_out = load_held_out(run)
@@ -156,16 +145,8 @@ def calibration_items(model: str | Path, source: Source, config: ExportConfig) -
     return chosen, f"{name}, {len(chosen)} texts"
 
 
-class Comparison(NamedTuple):
-    """The sides of a comparison, the number of distinct texts, and why the graph is refused."""
-
-    sides: list[ExportSide]
-    texts: int
-    problems: list[str]
-
-
-def compare_outputs(functions: dict[str, Compute], rows: Rows, *, kind: str, timing: bool = True) -> Comparison:
-    """Compare the outputs of all functions on ``rows``.
+def compare_outputs(functions: dict[str, Compute], rows: Rows, *, kind: str, timing: bool = True) -> dict[str, Any]:
+    """Compare the outputs of all functions on ``rows``; returns the fields of :class:`ExportResult` that say how.
 
     Args:
         functions: name -> function: the original in fp32, the graph in its own precision, which is checked, and further
@@ -174,42 +155,32 @@ def compare_outputs(functions: dict[str, Compute], rows: Rows, *, kind: str, tim
         kind: what the limits depend on: ``embedding fp32``, ``logits fp32`` or ``int8``.
         timing: whether to measure texts per second.
     """
-    recorded = [_Recorded(compute) for compute in functions.values()]
-    scores = [rows.score(function) for function in recorded]
-    items = list(recorded[0].outputs)
-    expected = recorded[0](items)
-    speeds = _speeds(recorded, items) if timing else [None] * len(recorded)
+    outputs, scores = zip(*(_outputs(compute, rows) for compute in functions.values()), strict=True)
+    items, expected = list(outputs[0]), np.stack(list(outputs[0].values()))
+    speeds = _speeds(list(functions.values()), items) if timing else [None] * len(outputs)
     sides = []
-    for name, function, score, speed in zip(functions, recorded, scores, speeds, strict=True):
-        outputs, is_original = function(items), function is recorded[0]
-        sides.append(
-            ExportSide(
-                name=name,
-                difference=None if is_original else float(np.abs(outputs - expected).max()),
-                cosine=None if is_original or outputs.shape[1] == 1 else float(_cosines(outputs, expected).min()),
-                score=score,
-                texts_per_second=speed,
-            )
-        )
-    largest = float(np.abs(expected).max())
-    return Comparison(sides, len(items), _problems(sides[0], sides[1], kind, largest=largest))
+    for name, by_item, score, speed in zip(functions, outputs, scores, speeds, strict=True):
+        side = ExportSide(name=name, score=score, texts_per_second=speed)
+        if sides:
+            vectors = np.stack(list(by_item.values()))
+            cosine = float(_cosines(vectors, expected).min()) if vectors.shape[1] > 1 else None
+            side = replace(side, difference=float(np.abs(vectors - expected).max()), cosine=cosine)
+        sides.append(side)
+    problem = _problem(*sides[:2], kind, largest=float(np.abs(expected).max()))
+    return {"sides": sides, "texts": len(items), "problems": [problem] if problem else []}
 
 
-class _Recorded:
-    """A function from items to outputs that computes each distinct item once and keeps its outputs."""
+def _outputs(compute: Compute, rows: Rows) -> tuple[dict[Item, NDArray[Any]], float | None]:
+    """The outputs of each distinct item of ``rows``, in the order in which they are asked for, and the score."""
+    outputs: dict[Item, NDArray[Any]] = {}
 
-    def __init__(self, compute: Compute) -> None:
-        self.compute = compute
-        self.outputs: dict[Item, Outputs] = {}
-        self.seconds = 0.0
+    def computed_once(items: Sequence[Item]) -> Outputs:
+        if new := [item for item in dict.fromkeys(items) if item not in outputs]:
+            outputs.update(zip(new, compute(new), strict=True))
+        return np.stack([outputs[item] for item in items])
 
-    def __call__(self, items: Sequence[Item]) -> Outputs:
-        new = [item for item in dict.fromkeys(items) if item not in self.outputs]
-        if new:
-            started = time.perf_counter()
-            self.outputs |= zip(new, self.compute(new), strict=True)
-            self.seconds += time.perf_counter() - started
-        return np.stack([self.outputs[item] for item in items])
+    score = rows.score(computed_once)
+    return outputs, score
 
 
 def _cosines(first: Outputs, second: Outputs) -> Outputs:
@@ -220,40 +191,38 @@ def _cosines(first: Outputs, second: Outputs) -> Outputs:
     return np.where(both_zero, 1, cosines)
 
 
-def _speeds(recorded: Sequence[_Recorded], items: Sequence[Item]) -> list[float]:
-    """Texts per second of each function, best of some interleaved rounds on texts evenly from all.
-
-    There are as many texts as :data:`SECONDS` allow, by the time that the outputs took, and at most
-    :data:`TIMED_TEXTS`.
-    """
-    of_a_text = sum(function.seconds for function in recorded) / len(items)
-    count = max(1, int(min(TIMED_TEXTS, SECONDS / ROUNDS / max(of_a_text, 1e-9))))
-    sample = items[:: -(-len(items) // count)]
-    fastest = [float("inf")] * len(recorded)
+def _speeds(functions: Sequence[Compute], items: Sequence[Item]) -> list[float]:
+    """Texts per second of each function, best of some interleaved rounds on texts evenly from all."""
+    sample = items[:: -(-len(items) // TIMED_TEXTS)]
+    fastest = [float("inf")] * len(functions)
+    begun = time.perf_counter()
     for _ in range(ROUNDS):
-        for number, function in enumerate(recorded):
+        for number, compute in enumerate(functions):
             started = time.perf_counter()
-            function.compute(sample)
+            compute(sample)
             fastest[number] = min(fastest[number], time.perf_counter() - started)
+        if time.perf_counter() - begun > SECONDS:
+            break
     return [len(sample) / seconds for seconds in fastest]
 
 
-def _problems(original: ExportSide, exported: ExportSide, kind: str, *, largest: float) -> list[str]:
-    """Why the outputs of the graph differ too much from the original's."""
+def _problem(original: ExportSide, exported: ExportSide, kind: str, *, largest: float) -> str | None:
+    """Why the outputs of the graph differ too much from the original's; ``largest`` is the original's largest one."""
     difference, cosine = exported.difference, exported.cosine
     assert difference is not None
-    limit, loss = MAX_LOGIT_DIFFERENCE * max(1.0, largest), (original.score or 0) - (exported.score or 0)
-    undefined = (original.score is None) != (exported.score is None)
-    problems = {
-        "some outputs are not finite": not np.isfinite(difference),
-        "the score is undefined": kind == "int8" and undefined,
-        f"the score is {loss:.2f} points lower, more than {MAX_LOSS:g}": kind == "int8" and loss > MAX_LOSS,
-        f"a logit differs by {difference:.2g}, more than {limit:.2g}": kind == "logits fp32" and difference > limit,
-        f"the smallest cosine is {cosine or 0:.6f}, below {MIN_COSINE}": kind == "embedding fp32"
-        and cosine is not None
-        and cosine < MIN_COSINE,
-    }
-    return [problem for problem, is_there in problems.items() if is_there][:1]
+    if not np.isfinite(difference):
+        return "some outputs are not finite"
+    if kind == "int8":
+        if (original.score is None) != (exported.score is None):
+            return "the score is undefined"
+        loss = (original.score or 0) - (exported.score or 0)
+        return f"the score is {loss:.2f} points lower, more than {MAX_LOSS:g}" if loss > MAX_LOSS else None
+    if kind == "logits fp32":
+        limit = MAX_LOGIT_DIFFERENCE * max(1.0, largest)
+        return f"a logit differs by {difference:.2g}, more than {limit:.2g}" if difference > limit else None
+    if cosine is not None and cosine < MIN_COSINE:
+        return f"the smallest cosine is {cosine:.6f}, below {MIN_COSINE}"
+    return None
 
 
 def comparison_table(sides: Sequence[ExportSide]) -> Table:

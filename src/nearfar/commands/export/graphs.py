@@ -14,7 +14,7 @@ texts of the smallest and of the largest value, so that a single outlier does no
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,14 +70,13 @@ class Source(NamedTuple):
     @property
     def facts(self) -> dict[str, Any]:
         """What :class:`nearfar.evaluation.results.ExportResult` says of the model and its graph."""
-        model, of_kind = self.model, dict[str, Any]()
+        model = self.model
+        facts: dict[str, Any] = {"max_length": model.max_length, "inputs": list(self.inputs)}
         if isinstance(model, Encoder):
-            of_kind = {"output": EMBEDDING, "width": model.dim}
-            of_kind |= {"pooling": model.pooling, "normalized": model.normalizes}
-        else:
-            labels = list(model.label_names)
-            of_kind = {"output": LOGITS, "width": max(1, len(labels)), "labels": labels}
-        return {**of_kind, "max_length": model.max_length, "inputs": list(self.inputs)}
+            of_encoder = {"output": EMBEDDING, "width": model.dim, "pooling": model.pooling}
+            return {**facts, **of_encoder, "normalized": model.normalizes}
+        labels = list(model.label_names)
+        return {**facts, "output": LOGITS, "width": max(1, len(labels)), "labels": labels}
 
 
 def outputs_of(model: Encoder | Classifier, items: Sequence[Item], *, precision: Precision = "fp32") -> Outputs:
@@ -119,7 +118,7 @@ def open_source(folder: Path, config: ExportConfig) -> Source:
 
 
 @torch.no_grad()
-def write_onnx(source: Source, file: Path, *, opset: int | None, metadata: Mapping[str, str]) -> int:
+def write_onnx(source: Source, file: Path, *, opset: int | None) -> int:
     """Write the graph of a model; batch size and length are dynamic. Returns the version of the operator set.
 
     The graph of an encoder has a second output, :data:`OPTIMUM_OUTPUT`, with the same embeddings.
@@ -157,8 +156,6 @@ def write_onnx(source: Source, file: Path, *, opset: int | None, metadata: Mappi
         graph.append(ir.Node("", "Identity", [vectors], outputs=[second]))
         graph.outputs.append(second)
     program.model.metadata_props.clear()
-    program.model.metadata_props.update(metadata)
-    program.model.producer_name, program.model.producer_version = "nearfar", None
     size = sum(weight.numel() * weight.element_size() for weight in source.graph.parameters())
     with disk_errors(file):
         program.save(str(file), external_data=size > EXTERNAL)
@@ -231,18 +228,16 @@ def _activation_ranges(model: Any, feeds: Sequence[Feeds]) -> list[tuple[float, 
     inputs = [product.input_value(0) for product, _ in _products(model)]
     names = [f"{value.get_node().get_friendly_name()}:{value.get_index()}" for value in inputs]
     distinct = dict(zip(names, inputs, strict=True))  # queries, keys and values have the same input
-    outputs = len(model.outputs)
+    first = len(model.outputs)
     model.add_outputs(list(distinct.values()))
-    compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    request = compiled.create_infer_request()
+    request = openvino.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
     extremes = []
     for feed in feeds:
         results = request.infer(dict(feed))
-        activations = [results[outputs + number] for number in range(len(distinct))]
+        activations = [results[first + number] for number in range(len(distinct))]
         extremes.append([(values.min(), values.max()) for values in activations])
-    means = np.array(extremes, dtype=np.float64).mean(axis=0).tolist()
-    ranges = {name: (min(low, 0.0), max(high, 0.0)) for name, (low, high) in zip(distinct, means, strict=True)}
-    return [ranges[name] for name in names]
+    means = dict(zip(distinct, np.array(extremes, dtype=np.float64).mean(axis=0).tolist(), strict=True))
+    return [(min(means[name][0], 0.0), max(means[name][1], 0.0)) for name in names]
 
 
 def _quantize(model: Any, ranges: Sequence[tuple[float, float]]) -> None:

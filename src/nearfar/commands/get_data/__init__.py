@@ -2,35 +2,21 @@
 
 import gzip
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
 from nearfar.commands.get_data.download import DownloadError, Record, SourceFile, download, list_files
-from nearfar.commands.get_data.recipes import RECIPES, ConvertedFile, convert, plan, recipes_for
+from nearfar.commands.get_data.recipes import RECIPES, ConvertedFile, convert, examples, plan
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import GetDataConfig
-from nearfar.data.named_sets import (
-    CATALOG,
-    FINETUNING_TASKS,
-    MIXTURES,
-    PROBE_TASKS,
-    PUBLISHED_ROWS,
-    SOURCES,
-    Download,
-    Source,
-    files_of,
-    how_to_get,
-    sets_of,
-    sources_of,
-    suite_tasks,
-)
+from nearfar.data import named_sets
 from nearfar.data.paths import as_path
-from nearfar.disk import path_errors
+from nearfar.disk import path_errors, sha256_of
 from nearfar.disk.folders import folder_lock
-from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
 DOWNLOADS = "downloads"
@@ -72,21 +58,21 @@ class SetStatus:
         return ", ".join(filter(None, ["local, in part" if any(local) else "", cache])) or "missing"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class GetDataResult:
     """What was done, or the list of sets."""
 
     folder: Path | None
     """The data folder."""
-    converted: tuple[ConvertedFile, ...] = ()
+    converted: list[ConvertedFile] = field(default_factory=list)
     """The files that were written."""
-    existing: tuple[str, ...] = ()
+    existing: list[str] = field(default_factory=list)
     """The files that existed already."""
-    missing: tuple[str, ...] = ()
+    missing: list[str] = field(default_factory=list)
     """The files of the named sets that are not in ``source``."""
     listed: tuple[SetStatus, ...] = ()
 
-    skipped: tuple[str, ...] = ()
+    skipped: list[str] = field(default_factory=list)
     """One sentence for each archive in the folder ``source`` that could not be read."""
 
     @property
@@ -119,70 +105,84 @@ def get_data(names: Sequence[str] = (), config: GetDataConfig | None = None, *, 
     root = config.output or os.environ.get("NEARFAR_DATA")
     folder = as_path(root) if root else None
     if config.list or not (sets or config.source):
-        every = [name for name, entry in CATALOG.items() if not entry.packaged]
+        every = [name for name, entry in named_sets.CATALOG.items() if not entry.packaged]
         return GetDataResult(folder=folder, listed=tuple(status_of(name, folder) for name in sets or every))
     if folder is None:
         raise NearfarError("No data folder: name one by --output, or set the environment variable NEARFAR_DATA to it.")
     if folder.exists() and not folder.is_dir():
         raise NearfarError(f"--output {folder}: is a file; name a folder.")
-    with folder_lock(folder):
-        worker = _Worker(folder, overwrite=config.overwrite, progress=progress)
+    with folder_lock(folder), _progress(progress):
+        maker = _Maker(folder, overwrite=config.overwrite)
         if config.source is not None:
-            worker.convert_source(config.source, sets)
+            maker.convert_source(config.source, sets)
         else:
-            worker.fetch(sets)
-        done = {name: tuple(getattr(worker, name)) for name in ("converted", "existing", "missing", "skipped")}
-        return GetDataResult(folder=folder, **done)
+            maker.fetch(sets)
+        return maker.result
+
+
+@contextmanager
+def _progress(shown: bool) -> Iterator[None]:
+    """Hide the progress bars of downloads unless they are ``shown``."""
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    if shown or are_progress_bars_disabled():
+        yield
+        return
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        enable_progress_bars()
 
 
 def _resolve(names: Iterable[str]) -> tuple[str, ...]:
     """The named sets of the names, each once."""
-    found: list[str] = []
+    every: list[str] = []
     for name in names:
         if ":" in name:
             raise NearfarError(f"{name}: name the whole set, {name.partition(':')[0]}; its splits belong together.")
-        for member in suite_tasks(name) if name in SUITES else (name,):
-            sets = sets_of(member)
+        for member in named_sets.suite_tasks(name) if name in SUITES else (name,):
+            sets = named_sets.sets_of(member)
             if not sets:
-                known = [*CATALOG, *MIXTURES, *PROBE_TASKS, *FINETUNING_TASKS, *SUITES]
+                tables = named_sets.CATALOG, named_sets.MIXTURES, named_sets.PROBE_TASKS, named_sets.FINETUNING_TASKS
+                known = [one for table in (SUITES, *tables) for one in table]
                 hint = "".join(f" Did you mean {close!r}?" for close in get_close_matches(name, known, n=1))
                 raise NearfarError(
                     f"{name}: no such data set.{hint} nearfar get-data --list lists them; sts and transfer are the "
                     "sets of these suites."
                 )
-            found += sets
-    return tuple(dict.fromkeys(found))
+            every += sets
+    return tuple(dict.fromkeys(every))
 
 
-class _Worker:
-    """Makes files in the data folder, and remembers which."""
+class _Maker:
+    """Makes files in the data folder; ``result`` is what was done so far."""
 
-    def __init__(self, folder: Path, *, overwrite: bool, progress: bool) -> None:
-        self._folder, self._overwrite, self._progress = folder, overwrite, progress
-        self._record = Record(folder)
-        self.converted: list[ConvertedFile] = []
-        self.existing, self.missing, self.skipped, self._errors = list[str](), list[str](), list[str](), list[str]()
+    def __init__(self, folder: Path, *, overwrite: bool) -> None:
+        self._folder, self._overwrite, self._record = folder, overwrite, Record(folder)
+        self._errors: list[str] = []
+        self.result = GetDataResult(folder=folder)
 
     def convert_source(self, source: str, sets: Sequence[str]) -> None:
         """Convert the files of ``sets``, or all, that a download has."""
-        files, self.skipped = list_files(source)
-        skipped = "".join(f"\n  {reason}" for reason in self.skipped)
-        wanted = {file for name in sets for file in files_of(name)} or {recipe.target for recipe in RECIPES}
+        files, self.result.skipped = list_files(source)
+        skipped = "".join(f"\n  {reason}" for reason in self.result.skipped)
+        wanted = {file for name in sets for file in named_sets.files_of(name)} or {recipe.target for recipe in RECIPES}
         available = plan(files, wanted).keys()
         for name in sets:
-            if available.isdisjoint(files_of(name)):
+            if available.isdisjoint(named_sets.files_of(name)):
                 raise NearfarError(
-                    f"{source}: has no file of {name}. It is made from {_inputs_of(files_of(name))}.{skipped}"
+                    f"{source}: has no file of {name}. It is made from {examples(named_sets.files_of(name))}.{skipped}"
                 )
         if not available:
             raise NearfarError(
                 f"{source}: has no file of a known data set, such as "
-                f"{_inputs_of(['senteval/MR.tsv', 'sts/STSB/dev.tsv', 'glue/RTE/dev.tsv'])}. nearfar get-data --list "
+                f"{examples(['senteval/MR.tsv', 'sts/STSB/dev.tsv', 'glue/RTE/dev.tsv'])}. nearfar get-data --list "
                 f"lists the sets.{skipped}"
             )
         if sets:
-            self.missing = sorted(file for file in wanted - available if not (self._folder / file).exists())
-        self._convert(files, self._missing(available), source=str(source), licence=None)
+            self.result.missing = sorted(file for file in wanted - available if not (self._folder / file).exists())
+        self._convert(files, self._to_make(available), source=str(source), licence=None)
         if len(self._errors) == 1:
             raise NearfarError(self._errors[0])
         if self._errors:
@@ -192,12 +192,14 @@ class _Worker:
     def fetch(self, sets: Sequence[str]) -> None:
         """Download what the files of ``sets`` need, and convert it."""
         for name in sets:
-            if not any(sources_of(file) for file in files_of(name)):
-                raise NearfarError(f"{name}: cannot be downloaded. {how_to_get(name)}")
-        missing = self._missing({file for name in sets for file in files_of(name) if sources_of(file)})
-        for name, source in SOURCES.items():
+            if not any(named_sets.sources_of(file) for file in named_sets.files_of(name)):
+                raise NearfarError(f"{name}: cannot be downloaded. {named_sets.how_to_get(name)}")
+        missing = self._to_make(
+            {file for name in sets for file in named_sets.files_of(name) if named_sets.sources_of(file)}
+        )
+        for name, source in named_sets.SOURCES.items():
             if targets := {file for file in missing if source.makes(file)}:
-                missing -= self._fetch_source(name, source, targets)
+                missing -= self._fetch_source(source, self._folder / DOWNLOADS / name, targets)
         if not missing:
             return
         files = sorted(missing)
@@ -209,78 +211,70 @@ class _Worker:
             "FOLDER"
         )
 
-    def _fetch_source(self, name: str, source: Source, targets: set[str]) -> set[str]:
+    def _fetch_source(self, source: named_sets.Source, folder: Path, targets: set[str]) -> set[str]:
         """Download a source and convert ``targets`` from it; returns those that were made.
 
         A download without a published checksum is recorded only if it could be converted, and otherwise deleted: it may
         be a web page that a server sent instead.
         """
-        downloaded: list[tuple[Download, Path, str]] = []
+        paths: dict[str, Path] = {}
         made: set[str] = set()
+        addresses = [wanted.address for wanted in source.downloads]
         try:
-            for one in source.downloads:
-                title, folder = one.address.rpartition("/")[2], self._folder / DOWNLOADS / name
-                with progress_bar(title, one.size or 0, shown=self._progress, unit="B") as advance:
-                    recorded = self._record.checksum(one.address)
-                    downloaded.append((one, *download(one, folder, recorded=recorded, advance=advance)))
-            files = [file for _, path, _ in downloaded for file in list_files(path)[0]]
-            address = ", ".join(one.address for one in source.downloads)
-            made = self._convert(files, targets, source=address, licence=source.licence)
+            for wanted in source.downloads:
+                recorded = self._record.checksum(wanted.address)
+                paths[wanted.address] = download(wanted, folder, recorded=recorded)
+            files = [file for path in paths.values() for file in list_files(path)[0]]
+            made = self._convert(files, targets, source=", ".join(addresses), licence=source.licence)
         except DownloadError as error:
-            others = [one.address for one in source.downloads if not str(error).startswith(one.address)]
-            also = f" This source also has {', '.join(others)}." if others else ""
-            self._errors.append(f"{error}{also}")
+            others = ", ".join(address for address in addresses if not str(error).startswith(address))
+            self._errors.append(f"{error} This source also has {others}." if others else str(error))
         except NearfarError as error:
             self._errors.append(str(error))
-        for one, path, sha256 in downloaded:
-            if made:
-                self._record.add("downloads", one.address, {"sha256": sha256, "bytes": path.stat().st_size})
-            elif one.sha256 is None:
+        for wanted in source.downloads:
+            path = paths.get(wanted.address)
+            if made and path:
+                entry = {"sha256": sha256_of(path), "bytes": path.stat().st_size}
+                self._record.add("downloads", wanted.address, entry)
+            elif path and wanted.sha256 is None:
                 path.unlink()
         return made
 
-    def _missing(self, files: Iterable[str]) -> set[str]:
+    def _to_make(self, files: Iterable[str]) -> set[str]:
         """Those of the files that are to be made; the others are there already."""
         wanted = set(files)
         there = set() if self._overwrite else {file for file in wanted if (self._folder / file).exists()}
-        self.existing += sorted(there)
+        self.result.existing += sorted(there)
         return wanted - there
 
-    def _convert(self, files: Sequence[SourceFile], targets: set[str], *, source: str, licence: str | None) -> set[str]:
+    def _convert(self, files: Sequence[SourceFile], targets: set[str], **origin: str | None) -> set[str]:
         made = set()
         for recipe, inputs in plan(files, targets).values():
             try:
-                self.converted.append(
-                    convert(recipe, inputs, self._folder, self._record, source=source, licence=licence)
-                )
+                self.result.converted.append(convert(recipe, inputs, self._folder, self._record, **origin))
                 made.add(recipe.target)
             except NearfarError as error:
                 self._errors.append(str(error))
         return made
 
 
-def _inputs_of(files: Iterable[str]) -> str:
-    names = [" and ".join(recipe.examples) for recipe in recipes_for(files)]
-    return ", or ".join(names[:3]) if names else "no public download"
-
-
 def status_of(name: str, folder: Path | None) -> SetStatus:
     """Return where the set ``name`` is; ``folder`` is the local data folder."""
-    entry, names = CATALOG[name], list(files_of(name))
+    entry, names = named_sets.CATALOG[name], list(named_sets.files_of(name))
     if folder is not None and not entry.files:
         other = sorted(path.name for path in (folder / entry.folder).glob("*.tsv"))
         names = list(dict.fromkeys([*names, *(f"{entry.folder}/{file}" for file in other)]))
-    source = next((SOURCES[one] for file in names for one in sources_of(file)), None)
+    source = next((named_sets.SOURCES[one] for file in names for one in named_sets.sources_of(file)), None)
     counts = {file: _count_rows(folder / file) if folder is not None else None for file in names}
     return SetStatus(
         name=name,
-        files=tuple(FileStatus(file, rows, PUBLISHED_ROWS.get(file)) for file, rows in counts.items()),
+        files=tuple(FileStatus(file, rows, named_sets.PUBLISHED_ROWS.get(file)) for file, rows in counts.items()),
         hub=entry.hub,
         in_hub_cache=bool(entry.hub) and _in_hub_cache("/".join((entry.hub or "").split("/")[:2])),
         licence=source.licence if source else "",
         cite=entry.cite or (source.cite if source else ""),
         used_in=entry.used_in,
-        get=how_to_get(name),
+        get=named_sets.how_to_get(name),
     )
 
 
@@ -294,7 +288,7 @@ def _count_rows(file: Path) -> int | None:
 
 def _in_hub_cache(repository: str) -> bool:
     """Whether ``datasets`` has prepared the data set, without importing it."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    home = Path(os.environ.get("HF_HOME") or Path(cache) / "huggingface")
-    datasets = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets").expanduser()
-    return (datasets / repository.replace("/", "___")).is_dir()
+    from huggingface_hub.constants import HF_HOME
+
+    cache = Path(os.environ.get("HF_DATASETS_CACHE") or Path(HF_HOME, "datasets")).expanduser()
+    return (cache / repository.replace("/", "___")).is_dir()
