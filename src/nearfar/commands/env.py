@@ -156,16 +156,16 @@ def _kernels() -> dict[str, object]:
 
 
 def _folders() -> dict[str, object]:
-    from nearfar.encoder.kernels.build import folders
+    from nearfar.encoder.kernels.build import cache_folder
 
     home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
     places = {
-        "kernels": next(folders(), None),
+        "kernels": cache_folder(),
         "hub": Path(os.environ.get("HF_HUB_CACHE") or home / "hub"),
         "datasets": Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets"),
         "temporary": Path(tempfile.gettempdir()),
     }
-    return {name: _folder(place.expanduser()) for name, place in places.items() if place}
+    return {name: _folder(place.expanduser()) for name, place in places.items()}
 
 
 def _folder(place: Path) -> str:
