@@ -110,7 +110,7 @@ class PromptedText(NamedTuple):
     text: str
 
 
-def read_inference_settings(folder: Path, *, include_prompt: bool = True) -> InferenceSettings:
+def read_inference_settings(folder: Path) -> InferenceSettings:
     """Read the prompts and the similarity of a model folder; without the file, there are no prompts.
 
     As in sentence-transformers, ``query`` and ``document`` are always defined, and empty unless the folder has them.
@@ -142,7 +142,7 @@ def read_inference_settings(folder: Path, *, include_prompt: bool = True) -> Inf
             f"{file}: truncate_dim is {quoted(width)}, and nearfar cuts embeddings only where it is asked to. Remove "
             f"this entry, and give --dimensions {quoted(width)}."
         )
-    return InferenceSettings(prompts, default, similarity, include_prompt, matryoshka=read_widths(settings, file))
+    return InferenceSettings(prompts, default, similarity, matryoshka=read_widths(settings, file))
 
 
 def settings_of(inference: InferenceSettings) -> dict[str, Any]:
