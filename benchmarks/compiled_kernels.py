@@ -24,7 +24,7 @@ from training_run import Run
 from nearfar import SbertConfig
 from nearfar.encoder.kernels import VARIABLE, kernels, kernels_status
 from nearfar.encoder.kernels.build import FLAGS
-from nearfar.encoder.precision import native_bf16
+from nearfar.encoder.precision import is_native
 from nearfar.runtime import machine, threads
 
 PAGE = common.Page("compiled_kernels", "costs")
@@ -56,7 +56,7 @@ def measure(model: str, rounds: int, steps: int, batch_size: int) -> dict[str, A
     status = kernels_status()
     seconds: dict[str, dict[str, list[float]]] = {}
     losses: dict[str, dict[str, float]] = {}
-    for precision in ("fp32", "bf16") if native_bf16("cpu") else ("fp32",):
+    for precision in ("fp32", "bf16") if is_native("cpu") else ("fp32",):
         config = SbertConfig(
             output="unused", model=model, data=("microworld",), batch_size=batch_size, epochs=1000, precision=precision
         )

@@ -11,8 +11,7 @@ from gpu_models import Shape, SyntheticTexts, tokens_of
 from torch import Tensor
 from training_systems import synchronize
 
-from nearfar.encoder.attention import attend
-from nearfar.encoder.cuda_attention import HALF, AttentionBackend, has_varlen, passes_self_check
+from nearfar.encoder.attention import HALF, AttentionBackend, attend, has_varlen, passes_self_check
 from nearfar.encoder.padded_attention import LengthGroup, group_by_length
 
 DROPOUTS = (0.0, 0.1)

@@ -1,7 +1,6 @@
 """Shared fixtures of these tests."""
 
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -51,8 +50,6 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def new_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty cache folder and kernels that are on for any processor, as in a new process on Linux."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    (tmp_path / "tmp").mkdir()
     for name in ("CXX", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NEARFAR_KERNELS", "1")

@@ -9,16 +9,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import varlen as torch_varlen
 
-from nearfar.encoder import cuda_attention
-from nearfar.encoder.attention import attend
-from nearfar.encoder.cuda_attention import (
-    JaggedLayout,
-    choose_backend,
-    has_varlen,
-    jagged_layout,
-    passes_self_check,
-    varlen,
-)
+from nearfar.encoder import attention
+from nearfar.encoder.attention import attend, choose_backend, has_varlen, passes_self_check, varlen
 from nearfar.encoder.padded_attention import LengthGroup, group_by_length, padded_blocks
 from nearfar.types import NearfarError
 
@@ -30,40 +22,29 @@ TOKENS, HEADS, HEAD_DIM = 99, 2, 16
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     """Clear cached checks and layouts of other tests."""
-    for cached_function in (passes_self_check, has_varlen, jagged_layout):
-        cached_function.cache_clear()
+    caches = (passes_self_check, has_varlen, attention._starts)
+    for cache in caches:
+        cache.cache_clear()
     yield
-    for cached_function in (passes_self_check, has_varlen, jagged_layout):
-        cached_function.cache_clear()
+    for cache in caches:
+        cache.cache_clear()
 
 
-def documented_varlen(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_seq_q: Tensor,
-    cu_seq_k: Tensor,
-    max_q: int,
-    max_k: int,
-    *,
-    scale: float,
-    window_size: tuple[int, int],
-) -> Tensor:
+def documented_varlen(*tensors: Tensor | int, scale: float, window_size: tuple[int, int]) -> Tensor:
     """A CPU implementation of varlen_attn, which needs CUDA, according to its documentation."""
-    assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
-    lengths = cu_seq_q.diff().tolist()
-    assert max_q == max_k == max(lengths)
-    mixed = []
+    query, key, value, starts, key_starts, longest, longest_key = tensors
+    lengths = starts.diff().tolist()
+    assert starts.dtype == torch.int32
+    assert torch.equal(starts, key_starts)
+    assert longest == longest_key == max(lengths)
+    left, right = (reach if reach >= 0 else longest for reach in window_size)
+    outputs = []
     for q, k, v in zip(*(t.transpose(0, 1).split(lengths, dim=1) for t in (query, key, value)), strict=True):
-        scores = q @ k.transpose(1, 2) * scale
         positions = torch.arange(q.shape[1])
         before = positions[:, None] - positions
-        left, right = window_size
-        unseen = torch.zeros_like(before, dtype=torch.bool)
-        unseen |= (before > left) if left >= 0 else unseen
-        unseen |= (-before > right) if right >= 0 else unseen
-        mixed.append((scores.masked_fill(unseen, -torch.inf).softmax(2) @ v).transpose(0, 1))
-    return torch.cat(mixed)
+        scores = (q @ k.transpose(1, 2) * scale).masked_fill((before > left) | (-before > right), -torch.inf)
+        outputs.append((scores.softmax(2) @ v).transpose(0, 1))
+    return torch.cat(outputs)
 
 
 def heads(dtype: torch.dtype = torch.float32, head_dim: int = HEAD_DIM) -> list[Tensor]:
@@ -105,22 +86,12 @@ def test_blocks_of_padded_attention() -> None:
     assert padded_blocks(groups, None, CPU, torch.float32) is blocks  # all layers share them
 
 
-def test_padding_with_a_window_gives_no_nan() -> None:
-    """Padding beyond the window of all tokens attends to tokens all the same."""
-    query, key, value, grad_output = (tensor.requires_grad_() for tensor in heads())
-    groups = [LengthGroup(0, 2, 1), LengthGroup(2, 1, 31), LengthGroup(33, 2, 33)]
-    out = attend(query, key, value, groups, sliding_window=2, backend="padded")
-    assert out.isfinite().all()
-    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(out, (query, key, value), grad_output))
-
-
 def test_torch_accepts_the_call() -> None:
     """Calls torch's own function with fake CUDA tensors."""
     with FakeTensorMode(), torch.no_grad():
         query = torch.empty(TOKENS, HEADS, HEAD_DIM, device="cuda", dtype=torch.bfloat16)
-        layout = JaggedLayout(torch.empty(9, device="cuda", dtype=torch.int32), 33)
         for window in (None, 4):
-            out = varlen(query, query, query, layout, scaling=0.3, window=window)
+            out = varlen(query, query, query, tuple(GROUPS), scaling=0.3, window=window)
             assert (out.shape, out.dtype, out.device) == (query.shape, query.dtype, query.device)
 
 
@@ -128,7 +99,6 @@ def test_torch_accepts_the_call() -> None:
     ("requested", "inputs", "backend"),
     [
         (None, {}, "varlen"),
-        ("auto", {}, "varlen"),
         (None, {"dtype": torch.float16}, "varlen"),
         (None, {"dropout": 0.1}, "padded"),
         (None, {"dtype": torch.float32}, "padded"),
@@ -138,21 +108,18 @@ def test_torch_accepts_the_call() -> None:
         (None, {"old torch": True}, "padded"),
         (None, {"broken": True}, "padded"),
         (None, {"device": "cpu"}, "groups"),
-        ("padded", {"device": "cpu"}, "groups"),
         ("groups", {}, "groups"),
         ("padded", {}, "padded"),
-        ("padded", {"dropout": 0.1, "dtype": torch.float32}, "padded"),
-        ("groups", {"dropout": 0.1}, "groups"),
     ],
 )
 def test_choice_of_backend(requested: str | None, inputs: dict, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(cuda_attention.VARIABLE, raising=False)
+    monkeypatch.delenv(attention.VARIABLE, raising=False)
     if requested is not None:
-        monkeypatch.setenv(cuda_attention.VARIABLE, requested)
+        monkeypatch.setenv(attention.VARIABLE, requested)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: inputs.get("capability", (9, 0)))
     if inputs.get("old torch"):
         monkeypatch.setattr(torch_varlen, "varlen_attn", older)
-    monkeypatch.setattr(cuda_attention, "passes_self_check", lambda *_: not inputs.get("broken"))
+    monkeypatch.setattr(attention, "passes_self_check", lambda *_: not inputs.get("broken"))
     with FakeTensorMode():
         query = torch.empty(
             TOKENS,
@@ -165,7 +132,7 @@ def test_choice_of_backend(requested: str | None, inputs: dict, backend: str, mo
 
 
 def test_an_unknown_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cuda_attention.VARIABLE, "flex")
+    monkeypatch.setenv(attention.VARIABLE, "flex")
     with FakeTensorMode():
         query = torch.empty(TOKENS, HEADS, 32, device="cuda")
         with pytest.raises(NearfarError, match="NEARFAR_CUDA_ATTENTION=flex: must be auto, groups or padded"):
@@ -208,7 +175,7 @@ def wrong_gradient(*arguments, **settings) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("attention", "reason"),
+    ("broken", "reason"),
     [
         (one_text, "relative error"),
         (windowless, "relative error"),
@@ -218,10 +185,8 @@ def wrong_gradient(*arguments, **settings) -> Tensor:
         (older, "TypeError: "),
     ],
 )
-def test_a_wrong_backend_fails_its_check_with_one_warning(
-    attention, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch_varlen, "varlen_attn", attention)
+def test_a_wrong_backend_fails_its_check_with_one_warning(broken, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_varlen, "varlen_attn", broken)
     with pytest.warns(
         UserWarning, match=f"varlen attention of torch .*{reason}.*Attention uses the backend 'padded'"
     ) as warned:
@@ -236,11 +201,11 @@ def test_a_torch_without_varlen_attention_is_supported(monkeypatch: pytest.Monke
     assert not has_varlen()
 
 
-def test_a_layout_cached_in_inference_mode_can_be_used_in_training() -> None:
-    """Encoding before training runs in inference mode and may cache the layout of the same lengths."""
+def test_what_is_cached_in_inference_mode_can_be_used_in_training() -> None:
+    """Encoding before training runs in inference mode and may cache the starts of texts of the same lengths."""
     with torch.inference_mode():
-        layout = jagged_layout(tuple(GROUPS), CPU)
-    assert jagged_layout(tuple(GROUPS), CPU) is layout
-    assert not layout.cu_seqlens.is_inference()
-    assert layout.cu_seqlens.tolist() == [0, 1, 2, 7, 12, 17, 33, 66, 99]
-    assert layout.max_seqlen == 33
+        starts = attention._starts(tuple(GROUPS), CPU)
+        (block, _) = padded_blocks(tuple(GROUPS), 3, CPU, torch.float32)
+    assert attention._starts(tuple(GROUPS), CPU) is starts
+    assert starts.tolist() == [0, 1, 2, 7, 12, 17, 33, 66, 99]
+    assert not any(tensor.is_inference() for tensor in (starts, block.slots, block.mask))

@@ -120,71 +120,47 @@ def test_a_folder_and_all_in_it(umask: int, tmp_path: Path) -> None:
     assert os.umask(umask) == umask
 
 
-@pytest.fixture(params=[True, False], ids=["with bars", "without"])
-def bars(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Whether transformers shows progress bars."""
-    before = logging.is_progress_bar_enabled()
-    (logging.enable_progress_bar if request.param else logging.disable_progress_bar)()
-    yield request.param
-    (logging.enable_progress_bar if before else logging.disable_progress_bar)()
-
-
 @pytest.mark.long
-def test_a_model_is_saved_without_a_progress_bar(
-    bars: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_is_saved_without_a_progress_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save_tiny_for_pairs(tmp_path / "tiny")
-    AutoModel.from_pretrained(folder).save_pretrained(tmp_path / "theirs")
-    assert ("Writing model shards" in capsys.readouterr().err) == bars
-    verbosity = logging.get_verbosity()
-    encoder = Encoder.from_pretrained(folder, pooling="mean")
-    classifier = Classifier.from_pretrained(folder, label_names=("no", "yes"))
-    encoder.prompts["silent"], encoder.default_prompt_name = "a ", "silent"  # reported once by sentence-transformers
-    encoder.save_pretrained(tmp_path / "encoder")
-    classifier.save_pretrained(tmp_path / "classifier")
-    assert capsys.readouterr() == ("", "")
-    assert (logging.is_progress_bar_enabled(), logging.get_verbosity()) == (bars, verbosity)
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.enable_progress_bar()
+    try:
+        AutoModel.from_pretrained(folder).save_pretrained(tmp_path / "theirs")
+        assert "Writing model shards" in capsys.readouterr().err
+        encoder = Encoder.from_pretrained(folder, pooling="mean")
+        encoder.prompts["silent"], encoder.default_prompt_name = "a ", "silent"
+        encoder.save_pretrained(tmp_path / "encoder")
+        Classifier.from_pretrained(folder, label_names=("no", "yes")).save_pretrained(tmp_path / "classifier")
+        assert capsys.readouterr() == ("", "")
+        assert (logging.is_progress_bar_enabled(), logging.get_verbosity()) == (True, verbosity)
+    finally:
+        (logging.enable_progress_bar if shown else logging.disable_progress_bar)()
 
 
-@pytest.fixture
-def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that were read."""
-    seen: list[str] = []
-    digest = hashlib.file_digest
-
-    def watched(stream, name):
-        seen.append(Path(stream.name).name)
-        return digest(stream, name)
-
-    monkeypatch.setattr(hashlib, "file_digest", watched)
+def test_the_digest_of_a_large_file_is_kept_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    digest, large, small, other = hashlib.file_digest, tmp_path / "large", tmp_path / "small", tmp_path / "other"
+    monkeypatch.setattr(
+        hashlib, "file_digest", lambda file, kind: read.append(Path(file.name).name) or digest(file, kind)
+    )
     monkeypatch.setattr(weights, "_DIGESTS", {})
-    return seen
 
+    def assert_digests(content: bytes) -> None:
+        for file, expected in ((large, content), (small, b"few")):
+            assert weights.sha256_of(file) == hashlib.sha256(expected).hexdigest()
 
-def sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def test_a_large_file_is_read_once(hashed: list[str], tmp_path: Path) -> None:
-    large, small = tmp_path / "large", tmp_path / "small"
-    large.write_bytes(bytes(weights.LARGE))
+    zeros, ones = bytes(weights.LARGE), b"\x01" * weights.LARGE
+    large.write_bytes(zeros)
     small.write_bytes(b"few")
     for _ in range(2):
-        assert weights.sha256_of(large) == sha256(bytes(weights.LARGE))
-        assert weights.sha256_of(small) == sha256(b"few")
-    assert hashed == ["large", "small", "small"]
-
-
-def test_a_file_that_has_changed_is_read_again(hashed: list[str], tmp_path: Path) -> None:
-    file, other = tmp_path / "file", tmp_path / "other"
-    file.write_bytes(bytes(weights.LARGE))
-    weights.sha256_of(file)
-    before = file.stat()
-    content = b"\x01" * weights.LARGE
-    file.write_bytes(content)
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
-    assert weights.sha256_of(file) == sha256(content)
-    other.write_bytes(bytes(weights.LARGE))
-    other.replace(file)
-    assert weights.sha256_of(file) == sha256(bytes(weights.LARGE))
-    assert len(hashed) == 3
+        assert_digests(zeros)
+    assert read == ["large", "small", "small"]
+    before = large.stat()
+    large.write_bytes(ones)
+    os.utime(large, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    assert_digests(ones)
+    other.write_bytes(zeros)
+    other.replace(large)
+    assert_digests(zeros)
+    assert read.count("large") == 3

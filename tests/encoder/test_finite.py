@@ -2,21 +2,17 @@
 
 import json
 import math
-import multiprocessing
-import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 from nearfar import Encoder, NearfarError
 from nearfar.commands.encode import encode
 from nearfar.commands.evaluate import evaluate
-from nearfar.encoder import stream
 from nearfar.encoder.classifier import Classifier
-from nearfar.encoder.stream import TokenBlock, WorkerConfig, encode_blocks, tokenize_blocks
+from nearfar.encoder.stream import encode_blocks, tokenize_blocks
 from nearfar.types import Precision
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import save_tiny
@@ -55,27 +51,10 @@ def test_encode_names_the_text(tmp_path: Path, value: float, normalize: bool, pr
     assert np.isfinite(encoder.encode(TEXTS[:3], normalize=normalize, precision=precision)).all()
 
 
-def blocks(encoder: Encoder) -> list[TokenBlock]:
-    return list(tokenize_blocks(encoder, [(0, TEXTS[:2]), (2, TEXTS[2:])]))
-
-
 def test_blocks_report_the_global_number(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     with pytest.raises(NearfarError, match=MESSAGE):
-        list(encode_blocks(encoder, blocks(encoder)))
-
-
-@pytest.mark.long
-def test_a_worker_reports_the_text(folder: Path) -> None:
-    """Runs the worker's function in this process, because starting two processes takes seconds."""
-    ours, theirs = multiprocessing.Pipe()
-    before, threads = signal.getsignal(signal.SIGINT), torch.get_num_threads()
-    ours.send(blocks(Encoder.from_pretrained(folder))[1].tokenized.ids)
-    try:
-        stream._worker_main(theirs, WorkerConfig(folder, "mean", 62, False, False), "cpu", threads)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert [ours.recv() for _ in range(2)] == [("ready", None), ("not finite", (1, "the apple in the park"))]
+        list(encode_blocks(encoder, tokenize_blocks(encoder, [(0, TEXTS[:2]), (2, TEXTS[2:])])))
 
 
 def test_a_file_is_not_written(folder: Path, tmp_path: Path) -> None:

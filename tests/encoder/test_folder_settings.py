@@ -139,13 +139,6 @@ def test_a_chat_template_of_the_tokenizer_is_not_applied_to_texts(saved: Path, t
     np.testing.assert_allclose(theirs.encode(MIXED), encoder.encode(MIXED, precision="fp32"), atol=1e-5)
 
 
-@pytest.mark.long
-def test_a_folder_with_an_adapter_alone(saved: Path) -> None:
-    (saved / "config.json").rename(saved / "adapter_config.json")
-    with pytest.raises(NearfarError, match=r"adapter_config.json: the folder holds an adapter.* merge the adapter"):
-        Encoder.from_pretrained(saved)
-
-
 def without_special_tokens(folder: Path) -> Path:
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer | {"post_processor": None}))

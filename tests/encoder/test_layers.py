@@ -5,12 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearfar import Encoder, NearfarError
+from nearfar import Encoder
 from nearfar.encoder.encoder import layer_embeddings
 from tests.tiny import save_tiny, sentences
 
 TEXTS = [*sentences(9, longest=5), "a dog", "", "a dog", *sentences(3, seed=1, longest=40)]
-ALL_FOUR = ("cls", "mean", "mean_without_cls", "max")
 
 
 @pytest.mark.long
@@ -18,21 +17,13 @@ ALL_FOUR = ("cls", "mean", "mean_without_cls", "max")
 def test_each_entry_equals_an_encoder_with_that_pooling(architecture: str, tmp_path: Path) -> None:
     folder = save_tiny(tmp_path / "tiny", architecture)
     encoder = Encoder.from_pretrained(folder, pooling="first_last")
-    found = layer_embeddings(encoder, TEXTS, poolings=ALL_FOUR)
+    found = layer_embeddings(encoder, TEXTS)
     count = encoder.backbone.config.num_hidden_layers
-    assert list(found) == [(layer, pooling) for layer in range(count + 1) for pooling in ALL_FOUR]
+    assert list(found) == [(layer, pooling) for layer in range(count + 1) for pooling in ("cls", "mean", "max")]
     for (layer, pooling), vectors in found.items():
         expected = Encoder.from_pretrained(folder, pooling=f"layer:{layer}:{pooling}").encode(TEXTS)
         assert (vectors.dtype, vectors.shape) == (np.float32, (len(TEXTS), 32))
         assert np.abs(expected).max() > 0.1
         np.testing.assert_allclose(vectors, expected, atol=1e-5, rtol=0)
-    different = [found[0, "mean"], found[1, "mean"], found[1, "cls"], found[1, "max"], found[1, "mean_without_cls"]]
+    different = [found[0, "mean"], found[1, "mean"], found[1, "cls"], found[1, "max"]]
     assert all(np.abs(a - b).max() > 0.05 for i, a in enumerate(different) for b in different[:i])
-
-
-def test_invalid_arguments(folder: Path) -> None:
-    encoder = Encoder.from_pretrained(folder)
-    with pytest.raises(NearfarError, match="'median' of a layer: must be one of cls, mean"):
-        layer_embeddings(encoder, ["a dog"], poolings=("mean", "median"))
-    with pytest.raises(NearfarError, match="mean, mean: each may be given only once"):
-        layer_embeddings(encoder, ["a dog"], poolings=("mean", "mean"))

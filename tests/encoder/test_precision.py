@@ -68,10 +68,8 @@ def test_the_warning_for_a_gpu_without_bfloat16(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_requested_device_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NEARFAR_PRECISION")
-    monkeypatch.setattr(precision, "native_bf16", lambda device: str(device) == "cuda:1")
-    precision._is_native.cache_clear()
+    monkeypatch.setattr(precision, "is_native", lambda device: str(device) == "cuda:1")
     assert [resolve("auto", device) for device in ("cpu", torch.device("cuda:1"))] == ["fp32", "bf16"]
-    precision._is_native.cache_clear()
 
 
 @pytest.mark.parametrize("value", ["bf32", "BF16", "fp16", "1"])

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from nearfar.encoder.stream import (
     prefetch,
     tokenize_blocks,
 )
+from nearfar.encoder.token_batches import NotFiniteError, Tokenized
 from tests.tiny import save_tiny, sentences
 
 
@@ -125,7 +127,10 @@ def test_a_worker_gives_the_vectors_of_encode_and_its_crash_is_reported(tmp_path
     truncated_counts: list[int] = []
     others = multiprocessing.active_children()  # of earlier tests
     stream = encode_in_processes(
-        blocks, WorkerConfig(tmp_path / "tiny", "cls", 7, True, False), ["cpu"], on_batch=truncated_counts.append
+        blocks,
+        WorkerConfig(tmp_path / "tiny", {"pooling": "cls", "max_length": 7}, {"normalize": True}),
+        ["cpu"],
+        on_batch=truncated_counts.append,
     )
     with pytest.warns(UserWarning, match="longer than 7 tokens"):
         expected = encoder.encode(texts, normalize=True)
@@ -147,18 +152,34 @@ def test_a_worker_gives_the_vectors_of_encode_and_its_crash_is_reported(tmp_path
 
 
 def test_errors_of_a_worker_are_reported(tmp_path: Path) -> None:
-    save_tiny(tmp_path / "tiny")
-    ((kind, error),) = _serve(tmp_path / "tiny", "meen")
-    assert kind == "error"
+    """Runs the worker's function in this process, because starting two processes takes seconds."""
+    folder = save_tiny(tmp_path / "tiny")
+    (error,) = answers(WorkerConfig(folder, {"pooling": "meen"}, {}))
     assert str(error).startswith("One of the --processes failed: unknown pooling 'meen'")
+    encoder = Encoder.from_pretrained(folder)
+    tokens = encoder.tokenize(["a dog", "the apple"])
+    with torch.no_grad():
+        encoder.backbone.get_input_embeddings().weight[tokens.ids[1][2]] = torch.nan
+    encoder.save_pretrained(tmp_path / "saved")
+    ready, error = answers(WorkerConfig(tmp_path / "saved", {}, {}), tokens)
+    assert ready is None
+    assert isinstance(error, NotFiniteError)
+    assert (error.number, error.content) == (1, "the apple")
 
 
-def _serve(folder: Path, pooling: str) -> list[tuple[str, object]]:
-    """The first message of a worker, run in this process."""
+def answers(config: WorkerConfig, *tokens: Tokenized) -> list[object]:
+    """What a worker sends that is given these tokens, until it ends."""
     ours, theirs = multiprocessing.Pipe()
     before, threads = signal.getsignal(signal.SIGINT), torch.get_num_threads()
+    for batch in tokens:
+        ours.send(batch)
     try:
-        stream._worker_main(theirs, WorkerConfig(folder, pooling, 7, False, False), "cpu", threads)
+        stream._worker_main(theirs, config, "cpu", threads)
     finally:
         signal.signal(signal.SIGINT, before)
-    return [ours.recv()]
+    theirs.close()
+    found = []
+    with suppress(EOFError):
+        while True:
+            found.append(ours.recv())
+    return found

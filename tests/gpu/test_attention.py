@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from nearfar.encoder import attention
-from nearfar.encoder.attention import attend
-from nearfar.encoder.cuda_attention import VARIABLE, has_varlen, passes_self_check
+from nearfar.encoder.attention import VARIABLE, attend, has_varlen, passes_self_check
 from nearfar.encoder.padded_attention import LengthGroup
 from tests.encoder.attention_formula import formula, groups_of
 from tests.gpu.devices import on_each_device

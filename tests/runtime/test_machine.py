@@ -1,5 +1,6 @@
 """Instruction sets from a mocked /proc/cpuinfo, without those that the environment disables."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def test_instruction_sets(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert " ".join(machine.instruction_sets()) == sets
-    assert precision.native_bf16("cpu") is bf16
+    assert precision.is_native.__wrapped__("cpu") is bf16
     assert provenance().hardware["instruction_sets"] == sets
 
 
@@ -66,21 +67,13 @@ def test_cuda_is_native_by_compute_capability(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    assert (
-        precision.native_bf16()
-        is precision.native_bf16("cuda:0")
-        is precision.native_bf16(torch.device("cuda"))
-        is bf16
-    )
+    native = precision.is_native.__wrapped__
+    assert native() is native("cuda:0") is native(torch.device("cuda")) is bf16
 
 
 def test_the_slowdown_is_a_ratio_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    def mock_time(left: torch.Tensor, right: torch.Tensor) -> float:
-        assert left.shape == right.shape
-        return {torch.bfloat16: 6.0, torch.float32: 2.0}[left.dtype]
+    def mock_times(product: Callable[[], torch.Tensor], **_: int) -> list[float]:
+        return {torch.bfloat16: [7.0, 6.0], torch.float32: [2.0, 2.5]}[product().dtype]
 
-    with monkeypatch.context() as patch:
-        patch.setattr(precision, "_fastest", mock_time)
-        assert precision.bf16_slowdown() == 3.0
-    monkeypatch.setattr(precision, "TIME_BUDGET", 0.0)
-    assert 0 < precision.bf16_slowdown() < float("inf")
+    monkeypatch.setattr(precision, "repeat", mock_times)
+    assert precision.bf16_slowdown() == 3.0

@@ -144,21 +144,21 @@ def _kernels() -> dict[str, object]:
 
 
 def _folders() -> dict[str, object]:
-    from nearfar.encoder.kernels.build import folders
+    from nearfar.encoder.kernels.build import cache_folder
 
     home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
     places = {
-        "kernels": next(folders(), None),
+        "kernels": cache_folder(),
         "hub": Path(os.environ.get("HF_HUB_CACHE") or home / "hub"),
         "datasets": Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets"),
         "temporary": Path(tempfile.gettempdir()),
     }
     shown: dict[str, object] = {}
     for name, place in places.items():
-        if folder := place and place.expanduser():
-            existing = next((path for path in (folder, *folder.parents) if path.exists()), None)
-            free = f"{shutil.disk_usage(existing).free / 1e9:.1f} GB free" if existing else "no such disk"
-            shown[name] = f"{folder} ({free}{'' if folder.is_dir() else ', does not exist yet'})"
+        folder = place.expanduser()
+        existing = next((path for path in (folder, *folder.parents) if path.exists()), None)
+        free = f"{shutil.disk_usage(existing).free / 1e9:.1f} GB free" if existing else "no such disk"
+        shown[name] = f"{folder} ({free}{'' if folder.is_dir() else ', does not exist yet'})"
     return shown
 
 

@@ -9,21 +9,48 @@ texts, and all texts where the kernel cannot be built, are computed by torch, on
 ``scaled_dot_product_attention`` without dropout and by the formula with dropout. Both ways drop the same elements,
 because the mask is a function of its seed and the element's index.
 
-On a GPU, :mod:`nearfar.encoder.cuda_attention` computes all texts in one call or a few.
+On a GPU, three backends compute the same:
+
+- ``groups``: torch's attention, one call per length: the reference, and slow for texts of many lengths.
+- ``varlen``: :func:`torch.nn.attention.varlen.varlen_attn`, one call. Half precision, compute capability 8.0 or above,
+  no dropout.
+- ``padded``: torch's attention on padded blocks (:mod:`nearfar.encoder.padded_attention`). Supports everything.
+
+By default a GPU uses ``varlen`` where it is supported and ``padded`` elsewhere; ``NEARFAR_CUDA_ATTENTION`` set to
+``groups`` or ``padded`` always selects that backend. Flex attention is not used: it modifies scores before the softmax,
+while dropout acts on the attention weights after it. Nested tensors are not used: with dropout in float32 their
+gradients are wrong on an H100 (torch 2.11). Before its first use, ``varlen`` computes a small batch; if the result is
+wrong, ``padded`` replaces it, with a warning.
 """
 
+import math
+import os
+import warnings
 from collections.abc import Sequence
-from typing import Any
+from functools import cache, lru_cache
+from inspect import signature
+from itertools import accumulate
+from typing import Any, Literal, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from nearfar.encoder.cuda_attention import AttentionBackend, choose_backend, jagged_layout, varlen
 from nearfar.encoder.dropout import DropoutMask
 from nearfar.encoder.kernels import DTYPES, HEAD_DIMS, MAX_TOKENS, AttentionLayout, Kernels, kernels
-from nearfar.encoder.padded_attention import Heads, LengthGroup, padded, padded_blocks
+from nearfar.encoder.padded_attention import Heads, LengthGroup, group_by_length, padded, padded_blocks
+from nearfar.types import NearfarError
+
+AttentionBackend: TypeAlias = Literal["groups", "varlen", "padded"]
+VARIABLE = "NEARFAR_CUDA_ATTENTION"
+HALF = (torch.float16, torch.bfloat16)
+MAX_HEAD_DIM, HEAD_DIM_MULTIPLE = 256, 8
+"""Head dimensions that the flash kernel supports: multiples of 8 up to 256."""
+TOLERANCE = 2e-2
+"""Largest accepted relative error of ``varlen`` in half precision against float32; rounding alone gives about 3e-3."""
+SELF_CHECK_LENGTHS = (1, 2, 5, 5, 17, 40)
+"""Text lengths of the batch on which ``varlen`` is checked."""
 
 
 def attend(
@@ -47,13 +74,13 @@ def attend(
         dropout: probability of dropping an attention weight.
         scaling: factor of the scores; 1 / sqrt(head_dim) by default.
         sliding_window: tokens attend only to tokens less than this far away; None for no limit.
-        backend: overrides :func:`nearfar.encoder.cuda_attention.choose_backend`.
+        backend: overrides :func:`choose_backend`.
     """
     scaling, device = query.shape[2] ** -0.5 if scaling is None else scaling, query.device
     if backend is None:
         backend = choose_backend(query, key, value, dropout=dropout)
     if backend == "varlen":
-        return varlen(query, key, value, jagged_layout(tuple(groups), device), scaling=scaling, window=sliding_window)
+        return varlen(query, key, value, tuple(groups), scaling=scaling, window=sliding_window)
     if backend == "padded":
         blocks = padded_blocks(tuple(groups), sliding_window, device, query.dtype)
         return padded(query, key, value, blocks, scaling=scaling, dropout=dropout)
@@ -130,3 +157,100 @@ class _CompiledAttention(torch.autograd.Function):
         *inputs, softmax_stats = ctx.saved_tensors
         gradients = ctx.compiled.attend_backward(tuple(inputs), grad_output.contiguous(), softmax_stats, ctx.layout)
         return (*gradients, None, None)
+
+
+def choose_backend(query: Heads, key: Heads, value: Heads, *, dropout: float) -> AttentionBackend:
+    """Choose the backend for these tensors: the default, or the one that ``NEARFAR_CUDA_ATTENTION`` names.
+
+    Raises:
+        NearfarError: the variable has an unknown value.
+    """
+    if query.device.type != "cuda":
+        return "groups"
+    requested = os.environ.get(VARIABLE, "auto")
+    if requested not in ("auto", "groups", "padded"):
+        raise NearfarError(f"{VARIABLE}={requested}: must be auto, groups or padded.")
+    if requested != "auto":
+        return "groups" if requested == "groups" else "padded"
+    half = query.dtype in HALF and query.dtype == key.dtype == value.dtype
+    head_dim = query.shape[2]
+    if dropout == 0 and half and head_dim % HEAD_DIM_MULTIPLE == 0 and head_dim <= MAX_HEAD_DIM:
+        supported = torch.cuda.get_device_capability(query.device) >= (8, 0)
+        if supported and has_varlen() and passes_self_check(query.device, query.dtype, head_dim):
+            return "varlen"
+    return "padded"
+
+
+def varlen(
+    query: Heads, key: Heads, value: Heads, groups: tuple[LengthGroup, ...], *, scaling: float, window: int | None
+) -> Heads:
+    """All texts by the flash kernel, without dropout. Tokens attend to tokens less than ``window`` away."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    starts, longest = _starts(groups, query.device), groups[-1].length
+    reach = -1 if window is None or longest <= window else window - 1  # tokens attended to on either side, -1 for all
+    out = varlen_attn(query, key, value, starts, starts, longest, longest, scale=scaling, window_size=(reach, reach))
+    assert isinstance(out, Tensor)
+    return out
+
+
+@lru_cache(maxsize=8)  # all layers use the same tensor, and each copy to the GPU would synchronise with it
+def _starts(groups: tuple[LengthGroup, ...], device: torch.device) -> Tensor:
+    """The first token of each text, and the number of tokens."""
+    lengths = [group.length for group in groups for _ in range(group.num_texts)]
+    with torch.inference_mode(False):  # cached, and a later backward pass may save it
+        return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32).to(device)
+
+
+@cache
+def has_varlen() -> bool:
+    """Whether this torch has ``varlen_attn`` with a scale and a window. Older releases, from 2.6 on, lack it."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return False
+    return {"scale", "window_size"} <= signature(varlen_attn).parameters.keys()
+
+
+@cache
+def passes_self_check(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
+    """Whether ``varlen`` gives the values and gradients of attention on each text alone; warns once if it does not.
+
+    Uses no random numbers of torch's global generators.
+    """
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
+            error = _largest_error(device, dtype, head_dim)
+    except (RuntimeError, TypeError, ValueError, ImportError) as failure:
+        reason = f"{type(failure).__name__}: {str(failure).splitlines()[0] if str(failure) else 'no reason given'}"
+    else:
+        if error <= TOLERANCE:
+            return True
+        reason = f"relative error {error:.2g} against float32"
+    warnings.warn(
+        f"varlen attention of torch {torch.__version__} fails its check on {device} for {dtype} "
+        f"and head dimension {head_dim} ({reason}). Attention uses the backend 'padded' instead: correct, but slower.",
+        stacklevel=2,
+    )
+    return False
+
+
+def _largest_error(device: torch.device, dtype: torch.dtype, head_dim: int) -> float:
+    """The largest relative error of values and gradients on a small random batch; infinite if any is not finite."""
+    groups, worst = group_by_length(SELF_CHECK_LENGTHS), 0.0
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randn(4, sum(SELF_CHECK_LENGTHS), 2, head_dim, generator=generator).to(device, dtype)
+
+    def compute(tensors: Tensor, backend: AttentionBackend, window: int | None) -> list[Tensor]:
+        """The output, and the gradients of query, key and value."""
+        *parts, grad_output = tensors.detach().unbind()  # views, as a backbone's tensors may be
+        inputs = [tensor.requires_grad_() for tensor in parts]
+        out = attend(*inputs, groups, sliding_window=window, backend=backend)
+        return [out.detach(), *torch.autograd.grad(out, inputs, grad_output)]
+
+    for window in (None, 4):
+        expected = compute(drawn.float(), "groups", window)
+        for ours, reference in zip(compute(drawn, "varlen", window), expected, strict=True):
+            error = float((ours.float() - reference).norm() / reference.norm())
+            worst = max(worst, math.inf if math.isnan(error) else error)
+    return worst

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from nearfar.encoder.dropout import evaluating
 from nearfar.encoder.pretrained import PreTrainedModel, reason
 from nearfar.encoder.ragged import ALONE, hidden_states, synthetic_batch, transformer_layers
-from nearfar.encoder.token_batches import evaluating
 from nearfar.types import NearfarError
 
 

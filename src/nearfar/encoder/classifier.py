@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -21,15 +21,22 @@ from torch import Tensor, nn
 from nearfar.disk import apply_umask, write_bytes
 from nearfar.disk.model_folder import SeenHashes, read_seen, write_seen
 from nearfar.encoder import encoder_folder, pretrained
-from nearfar.encoder.dropout import use_fast_dropout, use_fused
+from nearfar.encoder.dropout import evaluating, use_fast_dropout, use_fused
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
-from nearfar.encoder.folder_checks import LABELS, TRANSFORMER_SETTINGS, quoted, read_object, transformer_settings
+from nearfar.encoder.folder_checks import (
+    LABELS,
+    TRANSFORMER_SETTINGS,
+    quoted,
+    read_object,
+    transformer_settings,
+    write_json,
+)
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.precision import choose_device, resolve
 from nearfar.encoder.pretrained import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, opening
-from nearfar.encoder.ragged import RaggedBatch, bf16_runs, choose_route, hidden_states, uses_token_types
-from nearfar.encoder.token_batches import Tokenized, compute_distinct, evaluating
+from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states, uses_token_types
+from nearfar.encoder.token_batches import Tokenized, compute_distinct
 from nearfar.encoder.weights import locate
 from nearfar.types import NearfarError, Precision
 
@@ -132,7 +139,7 @@ class Classifier(nn.Module):
     @property
     def backbone(self) -> PreTrainedModel:
         """The encoder inside the classifier, including BERT's pooler."""
-        return backbone_of(self.model)
+        return cast(PreTrainedModel, self.model.base_model)
 
     @property
     def device(self) -> torch.device:
@@ -202,16 +209,8 @@ class Classifier(nn.Module):
                 it); the precision is unknown.
         """
         _check_items(items)
-        bf16 = resolve(precision, self.device) == "bf16"
-        return compute_distinct(
-            self,
-            items,
-            self.tokenize,
-            self,
-            (max(1, len(self.label_names)),),
-            bf16=bf16 and bf16_runs(self.backbone, self.route),
-            progress=progress,
-        )
+        bf16, width = resolve(precision, self.device) == "bf16", max(1, len(self.label_names))
+        return compute_distinct(self, items, self.tokenize, self, (width,), bf16=bf16, progress=progress)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a folder that ``AutoModelForSequenceClassification`` opens, with the same logits.
@@ -222,18 +221,11 @@ class Classifier(nn.Module):
             NearfarError: it is an exported graph.
         """
         refuse_graph(self.model, "saved")
-        limit = self.tokenizer.model_max_length
-        self.tokenizer.model_max_length = self.max_length
-        try:
-            with pretrained.quiet():
-                self.model.save_pretrained(folder)
-                self.tokenizer.save_pretrained(folder)
-        finally:
-            self.tokenizer.model_max_length = limit
+        pretrained.save_transformer(folder, self.model, self.tokenizer, max_length=self.max_length)
         for file in Path(folder).glob("model*.safetensors"):
             apply_umask(file)  # safetensors writes files that only the owner can read
         if self.lower_case:  # tokenizers that transformers builds from their vocabulary forget it
-            (Path(folder) / TRANSFORMER_SETTINGS[0]).write_text('{"do_lower_case": true}\n', encoding="utf-8")
+            write_json(Path(folder) / TRANSFORMER_SETTINGS[0], {"do_lower_case": True})
         write_seen(Path(folder), self.seen)
 
 
@@ -338,22 +330,18 @@ def read_classifier(
         _set_dropout(config, dropout)
     model = _load(inner, config, has_head=names == saved)
     tokenizer = pretrained.load_tokenizer(inner)
-    pretrained.check_vocabulary(inner, tokenizer, backbone_of(model))
-    length = encoder_folder.choose_length(settings, backbone_of(model), tokenizer, max_length)
+    backbone = cast(PreTrainedModel, model.base_model)
+    pretrained.check_vocabulary(inner, tokenizer, backbone)
+    length = encoder_folder.choose_length(settings, backbone, tokenizer, max_length)
     with opening(inner / "config.json"):
         head = find_head(model)
     return ClassifierComponents(model, tokenizer, names, length, head, settings.lower_case)
 
 
-def backbone_of(model: PreTrainedModel) -> PreTrainedModel:
-    """The encoder that the classifier ``model`` is built on."""
-    backbone = model.base_model
-    assert isinstance(backbone, PreTrainedModel)
-    return backbone
-
-
 def _saved_labels(file: Path, config: PretrainedConfig) -> tuple[str, ...] | None:
-    """Labels of the saved head; () for regression; None if the folder has no head that nearfar supports.
+    """Labels of the saved head by number; () for regression; None if the folder has no head that nearfar supports.
+
+    Without names they are LABEL_0, LABEL_1 and so on, two by default.
 
     Raises:
         NearfarError: the folder has a supported head with invalid labels.
@@ -361,27 +349,20 @@ def _saved_labels(file: Path, config: PretrainedConfig) -> tuple[str, ...] | Non
     is_classifier = any(kind.endswith("ForSequenceClassification") for kind in config.architectures or [])
     if not is_classifier or config.problem_type == "multi_label_classification":
         return None
-    names = _read_labels(file)
-    if config.problem_type == "regression" or len(names) == 1:
-        return () if len(names) == 1 else None
-    return names
-
-
-def _read_labels(file: Path) -> tuple[str, ...]:
-    """The labels of config.json by number; LABEL_0, LABEL_1 and so on (two by default) if it has no names."""
     settings = read_object(file)
     id2label, count = settings.get("id2label"), settings.get("num_labels")
     if id2label is None:
-        return tuple(f"LABEL_{number}" for number in range(2 if count is None else count))
-    numbers = {str(number) for number in range(len(id2label))} if isinstance(id2label, dict) else set()
-    labels = list(id2label.values()) if isinstance(id2label, dict) else []
-    if not labels or id2label.keys() != numbers or not all(isinstance(name, str) for name in labels):
+        id2label = {str(number): f"LABEL_{number}" for number in range(2 if count is None else count)}
+    names = tuple(id2label.get(str(number)) for number in range(len(id2label)))
+    if not names or not all(isinstance(name, str) for name in names):
         raise NearfarError(f"{file}: {LABELS}")
-    if len(set(labels)) < len(labels):
+    if len(set(names)) < len(names):
         raise NearfarError(f"{file}: id2label gives two labels the same name.")
-    if count is not None and count != len(labels):
-        raise NearfarError(f"{file}: num_labels is {quoted(count)}, but id2label names {len(labels)} labels.")
-    return tuple(id2label[str(number)] for number in range(len(labels)))
+    if count not in (None, len(names)):
+        raise NearfarError(f"{file}: num_labels is {quoted(count)}, but id2label names {len(names)} labels.")
+    if len(names) == 1:
+        return ()
+    return None if config.problem_type == "regression" else names
 
 
 def _choose_labels(
@@ -451,7 +432,7 @@ def find_head(model: PreTrainedModel) -> ClsHead:
     with evaluating(model), torch.no_grad():
         arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         expected = model(**arguments).logits
-        first = backbone_of(model)(**arguments).last_hidden_state[:, :1]
+        first = model.base_model(**arguments).last_hidden_state[:, :1]
         head = next((head for head in HEAD_FUNCTIONS if _reproduces_logits(head, model, first, expected)), None)
     if not torch.isfinite(expected).all():
         raise NearfarError(

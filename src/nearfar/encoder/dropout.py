@@ -13,6 +13,8 @@ with 16 bits each. An element is kept where its bits are at least the threshold:
 The mask depends on torch's generator alone, not on the number of threads or on whether compiled kernels are used.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -107,6 +109,17 @@ def set_dropout(module: nn.Module, probability: float) -> None:
                 found = True
     if probability and not found:
         raise NearfarError(f"dropout {probability:g}: the encoder has no dropout.")
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside the block, which has no dropout; the module's own mode afterwards."""
+    was_training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(was_training)
 
 
 class _Drop(torch.autograd.Function):

@@ -17,14 +17,14 @@ from nearfar.encoder.backbone import keep_layers as keep_some_layers
 from nearfar.encoder.dropout import use_fast_dropout, use_fused
 from nearfar.encoder.exported import GraphBackbone
 from nearfar.encoder.padded_attention import FixedShapeBatch
-from nearfar.encoder.pooling import TOKEN_POOLINGS, Pooling, parse_pooling, pool
+from nearfar.encoder.pooling import Pooling, parse_pooling, pool
 from nearfar.encoder.precision import choose_device, choose_dtype, resolve
 from nearfar.encoder.pretrained import opening
 from nearfar.encoder.prompts import InferenceSettings, Prompts, truncated_width
-from nearfar.encoder.ragged import RaggedBatch, bf16_runs, choose_route, hidden_states
+from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states
 from nearfar.encoder.token_batches import Tokenized, check_texts, compute_batches, compute_distinct
 from nearfar.encoder.weights import locate
-from nearfar.types import NearfarError, Precision, VectorSimilarity
+from nearfar.types import Precision, VectorSimilarity
 
 
 class Encoder(Prompts, nn.Module):
@@ -249,14 +249,12 @@ class Encoder(Prompts, nn.Module):
                 the name or fewer dimensions; the precision is unknown; a vector is not finite (the text is named).
         """
         check_texts(texts)
-        bf16 = resolve(precision, self.device) == "bf16"
         return compute_distinct(
             self,
             texts,
             partial(self.tokenize, prompt=self.resolve_prompt(prompt, prompt_name), max_length=max_length),
-            partial(self._embed, normalize=normalize, dimensions=dimensions),
-            (truncated_width(dimensions, self.dim, self.matryoshka),),
-            bf16=bf16 and bf16_runs(self.backbone, self.route),
+            *self._embedding(normalize, dimensions),
+            bf16=resolve(precision, self.device) == "bf16",
             max_length=max_length,
             progress=progress,
             check_finite=check_finite,
@@ -272,7 +270,6 @@ class Encoder(Prompts, nn.Module):
         dimensions: int | None = None,
         bf16: bool = False,
         on_batch: Callable[[int], object] | None = None,
-        check_finite: bool = True,
     ) -> Float[np.ndarray, "texts dim"]:
         """Embeddings of token ids, as :meth:`encode` computes them; float32 [texts, dim].
 
@@ -280,46 +277,41 @@ class Encoder(Prompts, nn.Module):
 
         Raises:
             NearfarError: the model has fewer dimensions than ``dimensions``.
-            NotFiniteError: a vector is not finite and ``check_finite`` is set.
+            NotFiniteError: a vector is not finite.
         """
-
-        def describe(text: int) -> str:
-            return str(self.tokenizer.decode(token_ids[text], skip_special_tokens=True))
-
         return compute_batches(
             self,
             Tokenized(token_ids, prompt_length=prompt_length),
-            partial(self._embed, normalize=normalize, dimensions=dimensions),
-            (truncated_width(dimensions, self.dim, self.matryoshka),),
-            bf16=bf16 and bf16_runs(self.backbone, self.route),
-            describe=describe if check_finite else None,
+            *self._embedding(normalize, dimensions),
+            bf16=bf16,
+            describe=lambda text: str(self.tokenizer.decode(token_ids[text], skip_special_tokens=True)),
             on_batch=on_batch,
         )
 
-    def _embed(self, tokens: Tokenized, *, normalize: bool, dimensions: int | None) -> Tensor:
-        """The embeddings of tokenised texts."""
-        embedding: Tensor = self(tokens.ids, prompt_length=tokens.prompt_length).float()
-        embedding = embedding[:, :dimensions]
-        return functional.normalize(embedding, dim=-1) if normalize or self.normalizes else embedding
+    def _embedding(
+        self, normalize: bool, dimensions: int | None
+    ) -> tuple[Callable[[Tokenized], Tensor], tuple[int, ...]]:
+        """A function from the tokens of texts to their embeddings, and the shape of one."""
+
+        def embed(tokens: Tokenized) -> Tensor:
+            embedding: Tensor = self(tokens.ids, prompt_length=tokens.prompt_length).float()[:, :dimensions]
+            return functional.normalize(embedding, dim=-1) if normalize or self.normalizes else embedding
+
+        return embed, (truncated_width(dimensions, self.dim, self.matryoshka),)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a sentence-transformers folder; ``SentenceTransformer(folder).encode(x)`` equals :meth:`encode`."""
-        parts = encoder_folder.EncoderComponents(
-            backbone=self.backbone,
-            tokenizer=self.tokenizer,
-            pooling=self._pooling.name,
-            max_length=self.max_length,
-            tail=tuple(self.tail),
-            normalize=self.normalizes,
-            inference=self.inference_settings,
-        )
-        encoder_folder.write(Path(folder), parts, self._pooling)
+        encoder_folder.write(Path(folder), self, self._pooling)
         write_seen(Path(folder), self.seen)
+
+
+LAYER_POOLINGS = ("cls", "mean", "max")
+"""Poolings of :func:`layer_embeddings`."""
 
 
 @torch.inference_mode()
 def layer_embeddings(
-    encoder: Encoder, texts: Sequence[str], *, poolings: Sequence[str] = ("cls", "mean", "max"), progress: bool = False
+    encoder: Encoder, texts: Sequence[str], *, progress: bool = False
 ) -> dict[tuple[int, str], NDArray[np.float32]]:
     """Embeddings of ``texts`` for each layer and pooling; layer 0 is the embedding layer (Kim et al. 2021, Figure 1).
 
@@ -328,33 +320,22 @@ def layer_embeddings(
     own pooling is not used. Its default prompt is put before each text.
 
     Each distinct text is computed once. A batch's hidden states are pooled and freed before those of the next batch are
-    computed. The result takes 4 * (layers + 1) * len(poolings) * dim bytes per text. Texts over the maximum length are
-    truncated, with one warning that counts them.
-
-    Args:
-        encoder: the encoder.
-        texts: any number of strings.
-        poolings: some of ``cls``, ``mean``, ``mean_without_cls`` and ``max``, without repetition.
-        progress: show a progress bar.
+    computed. The result takes 12 * (layers + 1) * dim bytes per text. Texts over the maximum length are truncated, with
+    one warning that counts them.
 
     Raises:
-        NearfarError: ``texts`` is a single string or contains something else than strings; a pooling is unknown or
-            given twice; or a vector is not finite (the message names the text).
+        NearfarError: ``texts`` is a single string or contains something else than strings; or a vector is not finite
+            (the message names the text).
     """
     check_texts(texts)
-    for name in poolings:
-        if name not in TOKEN_POOLINGS:
-            raise NearfarError(f"pooling {name!r} of a layer: must be one of {', '.join(TOKEN_POOLINGS)}.")
-    if len(set(poolings)) < len(poolings):
-        raise NearfarError(f"poolings {', '.join(poolings)}: each may be given only once.")
     layers = encoder.backbone.config.num_hidden_layers
-    parsed = [parse_pooling(name, layers=layers) for name in poolings]
+    poolings = [parse_pooling(name, layers=layers) for name in LAYER_POOLINGS]
 
     def embed(tokens: Tokenized) -> Float[Tensor, "texts layers poolings dim"]:
         batch = RaggedBatch.pack(tokens.ids, prompt_length=tokens.prompt_length, device=encoder.device)
         hidden = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
         by_pooling = [
-            torch.stack([encoder.embed_states([states], batch, pooling) for pooling in parsed], dim=1)
+            torch.stack([encoder.embed_states([states], batch, pooling) for pooling in poolings], dim=1)
             for states in hidden
         ]
         embeddings = torch.stack(by_pooling, dim=1).float()
@@ -363,5 +344,7 @@ def layer_embeddings(
     shape = (layers + 1, len(poolings), encoder.dim)
     vectors = compute_distinct(encoder, texts, encoder.tokenize, embed, shape, progress=progress)
     return {
-        (layer, name): vectors[:, layer, number] for layer in range(layers + 1) for number, name in enumerate(poolings)
+        (layer, pooling.name): vectors[:, layer, number]
+        for layer in range(layers + 1)
+        for number, pooling in enumerate(poolings)
     }

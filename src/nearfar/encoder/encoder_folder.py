@@ -10,11 +10,10 @@ Only sentence-transformers' own module classes are loaded, and only from inside 
 """
 
 import re
-import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -28,13 +27,16 @@ from nearfar.disk.model_folder import CARD_MARK
 from nearfar.encoder import folder_checks as checks
 from nearfar.encoder import pretrained, prompts
 from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
-from nearfar.encoder.folder_checks import TransformerSettings, quoted
+from nearfar.encoder.folder_checks import TransformerSettings, quoted, write_json
 from nearfar.encoder.pooling import Pooling, mean_of_layers
 from nearfar.encoder.pretrained import PreTrainedModel, PreTrainedTokenizerBase, opening
 from nearfar.encoder.prompts import InferenceSettings
 from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
 from nearfar.encoder.weights import check_weights, weight_file
 from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from nearfar.encoder.encoder import Encoder
 
 MODEL_CARD = """---
 library_name: sentence-transformers
@@ -79,9 +81,7 @@ def read(
         NearfarError: weights are missing, truncated or of another architecture; nearfar does not support a module, the
             pooling or another setting; ``max_length`` is over the model's limit.
     """
-    (kind, path), *rest = modules_of(folder)
-    inner, include_prompt = folder / path, True
-    settings = TransformerSettings(inner / checks.TRANSFORMER_SETTINGS[0])
+    (kind, inner), *rest = modules_of(folder)
     backbone: PreTrainedModel
     if kind == STATIC:
         if pooling not in (None, "mean"):
@@ -89,10 +89,9 @@ def read(
                 f"{folder}: a static encoder takes the mean of its tokens; use --pooling mean, not {pooling}."
             )
         backbone, tokenizer, length = read_static(inner, dtype=dtype)
-        pooling = "mean"
-        if max_length is not None:
-            length = choose_length(settings, backbone, tokenizer, max_length)
+        settings, pooling, include_prompt = TransformerSettings(inner, length), "mean", True
     else:
+        settings = checks.transformer_settings(inner, any_length=max_length is not None)
         graph = graph_format(inner)
         backbone = GraphBackbone(inner, graph) if graph else _load_backbone(inner, dtype)
         tokenizer = pretrained.load_tokenizer(inner)
@@ -102,142 +101,14 @@ def read(
             pooling = backbone.pooling
         else:
             pretrained.check_vocabulary(inner, tokenizer, backbone)
-        settings = checks.transformer_settings(inner, any_length=max_length is not None)
-        length = choose_length(settings, backbone, tokenizer, max_length)
-        has_head = any(kind not in AFTER_POOLING for kind, _ in rest)
-        pooling = pooling or (pooling_name(folder, rest, cls_token=tokenizer.cls_token) if has_head else "mean")
-        include_prompt = includes_prompt(folder, rest)
-        if not include_prompt and pooling.endswith("mean_without_cls"):
-            raise NearfarError(
-                f"{folder}: its Pooling module has include_prompt false, which nearfar supports with the poolings cls, "
-                f"mean and max, not with {pooling}."
-            )
-        first = tokenizer("")["input_ids"][:1] if pooling.endswith("mean_without_cls") else None
-        if first is not None and (tokenizer.cls_token_id is None or first != [tokenizer.cls_token_id]):
-            raise NearfarError(
-                f"{folder}: the pooling {pooling} leaves out [CLS], which this model's tokenizer does not put first; "
-                "choose another with --pooling, such as mean."
-            )
+        pooling, include_prompt = _read_pooling(folder, dict(rest), tokenizer, asked=pooling)
+    length = choose_length(settings, backbone, tokenizer, max_length)
     tail, normalize = _read_tail(folder, rest, backbone.config.hidden_size)
+    inference = prompts.read_inference_settings(folder)._replace(
+        include_prompt=include_prompt, lower_case=settings.lower_case, role_lengths=settings.role_lengths
+    )
     normalize = normalize or getattr(backbone, "normalized", False)
-    inference = prompts.read_inference_settings(folder, include_prompt=include_prompt)._replace(
-        lower_case=settings.lower_case, role_lengths=settings.role_lengths
-    )
     return EncoderComponents(backbone, tokenizer, pooling, length, tail, normalize, inference)
-
-
-def _read_tail(folder: Path, modules: Sequence[tuple[str, str]], width: int) -> tuple[tuple[nn.Module, ...], bool]:
-    """The modules after pooling, which gives vectors of this width, and whether the last one is a Normalize.
-
-    They run once, on ``width`` zeros.
-
-    Raises:
-        NearfarError: a module fails, or its output has another width than its settings say.
-    """
-    after = [(kind, folder / path) for kind, path in modules if kind in AFTER_POOLING]
-    normalize = bool(after) and after[-1][0] == "Normalize"
-    if normalize:
-        check_settings(*after.pop())  # Normalize is a flag here: loading the module would import sentence-transformers
-    tail, embedding = tuple(tail_module(kind, place) for kind, place in after), torch.zeros(1, width)
-    for number, module in enumerate(tail, start=1):
-        with opening(folder / "modules.json"), torch.no_grad():
-            embedding = module.eval()({EMBEDDING: embedding})[EMBEDDING]
-            width = getattr(module, "out_features", width)
-            if embedding.shape != (1, width):
-                raise NearfarError(
-                    f"{folder / 'modules.json'}: module {number} after pooling, {type(module).__name__}, should give "
-                    f"{width} dimensions, but gives the shape {list(embedding.shape[1:])}."
-                )
-    return tail, normalize
-
-
-def static_components(
-    table: NDArray[np.float32], tokenizer: PreTrainedTokenizerBase, *, normalize: bool
-) -> EncoderComponents:
-    """A new static encoder with these vectors [vocabulary, dim], for the tokens of an encoder's tokenizer."""
-    plain, _ = static_tokenizer(Tokenizer.from_str(cast(Any, tokenizer).backend_tokenizer.to_str()))
-    backbone = StaticBackbone(torch.from_numpy(table))
-    return EncoderComponents(backbone, plain, "mean", UNLIMITED, (), normalize, InferenceSettings({}))
-
-
-def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
-    """Save through sentence-transformers, so that ``SentenceTransformer(folder).encode`` equals ``Encoder.encode``.
-
-    Raises:
-        NearfarError: the backbone has LoRA adapters, which a plain transformers folder cannot hold, or is a graph.
-    """
-    inference = parts.inference
-    refuse_graph(parts.backbone, "saved")
-    if hasattr(parts.backbone, "peft_config"):
-        raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as plain:
-        if is_static(parts.backbone):
-            first = [static_module(cast(Any, parts.backbone), parts.tokenizer, max_length=parts.max_length)]
-        else:
-            first = [_transformer(plain, parts, pooling), *_pooling_modules(parts, pooling)]
-        last = [pretrained.module_classes().Normalize()] if parts.normalize else []
-        dim = pretrained.save_model(folder, [*first, *parts.tail, *last], inference)
-    for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
-        apply_umask(file)  # safetensors writes files that only the owner can read
-    widths = inference.matryoshka
-    prompts.add_settings(folder / prompts.PROMPTS_FILE, {prompts.WIDTHS: list(widths)} if widths else {})
-    # the module was made anew, and sentence-transformers does not write do_lower_case
-    lower_case = {"do_lower_case": True} if inference.lower_case else {}
-    prompts.add_settings(folder / checks.TRANSFORMER_SETTINGS[0], {**inference.role_lengths, **lower_case})
-    card = MODEL_CARD.format(
-        dim=dim,
-        pooling=pooling.name,
-        length=f"up to {parts.max_length} tokens" if parts.max_length < UNLIMITED else "of any length",
-        widths=prompts.describe_widths(dim, widths),
-        mark=CARD_MARK,
-    )
-    (folder / "README.md").write_text(card, encoding="utf-8")
-
-
-def _transformer(plain: str, parts: EncoderComponents, pooling: Pooling) -> nn.Module:
-    """The backbone as a module of sentence-transformers, which reads it from the new transformers folder ``plain``."""
-    truncation = cast(Any, parts.tokenizer).backend_tokenizer.truncation
-    if truncation is not None:  # the saved length is the model's, not that of the tokenizer's last call
-        settings = {**truncation, "max_length": parts.max_length}
-        cast(Any, parts.tokenizer).backend_tokenizer.enable_truncation(**settings)
-    with pretrained.quiet():
-        parts.backbone.save_pretrained(plain)
-        parts.tokenizer.save_pretrained(plain)
-    return pretrained.load_transformer(
-        plain,
-        max_length=parts.max_length,
-        hidden_states=bool(pooling.layers),
-        pooler=getattr(parts.backbone, "pooler", None) is not None,
-    )
-
-
-def _pooling_modules(parts: EncoderComponents, pooling: Pooling) -> list[nn.Module]:
-    st = pretrained.module_classes()
-    dim, layers = parts.backbone.config.hidden_size, parts.backbone.config.num_hidden_layers
-    modules: list[nn.Module] = []
-    if pooling.layers:
-        weights = torch.zeros(layers + 1)
-        weights[list(pooling.layers)] = 1.0
-        modules.append(
-            st.WeightedLayerPooling(dim, num_hidden_layers=layers, layer_start=0, layer_weights=nn.Parameter(weights))
-        )
-    mode: str = pooling.tokens
-    if mode == "mean_without_cls":
-        mode, vocabulary = "mean", sorted(parts.tokenizer.get_vocab().items(), key=lambda entry: entry[1])
-        modules.append(st.WordWeights([word for word, _ in vocabulary], {parts.tokenizer.cls_token: 0.0}))
-    return [*modules, st.Pooling(dim, pooling_mode=mode, include_prompt=parts.inference.include_prompt)]
-
-
-def transformer_folder(folder: Path) -> Path:
-    """The folder with the transformer and its tokenizer: ``folder`` or, in some models, a subfolder of it.
-
-    Raises:
-        NearfarError: the modules do not start with a transformer.
-    """
-    kind, path = modules_of(folder)[0]
-    if kind == STATIC:
-        raise NearfarError(f"{folder}: is a static encoder, which has no transformer; choose another model.")
-    return folder / path
 
 
 def _load_backbone(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
@@ -249,59 +120,44 @@ def _load_backbone(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     return backbone
 
 
-def new_dense(dim: int, width: int, activation: nn.Module) -> Any:
-    """A new module for the ``tail``: Linear(dim, width), then the activation."""
-    return pretrained.module_classes().Dense(dim, width, activation_function=activation)
-
-
 def choose_length(
     settings: TransformerSettings, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: int | None
 ) -> int:
-    """The maximum number of tokens: the one asked for, else the folder's, else :func:`max_supported_length`.
+    """The maximum number of tokens: the one asked for, else the folder's, else what model and tokenizer allow.
 
     The ``settings`` are those of :func:`nearfar.encoder.folder_checks.transformer_settings`.
 
     Warns if the folder's is over the number of positions, as in published RoBERTa folders.
 
     Raises:
-        NearfarError: the one asked for is over :func:`max_supported_length` or under 3; or the backbone has no
-            positions for the folder's lengths of queries and documents.
+        NearfarError: the one asked for is over what they allow or under 3; or the backbone has no positions for the
+            folder's lengths of queries and documents.
     """
-    length, positions = settings.max_length, num_positions(backbone)
+    length, positions = settings.max_length, getattr(backbone.config, "max_position_embeddings", None)
+    positions = UNLIMITED if positions in (None, checks.NO_LIMIT) else positions
+    table = getattr(getattr(backbone, "embeddings", None), "position_embeddings", None)
+    if positions != UNLIMITED and getattr(table, "padding_idx", None) is not None:
+        positions -= table.padding_idx + 1  # RoBERTa-like models reserve positions up to that of padding
+    limit = int(min(positions, tokenizer.model_max_length, UNLIMITED))
     for name, role_length in settings.role_lengths.items():
-        if role_length > (positions or UNLIMITED):
+        if role_length > positions:
             raise NearfarError(
                 f"{settings.file}: {name} is {role_length}, but the model has positions for {positions} tokens; choose "
                 "one length for all texts with --max-length."
             )
-    if asked is not None:
-        limit = max_supported_length(backbone, tokenizer)
-        if not 3 <= asked <= limit:
-            raise NearfarError(f"max_length {asked}: must be from 3 to {limit} tokens for this encoder.")
-        return asked
-    if length is None or positions is None or length <= positions:
-        return length or max_supported_length(backbone, tokenizer)
-    warnings.warn(
-        f"{settings.file}: max_seq_length is {length}, but the model has positions for {positions} tokens, to which "
-        "longer texts are truncated.",
-        stacklevel=2,
-    )
-    return positions
+    if asked is not None and not 3 <= asked <= limit:
+        raise NearfarError(f"max_length {asked}: must be from 3 to {limit} tokens for this encoder.")
+    if asked is None and length is not None and length > positions:
+        warnings.warn(
+            f"{settings.file}: max_seq_length is {length}, but the model has positions for {positions} tokens, to "
+            "which longer texts are truncated.",
+            stacklevel=2,
+        )
+        return positions
+    return asked or length or limit
 
 
-def max_supported_length(backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """The longest text, in tokens, that both the backbone's positions and the tokenizer allow."""
-    return int(min(num_positions(backbone) or UNLIMITED, tokenizer.model_max_length, UNLIMITED))
-
-
-def num_positions(backbone: PreTrainedModel) -> int | None:
-    """The number of tokens that the backbone has positions for; None if it has no limit."""
-    positions = getattr(backbone.config, "max_position_embeddings", None)
-    positions = None if positions == checks.NO_LIMIT else positions
-    table = getattr(getattr(backbone, "embeddings", None), "position_embeddings", None)
-    first = getattr(table, "padding_idx", None)  # set in RoBERTa-like models, which reserve positions up to this one
-    return positions if positions is None or first is None else positions - first - 1
-
+# --- the modules ---
 
 AFTER_POOLING = ("Dense", "LayerNorm", "Dropout", "Normalize")
 POOLING = ("Pooling", "WordWeights", "WeightedLayerPooling")
@@ -316,8 +172,8 @@ WEIGHTED = {"Dense": ("linear.weight", ("out_features", "in_features")), "LayerN
 """Module with weights -> its main weight tensor, and the settings that give its shape."""
 
 
-def modules_of(folder: Path) -> list[tuple[str, str]]:
-    """Kind and path of each module, the Transformer or StaticEmbedding first.
+def modules_of(folder: Path) -> list[tuple[str, Path]]:
+    """Kind and folder of each module, the Transformer or StaticEmbedding first.
 
     Raises:
         NearfarError: the list is missing or damaged, starts with another module, or names a module that nearfar
@@ -332,31 +188,32 @@ def modules_of(folder: Path) -> list[tuple[str, str]]:
                 f"{folder}: holds {others[0].name} but no modules.json, which lists the modules after the "
                 "transformer; copy the whole model folder again."
             )
-        return [("Transformer", "")]
+        return [("Transformer", folder)]
     entries = checks.read_json(listing)
     if not isinstance(entries, list):
         raise NearfarError(f"{listing}: must hold a list of modules.")
-    modules = [_parse_module(listing, number, entry) for number, entry in enumerate(entries)]
-    if routed := [kind for kind, _ in modules if kind in ROUTED]:
+    modules = [(_kind_of(listing, number, entry), folder / entry["path"]) for number, entry in enumerate(entries)]
+    kinds = [kind for kind, _ in modules]
+    if routed := [kind for kind in kinds if kind in ROUTED]:
         raise NearfarError(
             f"{listing}: has a module {quoted(routed[0])}, which encodes queries and documents by different modules; "
             "nearfar trains encoders that encode both by the same ones, with or without prompts."
         )
-    if not modules or modules[0][0] not in FIRST:
+    if not kinds or kinds[0] not in FIRST:
         raise NearfarError(
             f"{listing}: does not start with a Transformer or a StaticEmbedding, so it is no encoder that nearfar can "
             "train."
         )
-    following = AFTER_POOLING if modules[0][0] == STATIC else (*POOLING, *AFTER_POOLING)
-    unknown = [kind for kind, _ in modules[1:] if kind not in following]
-    if unknown:
+    following = AFTER_POOLING if kinds[0] == STATIC else (*POOLING, *AFTER_POOLING)
+    if unknown := [kind for kind in kinds[1:] if kind not in following]:
         raise NearfarError(f"{listing}: has a module {quoted(unknown[0])}, which nearfar does not support.")
-    for _, path in modules:
-        checks.check_links(folder / path, folder)
+    for _, place in modules:
+        checks.check_links(place, folder)
     return modules
 
 
-def _parse_module(listing: Path, number: int, entry: Any) -> tuple[str, str]:
+def _kind_of(listing: Path, number: int, entry: Any) -> str:
+    """The class that an entry of modules.json names; its path is inside the folder."""
     kind, path = (entry.get("type"), entry.get("path")) if isinstance(entry, dict) else (None, None)
     if not isinstance(kind, str) or not isinstance(path, str):
         raise NearfarError(f"{listing}: entry {number} (counted from 0) must have a type and a path, both strings.")
@@ -368,72 +225,57 @@ def _parse_module(listing: Path, number: int, entry: Any) -> tuple[str, str]:
     outside = PurePosixPath(path).is_absolute() or PureWindowsPath(path).anchor or ".." in re.split(r"[/\\]", path)
     if outside or "\0" in path:
         raise NearfarError(f"{listing}: the path {quoted(path)} of {own[1]} points outside the model folder.")
-    return own[1], path
+    return own[1]
 
 
-def tail_module(kind: str, folder: Path) -> nn.Module:
-    """Load a module that follows pooling.
-
-    Raises:
-        NearfarError: as :func:`check_settings`; or the module's weights are missing, damaged, or of other sizes than
-            its settings say.
-    """
-    settings = check_settings(kind, folder)
-    if kind in WEIGHTED:
-        weight, names = WEIGHTED[kind]
-        shape, expected = check_weights(folder).get(weight), tuple(settings.get(name) for name in names)
-        if shape != expected:
-            sizes = " and ".join(f"{name} {quoted(settings.get(name))}" for name in names)
-            raise NearfarError(
-                f"{folder / 'config.json'}: has {sizes}, but {weight} in {weight_file(folder).name} has the shape "
-                f"{shape}."
-            )
-    with opening(folder / "config.json"):
-        return pretrained.load_module(kind, folder)
-
-
-def check_settings(kind: str, folder: Path) -> dict[str, Any]:
-    """Read and check the settings of a module that follows pooling.
+def transformer_folder(folder: Path) -> Path:
+    """The folder with the transformer and its tokenizer: ``folder`` or, in some models, a subfolder of it.
 
     Raises:
-        NearfarError: the file is missing or damaged, or nearfar does not support a setting.
+        NearfarError: the modules do not start with a transformer.
     """
-    file = folder / "config.json"
-    settings = checks.read_object(file) if kind != "Normalize" or file.exists() else {}
-    input_name, output_name = (settings.get(f"module_{side}_name") or EMBEDDING for side in ("input", "output"))
-    if (input_name, output_name) != (EMBEDDING, EMBEDDING):
-        raise NearfarError(
-            f"{file}: the {kind} module reads {quoted(input_name)} and writes {quoted(output_name)}; "
-            f"nearfar supports only {EMBEDDING!r}."
-        )
-    activation = settings.get("activation_function")
-    name = str(activation).rsplit(".", 1)[-1]
-    known = getattr(nn, name, None)
-    names = (f"{known.__module__}.{name}", f"torch.nn.{name}") if isinstance(known, type) else ()
-    if activation is not None and activation not in names:
-        raise NearfarError(
-            f"{file}: activation_function is {quoted(activation)}, and must name a module class of torch.nn."
-        )
-    return settings
+    kind, inner = modules_of(folder)[0]
+    if kind == STATIC:
+        raise NearfarError(f"{folder}: is a static encoder, which has no transformer; choose another model.")
+    return inner
 
 
-def pooling_name(folder: Path, modules: Sequence[tuple[str, str]], *, cls_token: str | None) -> str:
-    """The name in nearfar of the pooling of these modules; ``cls_token`` is the tokenizer's.
+def _read_pooling(
+    folder: Path, modules: Mapping[str, Path], tokenizer: PreTrainedTokenizerBase, *, asked: str | None
+) -> tuple[str, bool]:
+    """The name in nearfar of the pooling of these modules, or that asked for; and whether it includes prompts.
 
     Raises:
-        NearfarError: nearfar does not support this pooling, or a module's files are damaged.
+        NearfarError: nearfar does not support this pooling, or not with this tokenizer; a module's files are damaged.
     """
-    paths = {kind: folder / path for kind, path in modules}
-    if "Pooling" not in paths:
+    file, name, include_prompt = modules.get("Pooling", folder) / "config.json", asked, True
+    if "Pooling" in modules:
+        settings = checks.read_object(file)
+        name, include_prompt = name or _pooling_name(modules, settings, tokenizer), settings.get("include_prompt", True)
+    elif not name and any(kind in POOLING for kind in modules):
         raise NearfarError(f"{folder / 'modules.json'}: has no Pooling module; choose a pooling with --pooling.")
-    file = paths["Pooling"] / "config.json"
-    settings = checks.read_object(file)
-    legacy = {
-        key.removeprefix("pooling_mode_").removesuffix("_token").removesuffix("_tokens"): value
-        for key, value in settings.items()
-        if key.startswith("pooling_mode_")
-    }
-    mode = settings.get("pooling_mode") or [name for name, on in legacy.items() if on]
+    name = name or "mean"
+    if not isinstance(include_prompt, bool):
+        raise NearfarError(f"{file}: include_prompt is {quoted(include_prompt)}, and must be true or false.")
+    if name.endswith("mean_without_cls"):
+        if not include_prompt:
+            raise NearfarError(
+                f"{folder}: its Pooling module has include_prompt false, which nearfar supports with the poolings cls, "
+                f"mean and max, not with {name}."
+            )
+        if tokenizer.cls_token_id is None or tokenizer("")["input_ids"][:1] != [tokenizer.cls_token_id]:
+            raise NearfarError(
+                f"{folder}: the pooling {name} leaves out [CLS], which this model's tokenizer does not put first; "
+                "choose another with --pooling, such as mean."
+            )
+    return name, include_prompt
+
+
+def _pooling_name(modules: Mapping[str, Path], settings: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> str:
+    """The name of the pooling of these modules, given the settings of Pooling."""
+    file, prefix = modules["Pooling"] / "config.json", "pooling_mode_"
+    old = [name.removeprefix(prefix) for name, on in settings.items() if name.startswith(prefix) and on]
+    mode = settings.get("pooling_mode") or [name.removesuffix("_token").removesuffix("_tokens") for name in old]
     mode = mode[0] if isinstance(mode, list) and len(mode) == 1 else mode
     if not mode:
         raise NearfarError(f"{file}: names no pooling mode; choose one with --pooling.")
@@ -442,46 +284,166 @@ def pooling_name(folder: Path, modules: Sequence[tuple[str, str]], *, cls_token:
             f"{file}: pools by {checks.printable(str(mode))}, which nearfar does not support; choose another with "
             "--pooling."
         )
-    if "WordWeights" in paths:
-        file = paths["WordWeights"] / "config.json"
-        weighted = checks.read_object(file)
-        only_cls = weighted.get("word_weights") == {cls_token: 0} and weighted.get("unknown_word_weight", 1) == 1
+    if "WordWeights" in modules:
+        file = modules["WordWeights"] / "config.json"
+        words = checks.read_object(file)
+        only_cls = words.get("word_weights") == {tokenizer.cls_token: 0} and words.get("unknown_word_weight", 1) == 1
         if mode != "mean" or not only_cls:
             raise NearfarError(f"{file}: weights single words, which nearfar does not support.")
         mode = "mean_without_cls"
-    if "WeightedLayerPooling" in paths:
-        return _layer_pooling_name(paths["WeightedLayerPooling"], mode)
-    return str(mode)
-
-
-def includes_prompt(folder: Path, modules: Sequence[tuple[str, str]]) -> bool:
-    """Whether the Pooling module, if there is one, includes the tokens of a prompt.
-
-    Raises:
-        NearfarError: the setting is not true or false.
-    """
-    path = dict(modules).get("Pooling")
-    file = folder / (path or "") / "config.json"
-    included = True if path is None else checks.read_object(file).get("include_prompt", True)
-    if not isinstance(included, bool):
-        raise NearfarError(f"{file}: include_prompt is {quoted(included)}, and must be true or false.")
-    return included
-
-
-def _layer_pooling_name(folder: Path, tokens: str) -> str:
-    file = folder / "config.json"
-    settings = checks.read_object(file)
-    start, layers = (settings.get(name) for name in ("layer_start", "num_hidden_layers"))
+    if (place := modules.get("WeightedLayerPooling")) is None:
+        return str(mode)
+    file = place / "config.json"
+    start, layers = (checks.read_object(file).get(name) for name in ("layer_start", "num_hidden_layers"))
     if type(start) is not int or type(layers) is not int:
         raise NearfarError(f"{file}: layer_start and num_hidden_layers must be integers.")
-    with opening(folder / "model.safetensors"):
-        weights = load_file(folder / "model.safetensors")["layer_weights"]
+    with opening(place / "model.safetensors"):
+        weights = load_file(place / "model.safetensors")["layer_weights"]
     chosen = [int(layer) + start for layer in weights.nonzero().flatten()]
     if len(chosen) == 1:
-        return f"layer:{chosen[0]}" if tokens == "mean" else f"layer:{chosen[0]}:{tokens}"
+        return f"layer:{chosen[0]}" if mode == "mean" else f"layer:{chosen[0]}:{mode}"
     name = mean_of_layers(chosen, layers=layers)
-    if name is not None and tokens == "mean" and weights.max() == weights.sum() / 2:
-        return name
-    raise NearfarError(
-        f"{folder}: weights the layers in a way that nearfar does not support; choose a pooling with --pooling."
+    if name is None or mode != "mean" or weights.max() != weights.sum() / 2:
+        raise NearfarError(
+            f"{place}: weights the layers in a way that nearfar does not support; choose a pooling with --pooling."
+        )
+    return name
+
+
+def _read_tail(folder: Path, modules: Sequence[tuple[str, Path]], width: int) -> tuple[tuple[nn.Module, ...], bool]:
+    """The modules after pooling, which gives vectors of this width, and whether the last one is a Normalize.
+
+    They run once, on ``width`` zeros.
+
+    Raises:
+        NearfarError: nearfar does not support a setting; weights are missing, damaged, or of other sizes than the
+            settings say; a module fails, or its output has another width than its settings say.
+    """
+    after = [(kind, place) for kind, place in modules if kind in AFTER_POOLING]
+    normalize = bool(after) and after[-1][0] == "Normalize"
+    if normalize:
+        _check_settings(*after.pop())  # Normalize is a flag here: loading the module would import sentence-transformers
+    tail, embedding = [], torch.zeros(1, width)
+    for kind, place in after:
+        settings, file = _check_settings(kind, place), place / "config.json"
+        if kind in WEIGHTED:
+            weight, names = WEIGHTED[kind]
+            shape, expected = check_weights(place).get(weight), tuple(settings.get(name) for name in names)
+            if shape != expected:
+                sizes = " and ".join(f"{name} {quoted(settings.get(name))}" for name in names)
+                raise NearfarError(
+                    f"{file}: has {sizes}, but {weight} in {weight_file(place).name} has the shape {shape}."
+                )
+        with opening(file):
+            tail.append(pretrained.load_module(kind, place))
+        with opening(folder / "modules.json"), torch.no_grad():
+            embedding = tail[-1].eval()({EMBEDDING: embedding})[EMBEDDING]
+            width = getattr(tail[-1], "out_features", width)
+            if embedding.shape != (1, width):
+                raise NearfarError(
+                    f"{folder / 'modules.json'}: module {len(tail)} after pooling, {kind}, should give {width} "
+                    f"dimensions, but gives the shape {list(embedding.shape[1:])}."
+                )
+    return tuple(tail), normalize
+
+
+def _check_settings(kind: str, folder: Path) -> dict[str, Any]:
+    """Read and check the settings of a module that follows pooling."""
+    file = folder / "config.json"
+    settings = checks.read_object(file) if kind != "Normalize" or file.exists() else {}
+    names = [settings.get(f"module_{side}_name") or EMBEDDING for side in ("input", "output")]
+    if names != [EMBEDDING, EMBEDDING]:
+        raise NearfarError(
+            f"{file}: the {kind} module reads {quoted(names[0])} and writes {quoted(names[1])}; nearfar supports only "
+            f"{EMBEDDING!r}."
+        )
+    activation = settings.get("activation_function")
+    known = getattr(nn, name := str(activation).rsplit(".", 1)[-1], None)
+    classes = (f"{known.__module__}.{name}", f"torch.nn.{name}") if isinstance(known, type) else ()
+    if activation is not None and activation not in classes:
+        raise NearfarError(
+            f"{file}: activation_function is {quoted(activation)}, and must name a module class of torch.nn."
+        )
+    return settings
+
+
+def new_dense(dim: int, width: int, activation: nn.Module) -> Any:
+    """A new module for the ``tail``: Linear(dim, width), then the activation."""
+    return pretrained.module_classes().Dense(dim, width, activation_function=activation)
+
+
+# --- writing ---
+
+
+def write(folder: Path, encoder: "Encoder", pooling: Pooling) -> None:
+    """Write what sentence-transformers would, so that ``SentenceTransformer(folder).encode`` equals ``Encoder.encode``.
+
+    Raises:
+        NearfarError: the backbone has LoRA adapters, which a plain transformers folder cannot hold, or is a graph.
+    """
+    backbone, inference, length = encoder.backbone, encoder.inference_settings, encoder.max_length
+    refuse_graph(backbone, "saved")
+    if hasattr(backbone, "peft_config"):
+        raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
+    st, config, modules = pretrained.module_classes(), backbone.config, list[Any]()
+    if is_static(backbone):
+        modules = [static_module(cast(Any, backbone), encoder.tokenizer, max_length=length)]
+    else:
+        before, config.output_hidden_states = config.output_hidden_states, bool(pooling.layers)
+        try:
+            pretrained.save_transformer(folder, backbone, encoder.tokenizer, max_length=length)
+        finally:
+            config.output_hidden_states = before
+        # sentence-transformers neither writes do_lower_case nor knows the lengths of roles
+        lower_case = {"do_lower_case": True} if inference.lower_case else {}
+        write_json(folder / checks.TRANSFORMER_SETTINGS[0], {**checks.ONLY, **inference.role_lengths, **lower_case})
+        modules = [st.Transformer, *_pooling_modules(encoder, pooling)]
+    modules += [*encoder.tail, *([st.Normalize()] if encoder.normalizes else [])]
+    listing = []
+    for number, module in enumerate(modules):
+        kind = module if isinstance(module, type) else type(module)
+        name = f"{number}_{kind.__name__}" if number or not kind.save_in_root else ""
+        listing.append({"idx": number, "name": str(number), "path": name, "type": f"{kind.__module__}.{kind.__name__}"})
+        if kind is not st.Transformer:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            module.save(str(folder / name))
+    write_json(folder / "modules.json", listing)
+    write_json(folder / prompts.PROMPTS_FILE, prompts.settings_of(inference))
+    for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
+        apply_umask(file)  # safetensors writes files that only the owner can read
+    card = MODEL_CARD.format(
+        dim=encoder.dim,
+        pooling=pooling.name,
+        length=f"up to {length} tokens" if length < UNLIMITED else "of any length",
+        widths=prompts.describe_widths(encoder.dim, inference.matryoshka),
+        mark=CARD_MARK,
     )
+    (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _pooling_modules(encoder: "Encoder", pooling: Pooling) -> list[nn.Module]:
+    st, mode = pretrained.module_classes(), str(pooling.tokens)
+    dim, layers = encoder.backbone.config.hidden_size, encoder.backbone.config.num_hidden_layers
+    modules: list[nn.Module] = []
+    if pooling.layers:
+        weights = torch.zeros(layers + 1)
+        weights[list(pooling.layers)] = 1.0
+        modules.append(
+            st.WeightedLayerPooling(dim, num_hidden_layers=layers, layer_start=0, layer_weights=nn.Parameter(weights))
+        )
+    if mode == "mean_without_cls":
+        vocabulary = encoder.tokenizer.get_vocab()
+        mode = "mean"
+        modules.append(
+            st.WordWeights(sorted(vocabulary, key=vocabulary.__getitem__), {encoder.tokenizer.cls_token: 0.0})
+        )
+    return [*modules, st.Pooling(dim, pooling_mode=mode, include_prompt=encoder.inference_settings.include_prompt)]
+
+
+def static_components(
+    table: NDArray[np.float32], tokenizer: PreTrainedTokenizerBase, *, normalize: bool
+) -> EncoderComponents:
+    """A new static encoder with these vectors [vocabulary, dim], for the tokens of an encoder's tokenizer."""
+    plain, _ = static_tokenizer(Tokenizer.from_str(cast(Any, tokenizer).backend_tokenizer.to_str()))
+    backbone = StaticBackbone(torch.from_numpy(table))
+    return EncoderComponents(backbone, plain, "mean", UNLIMITED, (), normalize, InferenceSettings({}))

@@ -4,11 +4,10 @@ import base64
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from nearfar.disk import check_characters
 from nearfar.types import NearfarError
@@ -113,6 +112,11 @@ def read_object(file: Path) -> dict[str, Any]:
     return content
 
 
+def write_json(file: Path, content: Any) -> None:
+    """Write a JSON file of a model folder."""
+    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def holds_classifier(folder: Path) -> bool:
     """Whether a folder holds a sequence classifier of transformers, and no encoder of sentence-transformers.
 
@@ -150,6 +154,48 @@ def check_links(folder: Path, root: Path) -> None:
         )
 
 
+Rule: TypeAlias = tuple[str, Callable[[Any], bool]]
+"""What a setting must be, and whether a value is that."""
+
+
+def whole(least: int) -> Rule:
+    """An integer of at least ``least``."""
+    return f"an integer of at least {least}", lambda value: type(value) is int and value >= least
+
+
+def _names_dtype(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, str) and isinstance(getattr(torch, value.removeprefix("torch."), None), torch.dtype)
+
+
+CONFIG_RULES: dict[str, Rule] = {
+    **dict.fromkeys(("dtype", "torch_dtype"), ("the name of a dtype of torch, such as float32", _names_dtype)),
+    "architectures": (
+        "a list of class names",
+        lambda kinds: isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds),
+    ),
+    **dict.fromkeys((*SIZES, *LAYERS, *COUNTS), whole(1)),
+    "type_vocab_size": whole(0),
+    "max_position_embeddings": (
+        f"an integer from 1 to {POSITIONS}",
+        lambda count: type(count) is int and (1 <= count <= POSITIONS or count == NO_LIMIT),
+    ),
+    "num_labels": (  # transformers would make a name for each
+        f"at most {MAX_LABELS}",
+        lambda count: type(count) is not int or count <= MAX_LABELS,
+    ),
+}
+LENGTH: Rule = ("an integer from 3", lambda length: type(length) is int and length >= 3)
+
+
+def broken_rules(settings: Mapping[str, Any], rules: Mapping[str, Rule]) -> Iterator[str]:
+    """What is wrong with settings that are not what they must be; null is as if they were left out."""
+    for name, (words, holds) in rules.items():
+        if (value := settings.get(name)) is not None and not holds(value):
+            yield f"{name} is {quoted(value)}, and must be {words}."
+
+
 def check_config(folder: Path) -> dict[str, Any]:
     """Read config.json and check its settings.
 
@@ -165,14 +211,12 @@ def check_config(folder: Path) -> dict[str, Any]:
     if not file.exists():
         raise NearfarError(f"{folder}: holds no config.json, so it is no transformers encoder.")
     settings = read_object(file)
-    for problem in chain(_config_problems(settings), _size_problems(settings)):
+    for problem in _config_problems(settings):
         raise NearfarError(f"{file}: {problem}")
     return settings
 
 
 def _config_problems(settings: Mapping[str, Any]) -> Iterator[str]:
-    import torch
-
     if not isinstance(settings.get("model_type"), str):
         yield "names no model_type, so it is not the config of a transformers model."
     if settings.get("quantization_config") is not None:
@@ -180,11 +224,6 @@ def _config_problems(settings: Mapping[str, Any]) -> Iterator[str]:
             "the weights are quantized (quantization_config), which nearfar does not support; use the model in full "
             "precision."
         )
-    for name in ("dtype", "torch_dtype"):
-        value = settings.get(name)
-        known = isinstance(value, str) and isinstance(getattr(torch, value.removeprefix("torch."), None), torch.dtype)
-        if value is not None and not known:
-            yield f"{name} is {quoted(value)}, and must name a dtype of torch, such as float32."
     for name, value in nested_entries(settings):
         if name.strip("_").removesuffix("_internal") in CODE and value not in (None, *BUILT_IN):
             yield (
@@ -196,27 +235,13 @@ def _config_problems(settings: Mapping[str, Any]) -> Iterator[str]:
             "transformers_weights names other weights than model.safetensors, which nearfar does not support; remove "
             "this entry."
         )
-    labels, kinds = settings.get("id2label"), settings.get("architectures")
+    labels = settings.get("id2label")
     if labels is not None and not (isinstance(labels, dict) and all(number.isdecimal() for number in labels)):
         yield LABELS
-    if kinds is not None and not (isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)):
-        yield f"architectures is {quoted(kinds)}, and must be a list of class names."
-
-
-def _size_problems(settings: Mapping[str, Any]) -> Iterator[str]:
-    for name in (*SIZES, *LAYERS, *COUNTS):
-        value, least = settings.get(name), 0 if name == "type_vocab_size" else 1
-        if value is not None and (type(value) is not int or value < least):
-            yield f"{name} is {quoted(value)}, and must be an integer of at least {least}."
-    positions = settings.get("max_position_embeddings")
-    if positions not in (None, NO_LIMIT) and (type(positions) is not int or not 1 <= positions <= POSITIONS):
-        yield f"max_position_embeddings is {quoted(positions)}, and must be an integer from 1 to {POSITIONS}."
+    yield from broken_rules(settings, CONFIG_RULES)
     width, heads = settings.get("hidden_size"), settings.get("num_attention_heads")
     if width is not None and heads is not None and not HEAD_WIDTHS & settings.keys() and width % heads:
         yield f"hidden_size {width} is not a multiple of num_attention_heads {heads}."
-    count = settings.get("num_labels")
-    if type(count) is int and count > MAX_LABELS:  # transformers would make a name for each
-        yield f"num_labels is {count}, but must be at most {MAX_LABELS}."
 
 
 def check_sizes_of_weights(folder: Path, settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -275,9 +300,8 @@ def transformer_settings(folder: Path, *, any_length: bool = True) -> Transforme
         lengths["max_seq_length"] = keywords["model_max_length"]
     if any_length:
         lengths = {}
-    for name, length in lengths.items():
-        if type(length) is not int or length < 3:
-            raise NearfarError(f"{file}: {name} is {quoted(length)}, and must be an integer from 3.")
+    for problem in broken_rules(lengths, dict.fromkeys(lengths, LENGTH)):
+        raise NearfarError(f"{file}: {problem}")
     longest = lengths.pop("max_seq_length", None)
     tokenizer = {name: value for name, value in keywords.items() if name != "trust_remote_code"}
     return TransformerSettings(file, longest, lengths, settings.get("do_lower_case", False), tokenizer)
@@ -295,8 +319,7 @@ def _transformer_problems(settings: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} is {quoted(value)}, but nearfar supports only {quoted(ONLY[name])}."
         elif name not in (*HONOURED, *ONLY):
             yield f"{name} is a setting that nearfar does not support; remove this entry."
-    if not isinstance(settings.get("do_lower_case", False), bool):
-        yield f"do_lower_case is {quoted(settings['do_lower_case'])}, and must be true or false."
+    yield from broken_rules(settings, {"do_lower_case": ("true or false", lambda value: isinstance(value, bool))})
 
 
 def nested_entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -360,9 +383,8 @@ def _tokenizer_config_problems(folder: Path, settings: Mapping[str, Any]) -> Ite
                         f"{name} names {value}, a file outside the model folder; remove this entry, or copy the file "
                         "into the folder."
                     )
-    longest = settings.get("model_max_length")
-    if longest is not None and (type(longest) not in (int, float) or not longest >= 3):
-        yield f"model_max_length is {quoted(longest)}, and must be a number of at least 3."
+    at_least_3 = ("a number of at least 3", lambda length: type(length) in (int, float) and length >= 3)
+    yield from broken_rules(settings, {"model_max_length": at_least_3})
 
 
 def _tokenizer_panics(content: Mapping[str, Any]) -> Iterator[str]:

@@ -97,17 +97,23 @@ def _block(groups: Sequence[LengthGroup], window: int | None, device: torch.devi
     if len(groups) == 1 and not windowed:
         return PaddedBlock(tokens, texts, longest, None, None)
     length = -(-longest // MULTIPLE) * MULTIPLE
-    positions = np.arange(length)
+    with torch.inference_mode(False):  # cached, and a later backward pass may save it
+        slots = torch.from_numpy(np.flatnonzero(np.arange(length) < lengths[:, None]))
+        mask = attention_mask(torch.from_numpy(lengths), length, window if windowed else None, dtype)
+        return PaddedBlock(tokens, texts, length, slots.to(device), mask.to(device))
+
+
+def attention_mask(
+    lengths: Int[Tensor, " texts"], length: int, window: int | None, dtype: torch.dtype
+) -> Float[Tensor, "texts 1 queries keys"]:
+    """The mask of a :class:`PaddedBlock` of texts of these lengths, padded to ``length`` tokens."""
+    positions = torch.arange(length, device=lengths.device)
     real = positions < lengths[:, None]
     attends = real[:, None, None, :]
-    if windowed:
-        assert window is not None
-        near = np.abs(positions[:, None] - positions) < window
+    if window is not None:
+        near = (positions[:, None] - positions).abs() < window
         attends = attends & (near | ~real[:, None, :, None])  # padding attends to all tokens: a row without any is NaN
-    with torch.inference_mode(False):  # cached, and a later backward pass may save it
-        mask = torch.zeros(attends.shape, dtype=dtype).masked_fill_(torch.from_numpy(~attends), -torch.inf).to(device)
-        slots = torch.from_numpy(np.flatnonzero(real)).to(device)
-        return PaddedBlock(tokens, texts, length, slots, mask)
+    return torch.zeros(attends.shape, dtype=dtype, device=lengths.device).masked_fill_(~attends, -torch.inf)
 
 
 def padded(
@@ -152,11 +158,6 @@ class BatchShape(NamedTuple):
             round_up(int(lengths.max()), steps=2, multiple=2 * MULTIPLE),
         )
 
-    @property
-    def inputs(self) -> int:
-        """Number of elements of :attr:`FixedShapeBatch.inputs`."""
-        return 3 * self.tokens + 2 * self.texts
-
 
 def round_up(number: int, *, steps: int, multiple: int) -> int:
     """The next multiple of ``multiple`` and of 1 / ``steps`` of the largest power of two that is at most ``number``."""
@@ -178,7 +179,7 @@ class FixedShapeBatch:
     def __init__(self, inputs: Int[Tensor, " inputs"], shape: BatchShape) -> None:
         self.shape = shape
         sizes = [shape.tokens, shape.tokens, shape.tokens, shape.texts, shape.texts]
-        self.ids, self._positions, self._slots, self._lengths, self._rows = inputs.split(sizes)
+        self.ids, self._positions, self._slots, self.lengths, self._rows = inputs.split(sizes)
         self._blocks: dict[tuple[int | None, torch.dtype], PaddedBlock] = {}
 
     @staticmethod
@@ -192,7 +193,7 @@ class FixedShapeBatch:
         texts, tokens = len(rows), int(rows.lengths.sum())
         starts = rows.lengths.cumsum() - rows.lengths  # of each text in the batch
         positions = np.arange(tokens) - np.repeat(starts, rows.lengths)
-        inputs = np.zeros(shape.inputs, dtype=np.int64)
+        inputs = np.zeros(3 * shape.tokens + 2 * shape.texts, dtype=np.int64)
         ids, all_positions, slots, lengths, embedded = np.split(
             inputs, np.cumsum([shape.tokens, shape.tokens, shape.tokens, shape.texts])
         )
@@ -210,28 +211,14 @@ class FixedShapeBatch:
         """Each token's position in its own text, from 0."""
         return self._positions
 
-    @property
-    def lengths(self) -> Int[Tensor, " texts"]:
-        """Number of tokens of each text."""
-        return self._lengths
-
     def block(self, window: int | None, dtype: torch.dtype) -> PaddedBlock:
         """The whole batch as one block of attention, with the mask of a local ``window`` if one is given."""
         key = (window if window is not None and self.shape.length > window else None, dtype)
         if key not in self._blocks:
-            self._blocks[key] = PaddedBlock(*self.shape, self._slots, self._mask(*key))
+            self._blocks[key] = PaddedBlock(
+                *self.shape, self._slots, attention_mask(self.lengths, self.shape.length, *key)
+            )
         return self._blocks[key]
-
-    def _mask(self, window: int | None, dtype: torch.dtype) -> Float[Tensor, "texts 1 queries keys"]:
-        positions = torch.arange(self.shape.length, device=self.ids.device)
-        real = positions < self._lengths[:, None]
-        attends = real[:, None, None, :]
-        if window is not None:
-            near = (positions[:, None] - positions).abs() < window
-            attends = attends & (
-                near | ~real[:, None, :, None]
-            )  # padding attends to all tokens: a row without any is NaN
-        return torch.zeros(attends.shape, dtype=dtype, device=self.ids.device).masked_fill(~attends, -torch.inf)
 
     def restore_order(self, packed: Float[Tensor, "texts dim"]) -> Float[Tensor, "texts dim"]:
         """Pooled texts -> one vector per place: the caller's texts, then repetitions of the first."""

@@ -5,9 +5,9 @@
 """
 
 import os
-import time
 import warnings
-from functools import cache
+from functools import cache, partial
+from timeit import repeat
 from typing import TYPE_CHECKING, get_args
 
 from nearfar.runtime import machine
@@ -74,11 +74,10 @@ AMPERE = (8, 0)
 SIZE = 256
 """Rows and columns of the measured matrices: small enough that an emulated product takes only some hundredths of a
 second."""
-TIME_BUDGET = 0.02
-"""Seconds of measurement per precision."""
 
 
-def native_bf16(device: "str | torch.device | None" = None) -> bool:
+@cache
+def is_native(device: "str | torch.device | None" = None) -> bool:
     """Whether the device computes matrix products in bfloat16 natively; the default device is CUDA if available.
 
     On a CPU, instruction sets disabled by ATEN_CPU_CAPABILITY or ONEDNN_MAX_CPU_ISA do not count.
@@ -92,7 +91,7 @@ def native_bf16(device: "str | torch.device | None" = None) -> bool:
 
 
 def cpu_has_bf16() -> bool:
-    """:func:`native_bf16` of the CPU; on Linux, which lists the instruction sets, without importing torch."""
+    """:func:`is_native` of the CPU; on Linux, which lists the instruction sets, without importing torch."""
     if machine.cpu_fields():
         return any(name in BF16_SETS for name in machine.instruction_sets())
     if machine.SYSTEM == "darwin" or machine.disabled_by_environment("avx512_bf16"):
@@ -112,21 +111,9 @@ def bf16_slowdown() -> float:
     """
     import torch
 
-    left, right = torch.rand(2, SIZE, SIZE)
-    return _fastest(left.bfloat16(), right.bfloat16()) / _fastest(left, right)
-
-
-def _fastest(left: "torch.Tensor", right: "torch.Tensor") -> float:
-    """Seconds of the fastest of several products, after one warm-up."""
-    import torch
-
-    torch.mm(left, right)
-    fastest, end = float("inf"), time.perf_counter() + TIME_BUDGET
-    while fastest == float("inf") or time.perf_counter() < end:
-        started = time.perf_counter()
-        torch.mm(left, right)
-        fastest = min(fastest, time.perf_counter() - started)
-    return fastest
+    matrix = torch.rand(SIZE, SIZE)
+    seconds = [min(repeat(partial(torch.mm, one, one), number=1, repeat=5)) for one in (matrix.bfloat16(), matrix)]
+    return seconds[0] / seconds[1]
 
 
 VARIABLE = "NEARFAR_PRECISION"
@@ -176,11 +163,6 @@ def resolve(requested: Precision, device: "str | torch.device | None" = None) ->
     return requested
 
 
-def is_native(device: "str | torch.device | None" = None) -> bool:
-    """Whether the device computes bfloat16 natively."""
-    return _is_native(None if device is None else str(device))
-
-
 def precision_record(precision: Resolved, device: "str | torch.device | None" = None) -> str:
     """What a new run records, one of :data:`RECORDED_PRECISIONS`."""
     return EMULATED if precision == "bf16" and not is_native(device) else precision
@@ -198,11 +180,6 @@ def resumed_precision(recorded: str, device: "str | torch.device | None" = None,
             "native bfloat16, or start again with --precision fp32 and another --output."
         )
     return resolve("fp32" if recorded == "fp32" else "bf16", device)
-
-
-@cache
-def _is_native(device: str | None) -> bool:
-    return native_bf16(device)
 
 
 def _from_environment() -> Precision:

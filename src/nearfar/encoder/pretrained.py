@@ -20,7 +20,6 @@ from torch import nn
 
 from nearfar.encoder import folder_checks as checks
 from nearfar.encoder.folder_checks import quoted
-from nearfar.encoder.prompts import InferenceSettings
 from nearfar.encoder.weights import check_weights
 from nearfar.runtime.memory import paused
 from nearfar.types import NearfarError
@@ -174,42 +173,20 @@ def load_module(kind: str, folder: Path) -> nn.Module:
     return getattr(modules, kind).load(str(folder), trust_remote_code=False)
 
 
-def load_transformer(plain: str, *, max_length: int, hidden_states: bool, pooler: bool) -> nn.Module:
-    """The module Transformer of sentence-transformers with the model in the transformers folder ``plain``.
-
-    Without ``pooler``, it has none; otherwise random weights would be saved.
-    """
-    with quiet():
-        transformer = module_classes().Transformer(
-            plain,
-            max_seq_length=max_length,
-            modality_config=checks.ONLY["modality_config"],  # otherwise a tokenizer's chat template would be applied
-            module_output_name=checks.ONLY["module_output_name"],
-            config_kwargs={"trust_remote_code": False} | ({"output_hidden_states": True} if hidden_states else {}),
-            model_kwargs={"trust_remote_code": False, "dtype": "auto"},
-            processor_kwargs={"trust_remote_code": False},
-        )
-    if not pooler and hasattr(transformer.auto_model, "pooler"):
-        transformer.auto_model.pooler = None
-    return cast(nn.Module, transformer)
-
-
-def save_model(folder: Path, modules: Sequence[nn.Module], inference: InferenceSettings) -> int:
-    """Write a sentence-transformers folder of these modules; returns the width of the embeddings."""
-    with paused():
-        from sentence_transformers import SentenceTransformer
-
-    with quiet():
-        model = SentenceTransformer(
-            modules=list(modules),
-            device="cpu",
-            prompts=dict(inference.prompts),
-            similarity_fn_name=inference.similarity_fn_name,
-            trust_remote_code=False,
-        )
-        model.default_prompt_name = inference.default_prompt_name  # as an argument, it would be reported by a warning
-        model.save_pretrained(str(folder), create_model_card=False)
-    return int(model.get_embedding_dimension() or 0)
+def save_transformer(
+    folder: str | Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, max_length: int
+) -> None:
+    """Write a transformers folder, whose tokenizer truncates to ``max_length``."""
+    limit, backend = tokenizer.model_max_length, cast(Any, tokenizer).backend_tokenizer
+    if backend.truncation is not None:  # the saved length is the model's, not that of the tokenizer's last call
+        backend.enable_truncation(**{**backend.truncation, "max_length": max_length})
+    tokenizer.model_max_length = max_length
+    try:
+        with quiet():
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+    finally:
+        tokenizer.model_max_length = limit
 
 
 def encode_with_sentence_transformers(folder: Path, texts: Sequence[str], *, device: str) -> NDArray[np.float32]:

@@ -5,10 +5,10 @@ Prompts are texts that are put directly before each text, by name. The prompt ``
 prompt is none. The widths are those at which a model was trained to be truncated to its first dimensions (Matryoshka).
 """
 
-import json
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
@@ -64,13 +64,6 @@ def read_widths(settings: dict[str, Any], file: Path) -> tuple[int, ...]:
     return tuple(widths)
 
 
-def add_settings(file: Path, more: Mapping[str, Any]) -> None:
-    """Add settings to those in a file of a model folder; none change nothing."""
-    if more:
-        settings = {**read_object(file), **more}
-        file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
 def describe_widths(dim: int, widths: Sequence[int], *, name: str = "this folder") -> str:
     """A sentence for the card of the model ``name``, after a space; empty if it was trained at its full width only."""
     smaller = [str(width) for width in widths if width < dim]
@@ -117,7 +110,7 @@ class PromptedText(NamedTuple):
     text: str
 
 
-def read_inference_settings(folder: Path, *, include_prompt: bool = True) -> InferenceSettings:
+def read_inference_settings(folder: Path) -> InferenceSettings:
     """Read the prompts and the similarity of a model folder; without the file, there are no prompts.
 
     As in sentence-transformers, ``query`` and ``document`` are always defined, and empty unless the folder has them.
@@ -149,7 +142,20 @@ def read_inference_settings(folder: Path, *, include_prompt: bool = True) -> Inf
             f"{file}: truncate_dim is {quoted(width)}, and nearfar cuts embeddings only where it is asked to. Remove "
             f"this entry, and give --dimensions {quoted(width)}."
         )
-    return InferenceSettings(prompts, default, similarity, include_prompt, matryoshka=read_widths(settings, file))
+    return InferenceSettings(prompts, default, similarity, matryoshka=read_widths(settings, file))
+
+
+def settings_of(inference: InferenceSettings) -> dict[str, Any]:
+    """The content of :data:`PROMPTS_FILE`, as sentence-transformers writes it, with :data:`WIDTHS` if there are any."""
+    packages = {"sentence_transformers": "sentence-transformers", "transformers": "transformers", "pytorch": "torch"}
+    return {
+        "__version__": {name: version(package) for name, package in packages.items()},
+        "model_type": "SentenceTransformer",
+        "prompts": dict(inference.prompts),
+        "default_prompt_name": inference.default_prompt_name,
+        "similarity_fn_name": inference.similarity_fn_name,
+        **({WIDTHS: list(inference.matryoshka)} if inference.matryoshka else {}),
+    }
 
 
 class Prompts:

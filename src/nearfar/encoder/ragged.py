@@ -21,11 +21,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nearfar.encoder.attention import attend
+from nearfar.encoder.dropout import evaluating
 from nearfar.encoder.exported import GraphBackbone
 from nearfar.encoder.padded_attention import FixedShapeBatch, LengthGroup, group_by_length, padded
 from nearfar.encoder.pretrained import AttentionInterface, PreTrainedModel, reason
 from nearfar.encoder.static import is_static
-from nearfar.encoder.token_batches import evaluating
 from nearfar.encoder.tokens import TokenRows
 from nearfar.types import NearfarError
 

@@ -8,11 +8,11 @@ import signal
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from itertools import starmap
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -61,80 +61,55 @@ def tokenize_blocks(
 
     Prompt and maximum length are those of the ``role`` of the texts.
     """
-    return prefetch(_tokenize(encoder, start, texts, role) for start, texts in blocks)
+    prompt, max_length = encoder.prompt_of(role), encoder.length_of(role)
+
+    def tokenize(start: int, texts: list[str]) -> TokenBlock:
+        distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
+        rows = np.fromiter((distinct[text] for text in texts), dtype=np.intp, count=len(texts))
+        return TokenBlock(start, rows, encoder.tokenize(list(distinct), prompt=prompt, max_length=max_length))
+
+    return prefetch(starmap(tokenize, blocks))
 
 
-def encode_blocks(
-    encoder: Encoder,
-    blocks: Iterable[TokenBlock],
-    *,
-    normalize: bool = False,
-    dimensions: int | None = None,
-    bf16: bool = False,
-    on_batch: Callable[[int], None] | None = None,
-) -> Encoded:
-    """Encode block after block; the vectors equal those of :meth:`Encoder.encode`.
+def encode_blocks(encoder: Encoder, blocks: Iterable[TokenBlock], **settings: Any) -> Encoded:
+    """Encode block after block by :meth:`Encoder.encode_tokens`; the vectors equal those of :meth:`Encoder.encode`.
 
     Raises:
         NotFiniteError: a vector is not finite.
     """
     for block in blocks:
-        ids, prompt_length = block.tokenized.ids, block.tokenized.prompt_length
+        tokens = block.tokenized
         try:
-            vectors = encoder.encode_tokens(
-                ids,
-                prompt_length=prompt_length,
-                normalize=normalize,
-                dimensions=dimensions,
-                bf16=bf16,
-                on_batch=on_batch,
-            )
+            vectors = encoder.encode_tokens(tokens.ids, prompt_length=tokens.prompt_length, **settings)
         except NotFiniteError as error:
             raise block.with_global_number(error) from None
         yield block, vectors
 
 
 def prefetch(items: Iterator[Item]) -> Iterator[Item]:
-    """The same items; a thread computes the next one while the caller uses the current one.
+    """The same items, none of them None; a thread computes the next one while the caller uses the current one.
 
     Its end does not wait for the thread: after an error, the garbage collector may close it at a moment when another
     thread starts, and each would wait for the other.
     """
     thread = ThreadPoolExecutor(1)
     try:
-        following = thread.submit(_next, items)
-        while ready := following.result():
-            following = thread.submit(_next, items)
-            yield ready[0]
+        following = thread.submit(next, items, None)
+        while (item := following.result()) is not None:
+            following = thread.submit(next, items, None)
+            yield item
     finally:
         thread.shutdown(wait=False)
-
-
-def _next(items: Iterator[Item]) -> tuple[Item] | None:
-    for item in items:
-        return (item,)
-    return None
-
-
-def _tokenize(encoder: Encoder, start: int, texts: list[str], role: Role | None) -> TokenBlock:
-    distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-    rows = np.fromiter((distinct[text] for text in texts), dtype=np.intp, count=len(texts))
-    prompt, max_length = encoder.prompt_of(role), encoder.length_of(role)
-    return TokenBlock(start, rows, encoder.tokenize(list(distinct), prompt=prompt, max_length=max_length))
 
 
 class WorkerConfig(NamedTuple):
     """The encoder that every worker opens, and how it encodes."""
 
     folder: Path
-    pooling: str
-    max_length: int
-    normalize: bool
-    bf16: bool
-    prompt_length: int = 0
-    """Number of first tokens of each text that pooling leaves out."""
-    dimensions: int | None = None
-    """The number of first dimensions that are kept; None for all."""
+    opening: dict[str, Any]
+    """Arguments of :meth:`Encoder.from_pretrained`."""
+    encoding: dict[str, Any]
+    """Arguments of :meth:`Encoder.encode_tokens`."""
 
 
 def assign_devices(device: str | None, processes: int) -> list[str]:
@@ -149,13 +124,13 @@ def encode_in_processes(
     config: WorkerConfig,
     devices: Sequence[str],
     *,
-    on_batch: Callable[[int], None] | None = None,
+    on_batch: Callable[[int], None] = lambda _: None,
 ) -> Encoded:
     """Encode blocks in parallel; they are yielded in the order in which they finish.
 
     One worker per entry of ``devices`` is started by spawn, so a script that calls this needs an ``if __name__ ==
     "__main__"`` guard. The workers divide this process's threads between them. They end when this process ends, for
-    whatever reason.
+    whatever reason. ``on_batch`` gets the number of distinct texts of each block.
 
     Raises:
         NearfarError: a worker fails or dies, or a vector is not finite.
@@ -164,84 +139,66 @@ def encode_in_processes(
     threads_per_worker = max(1, torch.get_num_threads() // len(devices))
     if "cpu" in devices:
         kernels()  # build them before the workers load them, and warn only once
-    processes: dict[Connection, BaseProcess] = {}
+    workers: dict[Connection, BaseProcess] = {}
     busy: dict[Connection, TokenBlock] = {}
     try:
         for device in devices:
             ours, theirs = context.Pipe()
-            process: BaseProcess = context.Process(
+            workers[ours] = context.Process(
                 target=_worker_main, args=(theirs, config, device, threads_per_worker), daemon=True
             )
             with threads.child_environment():
-                process.start()
+                workers[ours].start()
             theirs.close()  # then only the worker holds this end, and reading from ours fails when the worker dies
-            processes[ours] = process
         upcoming = next(blocks, None)
         while upcoming or busy:
-            for pipe in cast("list[Connection]", wait(list(processes))):  # another class on Windows
-                with _reporting_death(processes[pipe]):
-                    kind, value = pipe.recv()
-                if kind == "batch":
-                    if on_batch:
-                        on_batch(value)
-                    continue
+            for pipe in cast("list[Connection]", wait(list(workers))):  # another class on Windows
                 done = busy.pop(pipe, None)
-                if isinstance(value, NearfarError):
-                    raise value
-                if kind == "not finite":
-                    assert done is not None
-                    raise done.with_global_number(NotFiniteError(*value))
-                if upcoming:
-                    with _reporting_death(processes[pipe]):
-                        pipe.send(upcoming.tokenized.ids)
-                    busy[pipe], upcoming = upcoming, next(blocks, None)
+                try:
+                    answer = pipe.recv()
+                    if isinstance(answer, NotFiniteError) and done:
+                        raise done.with_global_number(answer)
+                    if isinstance(answer, NearfarError):
+                        raise answer
+                    if upcoming:
+                        pipe.send(upcoming.tokenized)
+                        busy[pipe], upcoming = upcoming, next(blocks, None)
+                except (EOFError, ConnectionError):
+                    raise _death(workers[pipe]) from None
                 if done:
-                    yield done, value
+                    on_batch(len(answer))
+                    yield done, answer
     finally:
-        for pipe, process in processes.items():
+        for pipe, worker in workers.items():
             pipe.close()
-            process.terminate()
-            process.join()
+            worker.terminate()
+            worker.join()
 
 
-@contextmanager
-def _reporting_death(process: BaseProcess) -> Iterator[None]:
-    """Turn the error of a pipe to a worker that has died into one that says how it died."""
-    try:
-        yield
-    except (EOFError, ConnectionError):
-        process.join(5)
-        code = process.exitcode or 0
-        how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
-        raise NearfarError(
-            f"One of the --processes died ({how}). It may have run out of memory: each process loads its own encoder."
-        ) from None
+def _death(worker: BaseProcess) -> NearfarError:
+    """How a worker died, whose pipe broke."""
+    worker.join(5)
+    code = worker.exitcode or 0
+    how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
+    return NearfarError(
+        f"One of the --processes died ({how}). It may have run out of memory: each process loads its own encoder."
+    )
 
 
 def _worker_main(pipe: Connection, config: WorkerConfig, device: str, num_threads: int) -> None:
-    """Main function of a worker: send "ready", then answer token ids with vectors until the pipe closes."""
+    """Main function of a worker: send None when it is ready, then answer texts with vectors until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     warnings.filterwarnings("ignore", message=NOT_USED)
     torch.set_num_threads(num_threads)
     try:
-        encoder = Encoder.from_pretrained(
-            config.folder, pooling=config.pooling, max_length=config.max_length, device=device
-        )
-        pipe.send(("ready", None))
+        encoder = Encoder.from_pretrained(config.folder, device=device, **config.opening)
+        pipe.send(None)
         while True:
-            vectors = encoder.encode_tokens(
-                pipe.recv(),
-                prompt_length=config.prompt_length,
-                normalize=config.normalize,
-                dimensions=config.dimensions,
-                bf16=config.bf16,
-                on_batch=lambda texts: pipe.send(("batch", texts)),
-            )
-            pipe.send(("vectors", vectors))
+            tokens: Tokenized = pipe.recv()
+            pipe.send(encoder.encode_tokens(tokens.ids, prompt_length=tokens.prompt_length, **config.encoding))
     except (EOFError, ConnectionError):  # the parent process has ended
         return
     except NotFiniteError as error:
-        pipe.send(("not finite", (error.number, error.content)))
+        pipe.send(error)
     except Exception as error:
-        failed = f"One of the --processes failed: {str(error) or type(error).__name__}"
-        pipe.send(("error", NearfarError(failed)))
+        pipe.send(NearfarError(f"One of the --processes failed: {str(error) or type(error).__name__}"))

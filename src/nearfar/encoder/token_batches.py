@@ -1,16 +1,16 @@
 """Tokenised texts, batches of a limited number of tokens, and what is said of texts: truncated, or not finite."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from nearfar.encoder.dropout import evaluating
 from nearfar.encoder.prompts import SURROGATE
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
@@ -35,6 +35,10 @@ class NotFiniteError(NearfarError):
             f"text {number} (counted from 0), {shown!r}: the model's output is not finite: its weights or "
             "activations contain NaN or infinity."
         )
+
+    def __reduce__(self) -> tuple[type["NotFiniteError"], tuple[int, str]]:
+        """How another process builds the error again."""
+        return type(self), (self.number, self.content)
 
 
 TOKENS_PER_BATCH = 4096
@@ -128,14 +132,17 @@ def compute_batches(
         tokens: of the texts.
         compute: tokens of a batch -> one output for each text.
         shape: of an output.
-        bf16: compute under autocast.
+        bf16: compute under autocast, if the backbone can.
         describe: number of a text -> the content that an error names; None to keep outputs that are not finite.
         on_batch: gets the number of texts of each batch.
 
     Raises:
         NotFiniteError: an output is not finite.
     """
+    from nearfar.encoder.ragged import bf16_runs  # imports transformers
+
     outputs, device = np.empty((len(tokens.ids), *shape), dtype=np.float32), module.device
+    bf16 = bf16 and bf16_runs(module.backbone, module.route)
     with evaluating(module):
         for batch in token_budget_batches(tokens.ids, device=device):
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
@@ -173,7 +180,7 @@ def compute_distinct(
         compute: tokens of a batch -> one output for each item.
         shape: of an output.
         max_length: the number of tokens that ``tokenize`` keeps, by default that of the module.
-        bf16: compute under autocast.
+        bf16: compute under autocast, if the backbone can.
         progress: show a progress bar.
         check_finite: whether an output must be finite.
 
@@ -200,14 +207,3 @@ def compute_distinct(
     if truncated:
         warnings.warn(truncation_message(truncated, len(ordered), max_length or module.max_length), stacklevel=4)
     return outputs if len(ordered) == len(items) else outputs[[distinct[item] for item in items]]
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside the block, which has no dropout; the module's own mode afterwards."""
-    was_training = module.training
-    module.eval()
-    try:
-        yield
-    finally:
-        module.train(was_training)

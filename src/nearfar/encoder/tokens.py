@@ -1,21 +1,15 @@
-"""Token ids of many texts, concatenated in one array: in memory, or in a file shared by the processes of a machine.
+"""Token ids of many texts, concatenated in one array.
 
 Also texts of random words from a model's vocabulary, to train on where there are no sentences.
 """
 
-import os
-import platform
 import random
-import tempfile
 import unicodedata
-import weakref
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -83,8 +77,8 @@ def whole_words(tokenizer: "PreTrainedTokenizerBase") -> list[str]:
 Value = TypeVar("Value")
 BLOCK = 10_000
 """Texts tokenised per call of the tokenizer."""
-FILE_THRESHOLD = 2**22
-"""Characters of all texts from which token ids go to a file. Fewer take a few MB and little time in each process."""
+SHARED_FROM = 2**22
+"""Characters of all texts from which one process tokenises for all. Fewer take little time in each."""
 PROGRESS_THRESHOLD = 20_000
 """Number of texts above which a progress bar is shown."""
 
@@ -124,28 +118,15 @@ class TokenRows(Sequence[list[int]]):
         """The number of texts."""
         return len(self.lengths)
 
-    @overload
-    def __getitem__(self, text: int) -> list[int]: ...
-
-    @overload
-    def __getitem__(self, text: slice) -> "TokenRows": ...
-
-    def __getitem__(self, text: int | slice) -> "list[int] | TokenRows":
-        """The token ids of one text, or a slice of the texts."""
-        starts, lengths = self.starts[text], self.lengths[text]
-        if isinstance(text, slice):
-            prompts = self.prompt_lengths
-            return TokenRows(self.flat, starts, lengths, None if prompts is None else prompts[text])
-        ids: list[int] = self.flat[starts : starts + lengths].tolist()
-        return ids
+    def __getitem__(self, text: Any) -> Any:
+        """The token ids of one text."""
+        return self.flat[self.starts[text] : self.starts[text] + self.lengths[text]].tolist()
 
 
 class TokenStore:
     """Distinct texts and their token ids; ``truncated`` is the number of texts that were truncated.
 
-    Above :data:`FILE_THRESHOLD` characters, the ids are in a memory-mapped file: the first process tokenises, and the
-    other processes of its machine map the same pages. Processes on other machines, and all processes on systems without
-    /proc, write files of their own.
+    From :data:`SHARED_FROM` characters on, the first of several processes tokenises for all.
 
     Args:
         tokenize: texts -> the token ids of each, and the number of truncated texts; the same in all processes.
@@ -169,8 +150,6 @@ class TokenStore:
         self._rows: dict[str, int] = {}
         self._broadcast_from_first = broadcast_from_first
         self._console = console
-        self._file: IO[bytes] | None = None
-        self._run_block: BroadcastFromFirst = _compute_locally
 
     def __len__(self) -> int:
         """The number of distinct texts."""
@@ -183,101 +162,30 @@ class TokenStore:
         return TokenRows(self.flat, starts, self.offsets[rows + 1] - starts)
 
     def read(self, texts: Iterable[str]) -> None:
-        """Tokenise the texts that are not in the store yet.
-
-        Raises:
-            NearfarError: the file cannot be written.
-        """
+        """Tokenise the texts that are not in the store yet."""
         fresh = [text for text in dict.fromkeys(texts) if text not in self._rows]
-        if self._file is None and sum(map(len, fresh)) >= FILE_THRESHOLD:
-            self._open_file()
-        parts, lengths, truncated = [self.flat], [np.empty(0, dtype=np.int64)], 0
+        shared = sum(map(len, fresh)) >= SHARED_FROM
+        flat, lengths, truncated = [self.flat], [np.empty(0, dtype=np.int64)], 0
 
-        def append(block: list[str]) -> tuple[NDArray[np.int64], int]:
+        def tokenize(block: list[str]) -> tuple[NDArray[Any], NDArray[np.int64], int]:
             ids, block_truncated = self._tokenize(block)
             rows = TokenRows.of(ids, dtype=self.flat.dtype)
-            if self._file is None:
-                parts.append(rows.flat)
-            else:
-                _write(self._file, rows.flat)
-            return rows.lengths, block_truncated
+            return rows.flat, rows.lengths, block_truncated
 
         terminal = self._console is not None and draws_bars(self._console)
         shown = terminal and len(fresh) > PROGRESS_THRESHOLD
         with progress_bar("tokenising", len(fresh), shown=shown, console=self._console) as advance:
             for start in range(0, len(fresh), BLOCK):
                 block = fresh[start : start + BLOCK]
-                block_lengths, block_truncated = self._run_block(partial(append, block))
+                compute = partial(tokenize, block)
+                block_flat, block_lengths, block_truncated = (
+                    self._broadcast_from_first(compute) if shared else compute()
+                )
+                flat.append(block_flat)
                 lengths.append(block_lengths)
                 truncated += block_truncated
                 advance(len(block))
-        self.truncated += truncated
+        self.flat = np.concatenate(flat)
         self.offsets = np.concatenate([self.offsets, self.offsets[-1] + np.concatenate(lengths).cumsum()])
+        self.truncated += truncated
         self._rows.update((text, row) for row, text in enumerate(fresh, start=len(self._rows)))
-        if self._file is None:
-            self.flat = np.concatenate(parts)
-        else:
-            mapped = np.memmap(self._file, dtype=self.flat.dtype, mode="r", shape=(int(self.offsets[-1]),))
-            self.flat = np.asarray(mapped)
-
-    def _open_file(self) -> None:
-        """Move to a file, which starts with the ids read so far.
-
-        The file is in the system's temporary folder (TMPDIR): unlike a run folder, it is local to the machine, and a
-        dry run may write to it. The file is unlinked, so that the system removes it when the last process that has it
-        open ends or is killed. The other processes open it through /proc/PID/fd of the first process.
-        """
-
-        def create() -> tuple[str, tuple[str, int, int]]:
-            try:
-                file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-            except OSError as error:
-                raise _write_error(error) from error
-            self._hold(file)
-            _write(file, self.flat)
-            return f"/proc/{os.getpid()}/fd/{file.fileno()}", _identity(file.fileno())
-
-        place, identity = self._broadcast_from_first(create)
-        self._run_block = self._broadcast_from_first
-        if self._file is None:
-            with suppress(OSError):
-                if _identity(place) == identity:
-                    self._hold(Path(place).open("rb"))  # noqa: SIM115
-        if self._file is None:
-            create()
-            self._run_block = self._compute_on_each
-
-    def _compute_on_each(self, compute: Callable[[], Value]) -> Value:
-        self._broadcast_from_first(compute)  # the other processes wait for this call
-        return compute()
-
-    def _hold(self, file: IO[bytes]) -> None:
-        """Keep the file open as long as the store exists."""
-        self._file = file
-        weakref.finalize(self, file.close)
-
-
-def _compute_locally(compute: Callable[[], Value]) -> Value:
-    return compute()
-
-
-def _identity(file: str | int) -> tuple[str, int, int]:
-    """Identify a file, given by path or descriptor, across machines, where another process may have the same PID."""
-    status = os.stat(file)
-    return platform.node(), status.st_dev, status.st_ino
-
-
-def _write(file: IO[bytes], ids: NDArray[Any]) -> None:
-    left = memoryview(ids.tobytes())
-    try:
-        while left:  # when the disk is nearly full, a write may be partial
-            left = left[file.write(left) :]
-    except OSError as error:
-        raise _write_error(error) from error
-
-
-def _write_error(error: OSError) -> NearfarError:
-    return NearfarError(
-        f"the token ids of the texts cannot be written to a temporary file ({error.strerror}): free disk space, or set "
-        "the environment variable TMPDIR to another folder."
-    )

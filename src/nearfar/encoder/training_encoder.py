@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nearfar.encoder.classifier import Classifier, Item
-from nearfar.encoder.cuda_graphs import GraphedEncoder, GraphedGuide, uses_graphs
+from nearfar.encoder.cuda_graphs import Graphs, uses_graphs
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.exported import refuse_graph
 from nearfar.encoder.frozen import Guide
+from nearfar.encoder.padded_attention import FixedShapeBatch
 from nearfar.encoder.prompts import PromptedText
 from nearfar.encoder.ragged import bf16_runs
 from nearfar.encoder.token_batches import Tokenized
@@ -90,7 +91,7 @@ class TrainingEncoder:
     A plain text gets the default prompt that the encoder has when this object is created.
 
     ``bf16`` selects bfloat16 autocast. With ``cuda_graphs``, batches on a GPU are computed by
-    :class:`nearfar.encoder.cuda_graphs.GraphedEncoder` where it can. For ``broadcast_from_first`` and ``console`` see
+    :class:`nearfar.encoder.cuda_graphs.Graphs` where they can. For ``broadcast_from_first`` and ``console`` see
     :class:`nearfar.encoder.tokens.TokenStore`.
     """
 
@@ -109,7 +110,8 @@ class TrainingEncoder:
         self.encoder = encoder
         self.default_prompt = encoder.resolve_prompt()
         self.bf16 = bf16 and bf16_runs(encoder.backbone, encoder.route)
-        self.graphs = GraphedEncoder(encoder, bf16=self.bf16) if cuda_graphs and uses_graphs(encoder) else None
+        use = cuda_graphs and uses_graphs(encoder)
+        self.graphs = self._graphs(encoder, encoder.embed_batch) if use else None
         self._max_length = min(max_length or encoder.max_length, encoder.max_length)
         self._prompt_length = cache(partial(encoder.prompt_length, max_length=self._max_length))
         self.tokens = TokenStore(
@@ -137,7 +139,7 @@ class TrainingEncoder:
     def embed(self, texts: Sequence[TrainingText]) -> Tensor:
         """Embeddings [texts, dim] with gradient, in float32."""
         rows = self.ids(texts)
-        if self.graphs is not None and (embedding := self.graphs.embed(rows)) is not None:
+        if self.graphs is not None and (embedding := self.graphs.run(rows)) is not None:
             return embedding
         with self._autocast():
             return self.encoder(rows).float()
@@ -153,16 +155,19 @@ class TrainingEncoder:
         Where training passes are CUDA graphs, views are too, unless the guide has dropout or keeps its views.
         """
         graphed = self.graphs is not None and not (guide.dropout or guide.keep)
-        graphs = GraphedGuide(guide, bf16=self.bf16) if graphed else None
+        graphs = self._graphs(guide, guide.batch_views) if graphed else None
 
         def views(texts: Sequence[str]) -> Tensor:
             rows = replace(self.ids(texts), prompt_lengths=None)
-            if graphs is not None and (found := graphs.views(rows)) is not None:
-                return found
+            if graphs is not None and (computed := graphs.run(rows)) is not None:
+                return computed
             with self._autocast():
                 return guide.views(rows).float()
 
         return views
+
+    def _graphs(self, module: nn.Module, compute: Callable[[FixedShapeBatch], Tensor]) -> Graphs:
+        return Graphs(module, compute, padding=self.encoder.backbone.config.pad_token_id, bf16=self.bf16)
 
     def _tokenize(self, texts: Sequence[str]) -> tuple[list[list[int]], int]:
         """Token ids of texts that have their prompts, and the number of truncated texts."""

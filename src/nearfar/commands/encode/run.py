@@ -429,11 +429,8 @@ class FileRun(Run):
         from nearfar.encoder import stream
 
         encoder = opened.encoder
-        prompt_length = encoder.prompt_length(encoder.resolve_prompt())
-        folder = locate_model(self.model)[0]
-        worker = stream.WorkerConfig(
-            folder, encoder.pooling, encoder.max_length, prompt_length=prompt_length, bf16=opened.bf16, **how
-        )
+        opening = {"pooling": encoder.pooling, "max_length": encoder.max_length}
+        worker = stream.WorkerConfig(locate_model(self.model)[0], opening, {"bf16": opened.bf16, **how})
         tokens = stream.tokenize_blocks(encoder, texts)
         devices = stream.assign_devices(self.config.device, processes)
         return pieces_of(stream.encode_in_processes(tokens, worker, devices, on_batch=on_texts), on_texts)

@@ -29,7 +29,6 @@ MAX_TOKENS = 128
 """Longest text that the attention kernels support, in tokens."""
 HEAD_DIMS = (16, 32, 64)
 Heads: TypeAlias = Float[Tensor, "tokens heads head_dim"]
-Tokens: TypeAlias = Float[Tensor, "*tokens width"]
 Mask: TypeAlias = tuple[int, int, float]
 """A :class:`nearfar.encoder.dropout.DropoutMask`: seed, threshold and scale."""
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}

@@ -1,8 +1,8 @@
 """Compiles kernels.cpp at the first use, and caches the library, or the compiler's error, in the user's cache folder.
 
-For each combination of source, flags, compiler and processor, the cache has a file ``kernels-KEY.json`` with the
-library's name and SHA-256, or with the error. A library is loaded only if its digest matches, otherwise it is compiled
-again. It runs with the rights of the user, so the folder must be private (:func:`nearfar.disk.is_private`).
+For each combination of source, flags, compiler and processor, the cache has a library ``kernels-KEY.so`` and a file
+``kernels-KEY.json`` with its SHA-256, or with the error. A library is loaded only if its digest matches; otherwise it
+is compiled again. It runs with the rights of the user, so the folder must be private (:func:`nearfar.disk.is_private`).
 Files are written elsewhere and renamed, so that several processes may compile at the same time or be killed.
 """
 
@@ -14,22 +14,19 @@ import platform
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import tempfile
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from nearfar.disk import is_private, private_temporary_folder, publish, sha256_of
+from nearfar.disk import is_private, publish, sha256_of
 from nearfar.runtime import machine
 from nearfar.types import NearfarError
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 FLAGS = ("-O3", "-fno-math-errno", "-std=gnu++17", "-shared", "-fPIC", "-march=native", "-fopenmp")
-_LIBRARY = re.compile(r"kernels-[0-9a-f]{16}-[0-9a-f]{16}\.so")
 COMPILERS = ("c++", "g++", "clang++")
 COMPILE_TIMEOUT = 120.0
 """Seconds after which the compiler is killed; it usually takes about ten."""
@@ -54,37 +51,25 @@ def load(*, rebuild: bool = False) -> BuiltLibrary:
     """The library, from the cache or compiled now; ``rebuild`` always compiles it.
 
     Raises:
-        KernelBuildError: there is no compiler; it fails now or failed earlier; or no folder can be written.
+        KernelBuildError: there is no compiler; it fails now or failed earlier; or the cache folder is not private or
+            cannot be written.
     """
-    compiler = find_compiler()
-    key = _key(compiler)
-    problems: list[str] = []
-    for folder in folders():
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not is_private(folder):
-                problems.append(f"{abbreviate_home(folder)} is a link, or other users can write to it or replace it")
-                continue
-            record = None if rebuild else _read(folder / f"kernels-{key}.json")
-            if record is not None and "error" in record:
-                raise KernelBuildError(record["error"], cached=True)
-            library = None if record is None else _open(folder / record["library"], record["sha256"])
-            if record is None or library is None:
-                with tempfile.TemporaryDirectory(
-                    prefix="kernels-build-", dir=folder, ignore_cleanup_errors=True
-                ) as fresh:
-                    record = _compile(compiler, Path(fresh), folder, key)
-                if problems:
-                    kept = f"the compiled kernels are kept in {abbreviate_home(folder)}"
-                    warnings.warn(f"{problems[0]}: {kept}.", stacklevel=2)
-                library = _open(folder / record["library"], record["sha256"])
-        except OSError as error:
-            problems.append(f"{abbreviate_home(folder)} cannot be written ({error.strerror or error})")
-            continue
-        if library is None:
-            raise KernelBuildError(f"{abbreviate_home(folder)} lost or changed the compiled library")
-        return BuiltLibrary(library, record["compiler"])
-    raise KernelBuildError("; ".join(problems) or "no cache folder was found; set XDG_CACHE_HOME to one")
+    compiler, folder = find_compiler(), cache_folder()
+    shown, library = abbreviate_home(folder), folder / f"kernels-{_key(compiler)}.so"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not is_private(folder):
+            raise KernelBuildError(
+                f"{shown} is a link, or other users can write to it or replace it; set XDG_CACHE_HOME to another folder"
+            )
+        if not rebuild and (cached := _cached(library)) is not None:
+            return cached
+        with tempfile.TemporaryDirectory(prefix="kernels-build-", dir=folder, ignore_cleanup_errors=True) as fresh:
+            return _compile(compiler, Path(fresh), library)
+    except OSError as error:
+        raise KernelBuildError(
+            f"{shown} cannot be written ({error.strerror or error}); set XDG_CACHE_HOME to another folder"
+        ) from None
 
 
 def find_compiler() -> list[str]:
@@ -105,15 +90,13 @@ def find_compiler() -> list[str]:
     raise KernelBuildError(f"no C++ compiler was found ({', '.join(COMPILERS)}, or the program in CXX)")
 
 
-def folders() -> Iterator[Path]:
-    """Folders for the library, in order of preference: the user's cache, then a private temporary folder."""
-    if cache := os.environ.get("XDG_CACHE_HOME"):
-        yield Path(cache) / "nearfar"
-    else:
-        with suppress(RuntimeError):  # no home folder
-            yield Path.home() / ".cache" / "nearfar"
-    if (private := private_temporary_folder("nearfar-kernels-")) is not None:
-        yield private
+def cache_folder() -> Path:
+    """The folder of the library: ``nearfar`` in the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(cache) if cache else Path.home() / ".cache") / "nearfar"
+    except RuntimeError:
+        raise KernelBuildError("no cache folder was found; set XDG_CACHE_HOME to one") from None
 
 
 def abbreviate_home(path: Path) -> str:
@@ -137,13 +120,35 @@ def _key(compiler: Sequence[str]) -> str:
     return key.hexdigest()[:16]
 
 
-def _compile(compiler: Sequence[str], fresh: Path, folder: Path, key: str) -> dict[str, Any]:
-    """Compile in the folder ``fresh``, then move library and record to ``folder``; record a compiler error too.
+def _cached(library: Path) -> BuiltLibrary | None:
+    """The library in the cache; None if it or its record is missing or damaged.
 
     Raises:
-        KernelBuildError: the compiler fails, is killed, or cannot be run.
+        KernelBuildError: it could not be built earlier.
+    """
+    try:
+        record = json.loads(library.with_suffix(".json").read_text(encoding="utf-8"))
+        if "error" in record:
+            raise KernelBuildError(record["error"], cached=True)
+        if sha256_of(library) == record["sha256"]:
+            return BuiltLibrary(ctypes.CDLL(str(library)), record["compiler"])
+    except (OSError, ValueError, TypeError, KeyError, NearfarError):
+        pass
+    return None
+
+
+def _compile(compiler: Sequence[str], fresh: Path, library: Path) -> BuiltLibrary:
+    """Compile in the folder ``fresh``, then move library and record into the cache; record an error too.
+
+    Raises:
+        KernelBuildError: the compiler fails, is killed, or cannot be run; the library cannot be loaded.
     """
     compiled, record, name = fresh / "kernels.so", fresh / "record.json", Path(compiler[0]).name
+
+    def publish_record(**content: str) -> None:
+        record.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        publish(record, library.with_suffix(".json"))
+
     try:
         done = _run([*compiler, *FLAGS, "-o", str(compiled), str(SOURCE)])
     except OSError as error:
@@ -153,32 +158,32 @@ def _compile(compiler: Sequence[str], fresh: Path, folder: Path, key: str) -> di
     else:
         if done.returncode < 0:  # killed, perhaps for lack of memory: not recorded, so the next process tries again
             raise KernelBuildError(f"{name} was killed by signal {-done.returncode}")
-        if done.returncode == 0 and compiled.exists():
-            digest = sha256_of(compiled)
-            library = f"kernels-{key}-{digest[:16]}.so"
-            built = {"library": library, "sha256": digest, "compiler": _version(compiler)}
-            record.write_text(json.dumps(built, indent=1), encoding="utf-8")
-            publish(compiled, folder / library)
-            publish(record, folder / f"kernels-{key}.json")
-            return built
         problem = f"{name}: {_first_error(done)}"
+        if done.returncode == 0 and compiled.exists():
+            try:
+                built = BuiltLibrary(ctypes.CDLL(str(compiled)), _version(compiler))
+            except OSError as error:
+                problem = f"the compiled library cannot be loaded ({error})".replace(str(compiled), library.name)
+            else:
+                digest = sha256_of(compiled)
+                publish(compiled, library)
+                publish_record(sha256=digest, compiler=built.compiler)
+                return built
     with suppress(OSError):
-        record.write_text(json.dumps({"error": problem}, indent=1), encoding="utf-8")
-        publish(record, folder / f"kernels-{key}.json")
+        publish_record(error=problem)
     raise KernelBuildError(problem)
 
 
 def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-    """Run a command, and kill it with all its children after :data:`COMPILE_TIMEOUT`."""
-    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes, text=True, errors="replace", start_new_session=True) as process:
-        try:
-            out, err = process.communicate(timeout=COMPILE_TIMEOUT)
-        except BaseException:  # including Ctrl-C, which a child in a new session does not receive
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            raise
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=COMPILE_TIMEOUT,
+        check=False,
+    )
 
 
 def _first_error(done: "subprocess.CompletedProcess[str]") -> str:
@@ -195,34 +200,3 @@ def _version(compiler: Sequence[str]) -> str:
         return (_run([*compiler, "--version"]).stdout.splitlines() or [""])[0]
     except (OSError, subprocess.TimeoutExpired):
         return ""
-
-
-def _read(file: Path) -> dict[str, Any] | None:
-    """A record; None if it is missing or damaged."""
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    kinds = ({"error"}, {"library", "sha256", "compiler"})
-    if not isinstance(record, dict) or set(record) not in kinds:
-        return None
-    return record if "error" in record or _LIBRARY.fullmatch(str(record["library"])) else None
-
-
-def _open(file: Path, sha256: str) -> ctypes.CDLL | None:
-    """Load the library; None if it is missing or its digest differs.
-
-    Raises:
-        KernelBuildError: its digest matches, but the system cannot load it.
-    """
-    try:
-        if sha256_of(file) != sha256:
-            return None
-    except (OSError, NearfarError):
-        return None
-    try:
-        return ctypes.CDLL(str(file))
-    except OSError as error:
-        raise KernelBuildError(
-            f"{abbreviate_home(file)} cannot be loaded ({error})".replace(str(file), file.name)
-        ) from None
