@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -322,6 +323,14 @@ def find_negatives(
     depth = min(range_max + most, len(texts))
     limits = {name: limit for name in LIMITS if (limit := getattr(config, name)) is not None}
     upper = {name: limit for name, limit in limits.items() if name != "min_score"}
+
+    def try_out(anchor: int, sample: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        scores = score(np.full(len(sample), anchor), sample)
+        fits = ~np.isin(sample, candidates.excluded[anchor])
+        for violated in violations(scores[None], lowest[[anchor]], upper).values():
+            fits &= ~violated[0]
+        return scores, fits
+
     found: list[Negatives] = []
     filled = np.zeros(len(anchors), dtype=np.int64)
     with progress_bar("searching", len(anchors), unit="anchors", shown=progress) as advance:
@@ -345,12 +354,8 @@ def find_negatives(
             found.append(chosen)
             for row in np.flatnonzero((chosen.ids == NO_DOCUMENT).any(axis=1)) if config.fill_random else ():
                 anchor = start + int(row)
-                filled[anchor] = _fill(
-                    *(chosen.ids[row], chosen.scores[row], candidates.excluded[anchor], len(texts)),
-                    draw=np.random.default_rng((config.seed, anchor, 1)),
-                    score=lambda sample, anchor=anchor: score(np.full(len(sample), anchor), sample),  # type: ignore[misc]
-                    violates=lambda scores, anchor=anchor: violations(scores, lowest[[anchor]], upper),  # type: ignore[misc]
-                )
+                draw = np.random.default_rng((config.seed, anchor, 1))
+                filled[anchor] = _fill(chosen.ids[row], chosen.scores[row], len(texts), draw, partial(try_out, anchor))
             advance(len(chosen.ids))
     every = Negatives(
         np.concatenate([each.ids for each in found]),
@@ -363,27 +368,21 @@ def find_negatives(
 def _fill(
     ids: NDArray[np.int64],
     scores: NDArray[np.float32],
-    excluded: NDArray[np.int64],
     documents: int,
-    *,
     draw: np.random.Generator,
-    score: Callable[[NDArray[np.int64]], NDArray[np.float32]],
-    violates: Callable[[NDArray[np.float32]], dict[str, NDArray[np.bool_]]],
+    try_out: Callable[[NDArray[np.int64]], tuple[NDArray[np.float32], NDArray[np.bool_]]],
 ) -> int:
     """Replace the missing negatives of an anchor by random documents, in place; returns their number.
 
     A random document is not excluded, not yet chosen, and not above the upper limits. First a sample of the documents
-    is tried, then all of them.
+    is tried, then all of them. ``try_out`` returns the scores of documents, and which of them may be negatives.
     """
     empty = np.flatnonzero(ids == NO_DOCUMENT)
     chosen = empty[:0]
     for size in dict.fromkeys((min(_SAMPLE * len(empty), documents), documents)):
         sample = draw.choice(documents, size=size, replace=False)
-        own = score(sample)
-        fits = ~np.isin(sample, [*ids, *excluded])
-        for violated in violates(own[None]).values():
-            fits &= ~violated[0]
-        chosen = np.flatnonzero(fits)[: len(empty)]
+        own, fits = try_out(sample)
+        chosen = np.flatnonzero(fits & ~np.isin(sample, ids))[: len(empty)]
         if len(chosen) == len(empty):
             break
     places = empty[: len(chosen)]

@@ -105,7 +105,7 @@ def update_index(
             if describe_source(corpus.path) != source:  # it changed while it was read, so the next call reads it again
                 source = {"path": source["path"]}
             dim = settings.get("dimensions") or opened.encoder.dim
-            counts = {"dim": dim, "rows": len(rows), "texts": len(texts), "bytes": int(rows["end"][-1])}
+            counts: dict[str, Any] = {"dim": dim, "rows": len(rows), "texts": len(texts), "bytes": int(rows["end"][-1])}
             manifest = Manifest(settings=settings, source=source, **counts)
             state: Literal["new", "extended", "changed"] = "new" if before is None else "changed"
             if before is not None and _extends(rows, before):
@@ -116,9 +116,14 @@ def update_index(
             np.save(new / "rows.npy", rows)
             np.save(new / "texts.npy", texts)
             manifest.write(new)
-            lines, nothing = np.memmap(new / "rows.jsonl", np.uint8, "r"), np.empty((0, dim), np.float32)
-            unfinished = SearchIndex(new, manifest, nothing, texts, rows, lines)
-            encoded = _write_vectors(unfinished, before, opened, kept, progress=progress)
+            nothing = np.empty((0, dim), np.float32)
+            encoded = _write_vectors(
+                SearchIndex(new, manifest, nothing, texts, rows, np.memmap(new / "rows.jsonl", np.uint8, "r")),
+                before,
+                opened,
+                kept,
+                progress=progress,
+            )
     return SearchIndex.open(folder), IndexUpdate(state, manifest.rows, manifest.texts, encoded)
 
 
