@@ -55,5 +55,11 @@ def index_of(folder: Path, vectors: np.ndarray, generation: str = "one") -> Sear
     (folder / "rows.jsonl").write_bytes(b"".join(lines))
     for name, values in (("vectors", vectors), ("texts", texts), ("rows", rows)):
         np.save(folder / f"{name}.npy", values)
-    Manifest({}, vectors.shape[1], len(rows), len(texts), int(rows["end"][-1]), {}, generation).write(folder)
+    counts: dict[str, Any] = {
+        "dim": vectors.shape[1],
+        "rows": len(rows),
+        "texts": len(texts),
+        "bytes": int(rows["end"][-1]),
+    }
+    Manifest(settings={}, source={}, generation=generation, **counts).write(folder)
     return SearchIndex.open(folder)

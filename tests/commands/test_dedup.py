@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 from scipy.sparse.csgraph import connected_components
 
-from nearfar import DedupConfig, Encoder, NearfarError, dedup
+from nearfar import Encoder, NearfarError, dedup
 from nearfar.cli import main
 from nearfar.commands.dedup import histogram
 from nearfar.commands.encode import vectors
@@ -135,25 +135,6 @@ def test_kept_rows_are_unchanged_in_every_format(workspace: Path, extension: str
     assert (gzip.decompress(found) if extension.endswith(".gz") else found) == content(expected)
 
 
-def test_the_last_line_needs_no_line_end(workspace: Path) -> None:
-    Path("x.txt").write_text("a dog\nthe red ball\none bird")
-    result = deduped(threshold=1.0)
-    assert Path("y.txt").read_text() == "a dog\nthe red ball\none bird\n"
-    assert (result.groups, result.kept) == (0, 3)
-
-
-@pytest.mark.long
-def test_a_prompt_comes_before_each_text(workspace: Path) -> None:
-    encoder = Encoder.from_pretrained("tiny")
-    vectors = encoder.encode([f"the dog {text}" for text in DISTINCT], normalize=True)
-    scores = vectors @ vectors.T
-    np.fill_diagonal(scores, -np.inf)
-    result = deduped(output=None, prompt="the dog ")
-    lowest = [one.similarity for one in result.histogram if one.texts][-1]
-    assert lowest == pytest.approx(scores.max(axis=1).min(), abs=1e-5)
-    assert lowest != pytest.approx(cosines().max(axis=1).min(), abs=1e-3)
-
-
 @pytest.mark.long
 def test_the_histogram_counts_nearest_others(workspace: Path) -> None:
     highest = cosines().max(axis=1)
@@ -216,8 +197,6 @@ def test_a_threshold_is_chosen_in_a_second_call(
         ({"output": "y.tsv"}, r"--output y\.tsv: must have the format of --input x\.txt; end its name in \.txt"),
         ({"groups": "x.txt", "threshold": 0.9}, r"--groups x\.txt: must end in \.tsv, \.csv or \.jsonl"),
         ({"input": "t.tsv", "output": "y.tsv"}, r"t\.tsv: is a table; name the column of the texts with --column"),
-        ({"input": "t.tsv", "output": "y.tsv", "column": "said"}, r"t\.tsv, line 1: no column 'said'"),
-        ({"input": "t.tsv", "output": "y.tsv", "column": "b"}, r"t\.tsv, line 3: column 'b' is empty"),
         ({"column": "text"}, r"--column text: x\.txt has one text per line, and no columns"),
         ({"input": "empty.txt"}, r"empty\.txt: holds no texts"),
     ],
@@ -251,18 +230,6 @@ def test_one_text_has_no_neighbour(workspace: Path, capsys: pytest.CaptureFixtur
     assert main(["dedup", *FLAGS, "--threshold", "0.9"]) == 0
     assert "There is only one distinct text." in capsys.readouterr().out
     assert Path("y.txt").read_text() == "a dog\n"
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"groups": "g.tsv"}, r"--groups: needs --threshold"),
-        ({"groups": "g.tsv", "output": "g.tsv", "threshold": 0.9}, r"--groups g\.tsv: is also --output"),
-    ],
-)
-def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(NearfarError, match=message):
-        DedupConfig(model="m", input="x.txt", **settings)
 
 
 @pytest.mark.long

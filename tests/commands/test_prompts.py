@@ -7,8 +7,6 @@ import pytest
 
 from nearfar import Encoder, NearfarError, encode, evaluate, geometry
 from nearfar.baselines import open_baseline
-from nearfar.commands.encode import BLOCK
-from tests.encode_helpers import stop_after
 from tests.invalid_input.cli_runner import assert_refused
 from tests.tiny import save_tiny, sentences, write_pairs
 
@@ -55,22 +53,6 @@ def test_encode_takes_a_name_or_a_text(folder: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_resumed_run_has_the_same_prompt(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"input": "x.txt", "output": "x.npy", "block": 10, "progress": False}
-    with monkeypatch.context() as patch:
-        stop_after(2, patch, KeyboardInterrupt())
-        with pytest.raises(KeyboardInterrupt):
-            encode("model", prompt="query", **settings)
-    message = "--prompt was query, is not given"
-    with pytest.raises(NearfarError, match=message):
-        encode("model", resume=True, **settings)
-    encode("model", resume=True, prompt="query", **settings)
-    encode("model", **{**settings, "output": "whole.npy"}, prompt="query")
-    assert Path("x.npy").read_bytes() == Path("whole.npy").read_bytes()
-    assert BLOCK > 10
-
-
-@pytest.mark.long
 def test_evaluate(folder: Path) -> None:
     settings = {"resamples": 0, "progress": False}
     expected = evaluate("plain", pairs=[prefixed_pairs()], **settings)
@@ -102,8 +84,6 @@ def test_baselines_encode_with_the_prompt(baseline: str, folder: Path) -> None:
         ["encode", "model", "--input", "x.txt", "--output", "y.npy", "--prompt", "qurey"],
         ["evaluate", "model", "--pairs", "pairs.tsv", "--prompt", "qurey"],
         ["evaluate", "model", "--pairs", "pairs.tsv", "--query-prompt", "qurey"],
-        ["evaluate", "model", "--pairs", "pairs.tsv", "--document-prompt", "qurey"],
-        ["evaluate", "whitening:model", "--pairs", "pairs.tsv", "--prompt", "qurey"],
         ["geometry", "model", "--pairs", "pairs.tsv", "--output", "y", "--prompt", "qurey"],
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse.csgraph import connected_components
 
 from nearfar.neighbours import pairs
-from nearfar.neighbours.pairs import Groups, connect, find_nearest_others
+from nearfar.neighbours.pairs import compare_all, roots, unite
 from nearfar.types import NearfarError
 
 BLOCKS = [(512, 16_384), (7, 11), (4, 4), (1, 3), (20, 5)]
@@ -30,51 +30,32 @@ def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
     return request.param
 
 
-def test_nearest_others_equal_a_full_matrix(blocks: tuple[int, int]) -> None:
-    rows = blocks[0]
-    some = vectors(rows)
-    done: list[int] = []
-    found = find_nearest_others(some, on_rows=done.append)
+@pytest.mark.long
+@pytest.mark.parametrize("threshold", [None, -50, 7.5, 50])
+def test_nearest_others_and_groups_equal_a_full_matrix(blocks: tuple[int, int], threshold: float | None) -> None:
+    some, done = vectors(sum(blocks), 90), list[int]()
+    found = compare_all(some, threshold, on_rows=done.append)
     scores = scores_of(some)
     np.testing.assert_array_equal(found.scores, scores.max(axis=1))
     np.testing.assert_array_equal(found.ids, scores.argmax(axis=1))
-    assert (sum(done), len(done)) == (60, -(-60 // rows))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("threshold", [-50, 7.5, 50])
-def test_groups_equal_connected_components(blocks: tuple[int, int], threshold: float) -> None:
-    some = vectors(blocks[1], 90)
-    groups = Groups(len(some))
-    connect(some, threshold, groups)
-    count, labels = connected_components(scores_of(some) >= threshold)
+    count, labels = connected_components(scores >= (np.inf if threshold is None else threshold))
     lowest = np.array([np.flatnonzero(labels == label)[0] for label in labels])
-    np.testing.assert_array_equal(groups.roots(), lowest)
-    assert (count == 1) == (threshold == -50)
-    assert (count == 90) == (threshold == 50)
-
-
-def test_a_part_of_the_vectors_can_be_connected(blocks: tuple[int, int]) -> None:
-    some = vectors(0, 90)
-    among = np.flatnonzero(scores_of(some).max(axis=1) >= 7.5)
-    assert 0 < len(among) < 90
-    whole, part = Groups(90), Groups(90)
-    connect(some, 7.5, whole)
-    connect(some, 7.5, part, among=among)
-    np.testing.assert_array_equal(whole.roots(), part.roots())
+    np.testing.assert_array_equal(found.groups, lowest)
+    assert count == {-50: 1, 7.5: count, 50: 90, None: 90}[threshold]
+    assert (sum(done), len(done)) == (90, -(-90 // blocks[0]))
 
 
 def test_long_chains_are_one_group() -> None:
     rng = np.random.default_rng(0)
     order = rng.permutation(5000)
-    groups = Groups(5000)
+    parents = np.arange(5000)
     for part in np.array_split(rng.permutation(4999), 7):  # the links of the chain, in any order
-        groups.unite(order[part], order[part + 1])
-    assert (groups.roots() == 0).all()
+        unite(parents, order[part], order[part + 1])
+    assert (roots(parents, np.arange(5000)) == 0).all()
 
 
 def test_a_vector_that_is_not_finite_is_named(blocks: tuple[int, int]) -> None:
     some = vectors(0)
     some[33, 1] = np.nan
     with pytest.raises(NearfarError, match=r"vector of text 33 .counted from 0. is not finite"):
-        find_nearest_others(some)
+        compare_all(some)

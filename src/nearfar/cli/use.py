@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nearfar.commands.dedup import DedupResult
-    from nearfar.commands.search import Hit, OpenedSearch
+    from nearfar.commands.search import Hit, Search
 
 PROMPT = "query (an empty line ends): "
 STATES = {
@@ -62,10 +62,9 @@ def search(call: Call, config: "nearfar.SearchConfig", query: tuple[str, ...]) -
 
     from rich.console import Console
 
-    from nearfar.commands.search import check_output, gather_queries, open_search, search_all
+    from nearfar.commands.search import gather_queries, open_search, search_all
 
     queries = gather_queries(query, config)
-    check_output(config)
     notes = Console(stderr=True, soft_wrap=True, emoji=False, highlight=False)
     try:
         opened = open_search(config, queries=queries, progress=True)
@@ -75,24 +74,23 @@ def search(call: Call, config: "nearfar.SearchConfig", query: tuple[str, ...]) -
     if queries is None:
         _ask(opened, call.console)
     elif config.output is None:
-        _print_all(queries, search_all(opened.searcher, queries, config), opened, call.console)
+        _print_all(queries, search_all(opened, queries, config), opened, call.console)
     else:
-        hits = sum(map(len, search_all(opened.searcher, queries, config)))
+        hits = sum(map(len, search_all(opened, queries, config)))
         notes.print(f"Wrote {hits:,} hits of {len(queries):,} queries to {config.output}", markup=False)
     return None
 
 
-def _describe(opened: "OpenedSearch") -> str:
+def _describe(opened: "Search") -> str:
     """What was done with the index, in one line, and the recall of a search that is not exact in another."""
     update = opened.update
-    line = f"Index {opened.folder}: {STATES[update.state]}; {update.rows:,} rows, {update.texts:,} distinct texts"
+    line = f"Index {opened.index.folder}: {STATES[update.state]}; {update.rows:,} rows, {update.texts:,} distinct texts"
     if update.state != "unchanged":
         line += f", {update.encoded:,} encoded now"
-    kind = "Quantized" if opened.quantized else "Approximate"
-    return line + (f"\n{kind} search: {opened.recall}" if opened.recall else "")
+    return line + (f"\n{opened.recall}" if opened.recall else "")
 
 
-def _ask(opened: "OpenedSearch", console: "Console") -> None:
+def _ask(opened: "Search", console: "Console") -> None:
     """Ask for queries until an empty line or the end of the input."""
     import importlib
     from contextlib import suppress
@@ -109,14 +107,14 @@ def _ask(opened: "OpenedSearch", console: "Console") -> None:
             return
         if not query:
             return
-        console.print(_table(query, opened.searcher.search([query])[0], opened), soft_wrap=False)
+        console.print(_table(query, opened.hits([query])[0], opened), soft_wrap=False)
 
 
-def _print_all(queries: Sequence[str], results: "Any", opened: "OpenedSearch", console: "Console") -> None:
+def _print_all(queries: Sequence[str], results: "Any", opened: "Search", console: "Console") -> None:
     """Print a table for each query; to a file or a pipe, the lines of a .tsv file."""
     from nearfar.commands.search import format_hits, table_header
 
-    columns = opened.searcher.columns
+    columns = opened.columns
     if not console.is_terminal:
         console.file.write(table_header(columns))
     for query, hits in zip(queries, results, strict=True):
@@ -126,14 +124,14 @@ def _print_all(queries: Sequence[str], results: "Any", opened: "OpenedSearch", c
             console.file.writelines(format_hits(query, hits, columns, json_lines=False))
 
 
-def _table(query: str, hits: "Sequence[Hit]", opened: "OpenedSearch") -> "Any":
+def _table(query: str, hits: "Sequence[Hit]", opened: "Search") -> "Any":
     """The hits of a query as a table; the number of equal rows is shown if it is above 1 for any hit."""
     from rich.table import Table
     from rich.text import Text
 
     from nearfar.commands.search import show_value
 
-    columns, counted = opened.searcher.columns, any(hit.count > 1 for hit in hits)
+    columns, counted = opened.columns, any(hit.count > 1 for hit in hits)
     table = Table(title=Text(query), title_justify="left")
     for name in ("", "score", "row", "text", *(["rows"] if counted else []), *map(show_value, columns)):
         numeric = name in ("", "score", "row", "rows") and name not in columns

@@ -5,13 +5,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int64
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.vectors import open_encoder, remove_vectors, vectors_folder
+from nearfar.commands.encode.vectors import open_encoder, vectors_folder
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encoding import DedupConfig
 from nearfar.data.cells import normalize_whitespace, text_field
@@ -20,12 +20,9 @@ from nearfar.data.lines import SourceChangedError
 from nearfar.data.paths import as_path, file_version
 from nearfar.disk import TABLES, check_output_file, disk_errors, new_file, path_errors, write_table
 from nearfar.encoder.precision import check_computing
-from nearfar.neighbours.pairs import Groups, NearestOthers, connect, find_nearest_others
+from nearfar.neighbours.pairs import compare_all
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    import torch
 
 GROUP_COLUMNS = ("group", "kept", "line", "similarity", "text")
 WIDTH = 0.05
@@ -116,17 +113,15 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
     before = file_version(source)
     rows = read_rows(source, config.column)
     opened = open_encoder(config.model, config.opening, config.precision)
-    device = opened.encoder.device
-    with vectors_folder(config.output) as kept_there:
+    with vectors_folder(config.output, keep=config.threshold is None) as kept_vectors:
         with progress_bar("encoding", len(rows.texts), shown=progress) as advance:
-            vectors = opened.encode_texts(kept_there, rows.texts, on_texts=advance)
+            vectors = opened.encode_texts(kept_vectors, rows.texts, on_texts=advance)
         with progress_bar("comparing", len(vectors), shown=progress) as advance:
-            near = find_nearest_others(vectors, device=device, on_rows=advance)
+            near = compare_all(vectors, config.threshold, device=opened.encoder.device, on_rows=advance)
         bins = histogram(rows.texts, near.scores, near.ids)
         if config.threshold is None:
             return DedupResult(len(rows.lines), len(rows.texts), bins, None, None, None, None)
-        groups = _group_texts(vectors, near, config.threshold, device, progress=progress)
-        group_of = groups[rows.text_of]
+        group_of = np.unique(near.groups, return_inverse=True)[1].astype(np.int64)[rows.text_of]
         kept = _choose(rows, group_of, config.keep)
         if config.groups is not None:
             write_table(Path(config.groups), GROUP_COLUMNS, _list_groups(rows, group_of, kept, vectors))
@@ -137,32 +132,14 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
                     raise SourceChangedError(
                         f"{source}: changed while it was read. Start again when it no longer changes."
                     )
-            remove_vectors(kept_there)
     sizes = np.bincount(group_of)
     counts = (len(kept), int((sizes > 1).sum()), int(sizes.max()))
     return DedupResult(len(rows.lines), len(rows.texts), bins, config.threshold, *counts)
 
 
-def _group_texts(
-    vectors: NDArray[np.float32], near: NearestOthers, threshold: float, device: "torch.device", *, progress: bool
-) -> Int64[np.ndarray, " texts"]:
-    """The group of each text, numbered in the order of their first texts.
-
-    Only texts whose nearest other text reaches the threshold are compared again.
-    """
-    close = np.flatnonzero(near.scores >= threshold)
-    groups = Groups(len(vectors))
-    groups.unite(close, near.ids[close])
-    with progress_bar("grouping", len(close), shown=progress) as advance:
-        connect(vectors, threshold, groups, among=close, device=device, on_rows=advance)
-    return np.unique(groups.roots(), return_inverse=True)[1].astype(np.int64)
-
-
 def _choose(rows: InputRows, group_of: NDArray[np.int64], keep: str) -> Int64[np.ndarray, " kept"]:
     """The positions of the rows to keep, one of each group, in the order of the file."""
-    if keep == "first":
-        return np.sort(np.unique(group_of, return_index=True)[1])
-    lengths = np.array([len(text) for text in rows.texts], dtype=np.int64)[rows.text_of]
+    lengths = np.array([len(text) if keep == "longest" else 0 for text in rows.texts], dtype=np.int64)[rows.text_of]
     order = np.lexsort((np.arange(len(group_of)), -lengths, group_of))  # of equally long texts the first
     return np.sort(order[np.unique(group_of[order], return_index=True)[1]])
 
@@ -171,18 +148,14 @@ def _list_groups(
     rows: InputRows, group_of: NDArray[np.int64], kept: NDArray[np.int64], vectors: NDArray[np.float32]
 ) -> Iterator[tuple[int, str, int, float, str]]:
     """The rows of each group of at least two, with their cosine to the row that is kept."""
-    kept_in = {int(group_of[row]): int(row) for row in kept}
-    order = np.argsort(group_of, kind="stable")
-    starts = np.flatnonzero(np.diff(group_of[order], prepend=-1))
-    number = 0
-    for members in np.split(order, starts[1:]):
-        if len(members) < 2:
-            continue
-        number += 1
+    kept_in = dict(zip(group_of[kept].tolist(), kept.tolist(), strict=True))
+    order, ends = np.argsort(group_of, kind="stable"), np.cumsum(np.bincount(group_of))
+    groups = (members for members in np.split(order, ends[:-1]) if len(members) > 1)
+    for number, members in enumerate(groups, 1):
         best = kept_in[int(group_of[members[0]])]
         for row in members:
-            text = rows.text_of[row]
-            similarity = 1.0 if text == rows.text_of[best] else float(vectors[text] @ vectors[rows.text_of[best]])
+            text, other = rows.text_of[row], rows.text_of[best]
+            similarity = 1.0 if text == other else float(vectors[text] @ vectors[other])
             yield number, "yes" if row == best else "no", int(rows.lines[row]), round(similarity, 6), rows.texts[text]
 
 
@@ -192,15 +165,15 @@ def histogram(
     """The histogram of the cosines ``scores`` of each text with its nearest other text ``others``."""
     if len(texts) < 2:
         return ()
-    bins, found = round(1 / WIDTH), []
+    bins, listed = round(1 / WIDTH), []
     numbers = np.clip(np.floor(np.round(scores.astype(np.float64) / WIDTH, 4)), -bins, bins - 1).astype(int)
     for number in range(int(numbers.max()), int(numbers.min()) - 1, -1):
         inside, pair = np.flatnonzero(numbers == number), ("", "", math.nan)
         if len(inside):
             lowest = inside[scores[inside].argmin()]
             pair = (texts[lowest], texts[others[lowest]], float(scores[lowest]))
-        found.append(Bin(number * WIDTH, len(inside), int((numbers >= number).sum()), *pair))
-    return tuple(found)
+        listed.append(Bin(number * WIDTH, len(inside), int((numbers >= number).sum()), *pair))
+    return tuple(listed)
 
 
 def read_rows(source: Path, column: str | None) -> InputRows:

@@ -54,6 +54,7 @@ def static(model: str | Path, config: StaticConfig, *, progress: bool = True) ->
     check_new_folder(output)
     check_computing(config.device, config.precision)
     from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.encoder_folder import static_components
     from nearfar.encoder.static import is_static
 
     encoder = Encoder.from_pretrained(model, device=config.device)
@@ -65,7 +66,11 @@ def static(model: str | Path, config: StaticConfig, *, progress: bool = True) ->
     if config.sif:
         table *= sif_weights(len(table), config.sif)[:, None]
     table[~used] = 0
-    _write(encoder, np.ascontiguousarray(table, dtype=np.float32), output)
+    table = np.ascontiguousarray(table, dtype=np.float32)
+    made = Encoder(static_components(table, encoder.tokenizer, normalize=encoder.normalizes))
+    made.seen = encoder.seen
+    with new_folder(output) as fresh:
+        made.save_pretrained(fresh)
     return StaticResult(output, len(table), table.shape[1])
 
 
@@ -122,13 +127,3 @@ def _projected(
     chosen = directions[:, np.argsort(values)[::-1][:width]]
     signs = np.sign(chosen[np.abs(chosen).argmax(axis=0), np.arange(width)])  # a direction's sign is arbitrary
     return centred @ (chosen * signs)
-
-
-def _write(encoder: "Encoder", table: Float[np.ndarray, "tokens width"], output: Path) -> None:
-    from nearfar.encoder.encoder import Encoder
-    from nearfar.encoder.encoder_folder import static_components
-
-    made = Encoder(static_components(table, encoder.tokenizer, normalize=encoder.normalizes))
-    made.seen = encoder.seen
-    with new_folder(output) as fresh:
-        made.save_pretrained(fresh)

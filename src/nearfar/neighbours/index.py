@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from jaxtyping import Float32
@@ -28,18 +28,16 @@ from msgspec import Meta
 from numpy.typing import DTypeLike, NDArray
 
 from nearfar.disk import read_errors, read_json, write_text
-from nearfar.types import ARRAY_HEADER_ERRORS, NearfarError
+from nearfar.neighbours.exact import DocumentNotFiniteError, Neighbours, nearest
+from nearfar.types import ARRAY_HEADER_ERRORS, NearfarError, VectorSimilarity
 from nearfar.validation import InvalidValueError, convert
 
-FORMAT = 1
-"""Version of the layout of the folder."""
-KIND, MANIFEST = "nearfar search index", "manifest.json"
+MANIFEST = "manifest.json"
 DATA = ("vectors.npy", "texts.npy", "rows.jsonl", "rows.npy")
 APPROXIMATE = ("approximate.usearch", "approximate.json")
 """The graph of :mod:`nearfar.neighbours.inexact`, and its record."""
-QUANTIZED = {"int8": ("int8.npy", "int8.json"), "binary": ("binary.npy", "binary.json")}
-"""Its codes, likewise."""
-DERIVED = (*APPROXIMATE, *QUANTIZED["int8"], *QUANTIZED["binary"])
+DERIVED = (*APPROXIMATE, *(f"{kind}.{end}" for kind in ("int8", "binary") for end in ("npy", "json")))
+"""The graph and the codes."""
 FILES = (*DATA, *(f"{name}{end}" for name in (MANIFEST, *DERIVED) for end in ("", ".new")))
 """Every name that an index folder may hold."""
 TEXT = np.dtype([("hash", "<u8"), ("row", "<i8")])
@@ -58,10 +56,13 @@ def damaged(file: Path, why: str) -> IndexDamagedError:
     return IndexDamagedError(f"{file}: {why}. The index is damaged; make it again with --rebuild.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Manifest:
     """What ``manifest.json`` holds."""
 
+    kind: Literal["nearfar search index"] = "nearfar search index"
+    format: Literal[1] = 1
+    """Version of the layout of the folder."""
     settings: dict[str, Any]
     """Everything that determines the vectors and the columns; see :mod:`nearfar.commands.search.update`."""
     dim: _Count
@@ -81,36 +82,28 @@ class Manifest:
         Raises:
             NearfarError: it cannot be written.
         """
-        content = {"kind": KIND, "format": FORMAT, **asdict(self)}
-        write_text(folder / MANIFEST, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        write_text(folder / MANIFEST, json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n")
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Read and check the manifest of an index.
 
     Raises:
-        IndexDamagedError: it is missing or damaged.
-        NearfarError: a newer version of nearfar wrote it.
+        NearfarError: it is missing or damaged, or a newer version of nearfar wrote it.
     """
     file = folder / MANIFEST
     try:
-        found = read_json(file)
-    except NearfarError as error:
-        raise IndexDamagedError(f"{error} Make the index again with --rebuild.") from None
-    if not isinstance(found, dict) or found.get("kind") != KIND:
-        raise damaged(file, "is not the manifest of a search index")
-    version = found.get("format")
-    if type(version) is int and version > FORMAT:
-        raise NearfarError(
-            f"{file}: has the format {version}, and this version of nearfar reads format {FORMAT}. Update nearfar, or "
-            "make the index again with --rebuild."
-        )
-    try:
-        manifest = convert(found, Manifest)
+        written = read_json(file, otherwise="Make the index again with --rebuild.")
+        if isinstance(written, dict) and type(version := written.get("format")) is int and version > Manifest.format:
+            raise NearfarError(
+                f"{file}: has the format {version}, and this version of nearfar reads format {Manifest.format}. Update "
+                "nearfar, or make the index again with --rebuild."
+            )
+        manifest = convert(written, Manifest)
     except InvalidValueError as error:
         raise damaged(file, f"has a wrong value ({error})") from None
-    if version != FORMAT or manifest.texts > manifest.rows:
-        raise damaged(file, f"has a wrong value of {'texts' if version == FORMAT else 'format'}")
+    if manifest.texts > manifest.rows:
+        raise damaged(file, "has a wrong value of texts")
     return manifest
 
 
@@ -134,18 +127,38 @@ class SearchIndex:
 
         Raises:
             IndexDamagedError: a file is missing, too short or unreadable.
-            NearfarError: a newer version of nearfar wrote it, or another process has just replaced it.
+            NearfarError: a newer version of nearfar wrote it.
         """
-        manifest = read_manifest(folder)
+        lines = folder / "rows.jsonl"
+        while True:  # once more if another process has replaced the index meanwhile
+            manifest = read_manifest(folder)
+            try:
+                vectors = _array(folder / "vectors.npy", "<f4", (manifest.texts, manifest.dim))
+                texts = _array(folder / "texts.npy", TEXT, (manifest.texts,))
+                rows = _array(folder / "rows.npy", ROW, (manifest.rows,))
+                if not (lines.is_file() and lines.stat().st_size >= manifest.bytes):
+                    raise damaged(lines, f"is missing or shorter than {manifest.bytes:,} bytes")
+                with read_errors(lines):
+                    content = np.memmap(lines, np.uint8, "r", shape=(manifest.bytes,))
+            except IndexDamagedError:
+                if read_manifest(folder) == manifest:
+                    raise
+            else:
+                if read_manifest(folder) == manifest:
+                    return SearchIndex(folder, manifest, vectors, texts, rows, content)
+
+    def nearest(
+        self, queries: Float32[np.ndarray, "queries dim"], k: int, *, similarity: VectorSimilarity, device: str
+    ) -> Neighbours:
+        """The nearest texts of each query by exact search (:func:`nearfar.neighbours.exact.nearest`).
+
+        Raises:
+            IndexDamagedError: a vector is not finite.
+        """
         try:
-            index = _load(folder, manifest)
-        except IndexDamagedError:
-            if read_manifest(folder) == manifest:
-                raise
-        else:
-            if read_manifest(folder) == manifest:
-                return index
-        raise NearfarError(f"{folder}: another process has just replaced the index; search again.")
+            return nearest(queries, self.vectors, k, similarity=similarity, device=device)
+        except DocumentNotFiniteError as error:
+            raise damaged(self.folder / "vectors.npy", "holds a vector that is not finite") from error
 
     def rows_of(self, texts: NDArray[np.int64]) -> dict[int, list[int]]:
         """All rows of each of ``texts``, in order."""
@@ -167,7 +180,7 @@ class SearchIndex:
         line = self.lines[start:end].tobytes().removesuffix(b"\n")
         if hash_bytes(line) != int(self.rows["hash"][row]):
             raise damaged(self.folder / "rows.jsonl", f"row {row:,} is not what was written")
-        found: list[Any] = json.loads(line)
+        found: list[Any] = json.loads(line, parse_constant=lambda _: None)  # NaN and infinity
         return found
 
     def check_finite(self, values: np.ndarray) -> None:
@@ -198,19 +211,6 @@ class SearchIndex:
     @property
     def _own(self) -> dict[str, Any]:
         return {"generation": self.manifest.generation, "dim": self.manifest.dim}
-
-
-def _load(folder: Path, manifest: Manifest) -> SearchIndex:
-    vectors = _array(folder / "vectors.npy", "<f4", (manifest.texts, manifest.dim))
-    texts = _array(folder / "texts.npy", TEXT, (manifest.texts,))
-    rows = _array(folder / "rows.npy", ROW, (manifest.rows,))
-    lines = folder / "rows.jsonl"
-    if not (lines.is_file() and lines.stat().st_size >= manifest.bytes):
-        raise damaged(lines, f"is missing or shorter than {manifest.bytes:,} bytes")
-    with read_errors(lines):
-        return SearchIndex(
-            folder, manifest, vectors, texts, rows, np.memmap(lines, np.uint8, "r", shape=(manifest.bytes,))
-        )
 
 
 def _array(file: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -8,10 +8,8 @@ memory. Of the vectors, which stay on the disk, only those of the candidates are
 """
 
 import importlib.util
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,13 +18,13 @@ from numpy.typing import NDArray
 
 from nearfar.disk import new_file, write_npy
 from nearfar.neighbours.exact import Neighbours, nearest
-from nearfar.neighbours.index import APPROXIMATE, QUANTIZED, SearchIndex
+from nearfar.neighbours.index import SearchIndex
 from nearfar.quantization import int8_ranges, quantize
 from nearfar.types import ARRAY_ERRORS, NearfarError
 
 RECALL_AT, RECALL_SAMPLE, TOLERANCE = 10, 200, 1e-6
 ADDED_AT_ONCE = 2**13
-"""Number of vectors between two updates of a progress bar, and two chances to stop."""
+"""Number of vectors between two updates of a progress bar."""
 CodeKind: TypeAlias = Literal["int8", "binary"]
 FACTORS: dict[str, int] = {"int8": 2, "binary": 10}
 """Default number of candidates for each requested document."""
@@ -34,6 +32,8 @@ ROWS = 2**14
 """Number of vectors that are quantized, or of documents that are compared, at a time."""
 _NUMBERS = 2**40
 """More than the number of documents: distance * this + number orders documents by distance, then by number."""
+OnAdded: TypeAlias = Callable[[int], object]
+"""Called with numbers of vectors that were added to a graph, or quantized."""
 
 
 class Recall(NamedTuple):
@@ -45,31 +45,38 @@ class Recall(NamedTuple):
     """Number of queries in the sample."""
 
 
-def recorded_recall(record: Mapping[str, Any]) -> Recall | None:
-    """The recall in the record of a graph or of codes; None if it was not measured."""
-    found = record.get("recall")
-    return Recall(*found) if isinstance(found, list) and len(found) == len(Recall._fields) else None
-
-
-class RecallSearch(ABC):
-    """A search of the vectors of an index that is not exact: it finds candidates by files derived from the index.
+class InexactSearch:
+    """A search of the vectors of an index that is not exact.
 
     The candidates are scored by the float32 vectors, so the scores equal those of exact search for the same documents
     (up to rounding in the last bits).
 
     Args:
         index: an index with at least one text.
+        candidates: finds at least k documents for each query; k is at most their number.
+        record: what describes the derived file; the recall is measured if the index has no record of the same content.
+        kept_in: the name of the record.
     """
 
     recall: Recall
     """Recall over a fixed random sample of the index's own texts; a text is not its own neighbour."""
 
-    def __init__(self, index: SearchIndex) -> None:
-        self.index, self.vectors = index, index.vectors
-
-    @abstractmethod
-    def candidates(self, queries: np.ndarray, k: int) -> NDArray[np.int64]:
-        """At least ``k`` documents for each query; ``k`` is at most their number."""
+    def __init__(
+        self,
+        index: SearchIndex,
+        candidates: Callable[[np.ndarray, int], NDArray[np.int64]],
+        record: Mapping[str, Any],
+        kept_in: str,
+    ) -> None:
+        self._index, self._candidates = index, candidates
+        known = index.read_derived(kept_in)
+        recall = known.get("recall") if all(known.get(name) == value for name, value in record.items()) else None
+        if isinstance(recall, list) and len(recall) == len(Recall._fields):
+            self.recall = Recall(*recall)
+            return
+        sample = sample_of(len(index.vectors))
+        self.recall = measure_recall(self.search, index.vectors, np.array(index.vectors[sample]), own=sample)
+        index.write_derived(kept_in, {**record, "recall": self.recall})
 
     def search(self, queries: Float32[np.ndarray, "queries dim"], k: int) -> Neighbours:
         """About the ``min(k, documents)`` nearest documents of each query, best first; as :func:`nearest` otherwise.
@@ -79,14 +86,15 @@ class RecallSearch(ABC):
         Raises:
             IndexDamagedError: a vector is not finite.
         """
-        k = min(k, len(self.vectors))
-        if k == 0 or len(queries) == 0:
-            return nearest(queries, self.vectors, max(k, 1))
+        vectors = self._index.vectors
+        k = min(k, len(vectors))
         ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
-        candidates = np.sort(self.candidates(np.ascontiguousarray(queries), k), axis=1)
+        if not len(queries):
+            return Neighbours(ids, scores)
+        candidates = np.sort(self._candidates(np.ascontiguousarray(queries), k), axis=1)
         for row, (query, own) in enumerate(zip(queries, candidates, strict=True)):
-            products = np.asarray(self.vectors[own]) @ query
-            self.index.check_finite(products)
+            products = np.asarray(vectors[own]) @ query
+            self._index.check_finite(products)
             best = np.argsort(-products, kind="stable")[:k]
             ids[row], scores[row] = own[best], products[best]
         return Neighbours(ids, scores)
@@ -117,21 +125,20 @@ def measure_recall(
     return Recall(float(np.mean(shares)), at, len(queries))
 
 
-def recall_on_texts(
-    search: Callable[[np.ndarray, int], Neighbours], vectors: Float32[np.ndarray, "documents dim"]
-) -> Recall:
-    """Recall over a fixed random sample of the documents; a document is not its own neighbour."""
-    sample = sample_of(len(vectors))
-    return measure_recall(search, vectors, np.array(vectors[sample]), own=sample)
-
-
 def sample_of(count: int) -> np.ndarray:
     """At most 200 numbers below ``count``, always the same."""
     return np.sort(np.random.default_rng(0).choice(count, min(count, RECALL_SAMPLE), replace=False))
 
 
-class QuantizedSearch(RecallSearch):
-    """Search over codes of the vectors of an index, kept in the index folder; the constructor makes missing ones.
+def search_codes(
+    index: SearchIndex,
+    kind: CodeKind,
+    *,
+    factor: int | None = None,
+    device: str = "cpu",
+    on_added: OnAdded = lambda _: None,
+) -> InexactSearch:
+    """Search over codes of the vectors of an index, kept in the index folder; missing ones are made.
 
     A query is compared with all codes. ``factor`` * k candidates are then scored by their float32 vectors.
 
@@ -142,88 +149,49 @@ class QuantizedSearch(RecallSearch):
         index: an index with at least one text.
         kind: int8 or binary.
         factor: number of candidates for each requested document; by default :data:`FACTORS`.
+        device: where queries are compared with int8 codes.
         on_added: called with the number of vectors that were quantized.
 
     Raises:
         NearfarError: a vector of the index is not finite, or the codes cannot be written.
     """
+    file, (texts, dim), times = index.folder / f"{kind}.npy", index.vectors.shape, factor or FACTORS[kind]
+    dtype, width = (np.dtype("i1"), dim) if kind == "int8" else (np.dtype("u1"), -(-dim // 8))
+    record, codes = index.read_derived(f"{kind}.json"), np.empty((0, width), dtype)
+    ranges: NDArray[np.float32] | None = None
 
-    def __init__(
-        self,
-        index: SearchIndex,
-        kind: CodeKind,
-        *,
-        factor: int | None = None,
-        device: str = "cpu",
-        on_added: Callable[[int], None] | None = None,
-    ) -> None:
-        super().__init__(index)
-        self.kind, self.device = kind, device
-        self.factor = factor or FACTORS[kind]
-        self._file, record_file = index.folder / QUANTIZED[kind][0], QUANTIZED[kind][1]
-        self._ranges: NDArray[np.float32] | None = None
-        record = index.read_derived(record_file)
-        codes = self._read_codes(record)
-        if codes is None:
-            record, codes = {}, self._make_codes(on_added)
-        self.codes = codes
-        recorded = recorded_recall(record) if record.get("factor") == self.factor else None
-        if recorded is None:
-            recorded = recall_on_texts(self.search, self.vectors)
-            ranges = None if self._ranges is None else self._ranges.tolist()
-            record = {"texts": len(codes), "ranges": ranges, "factor": self.factor, "recall": recorded}
-            index.write_derived(record_file, record)
-        self.recall = recorded
-
-    def candidates(self, queries: np.ndarray, k: int) -> NDArray[np.int64]:
-        """The documents with the nearest codes, ``factor`` times as many as are wanted."""
-        count = min(k * self.factor, len(self.vectors))
-        if self.kind == "binary":
-            return nearest_codes(quantize(queries, "binary"), self.codes, count)
-        assert self._ranges is not None
-        # q . (l + (c + 128) s) = (q s) . c + a term that does not depend on the document.
-        steps = (self._ranges[1] - self._ranges[0]) / np.float32(255)
-        return nearest((queries * steps).astype(np.float32), self.codes, count, device=self.device).ids
-
-    def _read_codes(self, record: Mapping[str, Any]) -> NDArray[Any] | None:
-        """The codes of all texts, memory-mapped, with their ranges; None if they must be made."""
-        with suppress(*ARRAY_ERRORS):
-            if self.kind == "int8":
-                self._ranges = np.array(record.get("ranges"), np.float32)
-                if self._ranges.shape != (2, self.vectors.shape[1]):
-                    return None
-            codes: NDArray[Any] = np.load(self._file, mmap_mode="r", allow_pickle=False)
-            if record.get("texts") == len(self.vectors) and (codes.dtype, codes.shape) == self._layout:
-                return codes
-        return None
-
-    def _make_codes(self, on_added: Callable[[int], None] | None) -> NDArray[Any]:
-        if self.kind == "int8":
-            self._ranges = int8_ranges(self._blocks())
-        dtype, shape = self._layout
-
-        def codes() -> Iterator[NDArray[Any]]:
-            for block in self._blocks():
-                yield quantize(block, self.kind, self._ranges)
-                if on_added:
-                    on_added(len(block))
-
-        with new_file(self._file) as file:
-            write_npy(file, dtype, shape, codes())
-        found: NDArray[Any] = np.load(self._file, mmap_mode="r", allow_pickle=False)
-        return found
-
-    @property
-    def _layout(self) -> tuple[np.dtype[Any], tuple[int, int]]:
-        """Type and shape of the array of codes."""
-        texts, dim = self.vectors.shape
-        return (np.dtype("u1"), (texts, -(-dim // 8))) if self.kind == "binary" else (np.dtype("i1"), (texts, dim))
-
-    def _blocks(self) -> Iterator[NDArray[np.float32]]:
-        for start in range(0, len(self.vectors), ROWS):
-            block = np.array(self.vectors[start : start + ROWS])
-            self.index.check_finite(block)
+    def blocks() -> Iterator[NDArray[np.float32]]:
+        for start in range(0, texts, ROWS):
+            block = np.array(index.vectors[start : start + ROWS])
+            index.check_finite(block)
             yield block
+
+    def quantized() -> Iterator[NDArray[Any]]:
+        for block in blocks():
+            yield quantize(block, kind, ranges)
+            on_added(len(block))
+
+    with suppress(*ARRAY_ERRORS):
+        ranges = np.array(record.get("ranges"), np.float32) if kind == "int8" else None
+        kept = np.load(file, mmap_mode="r", allow_pickle=False)
+        is_whole = record.get("texts") == texts and (kept.dtype, kept.shape) == (dtype, (texts, width))
+        codes = kept if is_whole and (ranges is None or ranges.shape == (2, dim)) else codes
+    if not len(codes):
+        ranges = int8_ranges(blocks()) if kind == "int8" else None
+        with new_file(file) as new:
+            write_npy(new, dtype, (texts, width), quantized())
+        codes = np.load(file, mmap_mode="r", allow_pickle=False)
+
+    def candidates(queries: np.ndarray, k: int) -> NDArray[np.int64]:
+        count = min(k * times, texts)
+        if ranges is None:
+            return nearest_codes(quantize(queries, "binary"), codes, count)
+        # q . (l + (c + 128) s) = (q s) . c + a term that does not depend on the document.
+        steps = (ranges[1] - ranges[0]) / np.float32(255)
+        return nearest((queries * steps).astype(np.float32), codes, count, device=device).ids
+
+    content = {"texts": texts, "ranges": None if ranges is None else ranges.tolist(), "factor": times}
+    return InexactSearch(index, candidates, content, f"{kind}.json")
 
 
 def nearest_codes(
@@ -266,8 +234,8 @@ def check_installed() -> None:
         raise NearfarError("--approximate: needs the package usearch; install it with: pip install 'nearfar[search]'")
 
 
-class ApproximateSearch(RecallSearch):
-    """A graph over the vectors of an index, kept in the index folder; it is made or extended by the constructor.
+def search_graph(index: SearchIndex, *, on_added: OnAdded = lambda _: None) -> InexactSearch:
+    """Search by a graph over the vectors of an index, kept in the index folder, which is made or extended first.
 
     The graph stores vectors in float16, and depends on the order in which threads insert them. For a query for which it
     finds too few documents, the candidates are those of exact search.
@@ -279,66 +247,43 @@ class ApproximateSearch(RecallSearch):
     Raises:
         NearfarError: usearch is not installed, a vector of the index is not finite, or the graph cannot be written.
     """
+    check_installed()
+    from usearch.index import Index
 
-    def __init__(self, index: SearchIndex, *, on_added: Callable[[int], None] | None = None) -> None:
-        check_installed()
-        super().__init__(index)
-        self._file, self._record = index.folder / APPROXIMATE[0], APPROXIMATE[1]
-        record = index.read_derived(self._record)
-        self._graph = self._load(record)
-        before, texts = len(self._graph), len(self.vectors)
-        try:
-            for start in range(before, texts, ADDED_AT_ONCE):
-                end = min(start + ADDED_AT_ONCE, texts)
-                added = np.array(self.vectors[start:end])
-                index.check_finite(added)
-                self._graph.add(np.arange(start, end, dtype=np.uint64), added)
-                if on_added:
-                    on_added(end - start)
-        except KeyboardInterrupt:
-            self._save(None)
-            raise
-        recorded = recorded_recall(record) if before == texts else None
-        if recorded is None:
-            recorded = recall_on_texts(self.search, self.vectors)
-            self._save(recorded)
-        self.recall = recorded
+    file, record, (texts, dim) = (
+        index.folder / "approximate.usearch",
+        index.read_derived("approximate.json"),
+        index.vectors.shape,
+    )
+    graph = Index(ndim=dim, metric="ip", dtype="f16")
+    with suppress(RuntimeError, ValueError, OSError):
+        if record and record.get("bytes") == file.stat().st_size:
+            kept = Index(ndim=dim, metric="ip", dtype="f16")
+            kept.load(str(file))
+            graph = kept if len(kept) == record.get("texts") <= texts and kept.ndim == dim else graph
+    before = len(graph)
+    for start in range(before, texts, ADDED_AT_ONCE):
+        end = min(start + ADDED_AT_ONCE, texts)
+        added = np.array(index.vectors[start:end])
+        index.check_finite(added)
+        graph.add(np.arange(start, end, dtype=np.uint64), added)
+        on_added(end - start)
+    if before < texts:
+        with new_file(file) as new:  # until the recall is measured, the old record does not fit the new graph
+            try:
+                graph.save(str(new))
+            except RuntimeError as error:  # usearch reports a full disk so
+                raise OSError(str(error)) from error
 
-    def candidates(self, queries: np.ndarray, k: int) -> NDArray[np.int64]:
-        """The ``k`` documents that the graph finds for each query, or exact search if it finds fewer."""
-        matches = self._graph.search(queries, k)
+    def candidates(queries: np.ndarray, k: int) -> NDArray[np.int64]:
+        matches = graph.search(queries, k)
         counts = getattr(matches, "counts", None)  # for one query, usearch returns its matches alone
         counts = np.array([len(matches.keys)]) if counts is None else np.asarray(counts)
         short, ids = counts < k, np.zeros((len(queries), k), np.int64)
         if not short.all():
             ids[~short] = np.asarray(matches.keys).reshape(len(queries), k)[~short].astype(np.int64)
         if short.any():
-            ids[short] = nearest(queries[short], self.vectors, k).ids
+            ids[short] = nearest(queries[short], index.vectors, k).ids
         return ids
 
-    def _load(self, record: Mapping[str, Any]) -> Any:
-        """The recorded graph, or an empty one if there is none, it is damaged, or it belongs to another index."""
-        from usearch.index import Index
-
-        dim = self.index.manifest.dim
-        if "bytes" in record and record["bytes"] == _size(self._file):
-            graph = Index(ndim=dim, metric="ip", dtype="f16")
-            with suppress(RuntimeError, ValueError, OSError):
-                graph.load(str(self._file))
-                if len(graph) == record.get("texts") and len(graph) <= len(self.vectors) and graph.ndim == dim:
-                    return graph
-        return Index(ndim=dim, metric="ip", dtype="f16")
-
-    def _save(self, recall: Recall | None) -> None:
-        """Write the graph and then its record; between the two, the old record does not fit the new graph."""
-        with new_file(self._file) as file:
-            try:
-                self._graph.save(str(file))
-            except RuntimeError as error:  # usearch reports a full disk so
-                raise OSError(str(error)) from error
-        record = {"texts": len(self._graph), "bytes": _size(self._file), "recall": recall}
-        self.index.write_derived(self._record, record)
-
-
-def _size(file: Path) -> int:
-    return file.stat().st_size if file.is_file() else -1
+    return InexactSearch(index, candidates, {"texts": texts, "bytes": file.stat().st_size}, "approximate.json")

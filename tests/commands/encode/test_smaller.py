@@ -40,13 +40,6 @@ def test_the_first_dimensions_are_scaled_again_if_the_vectors_are(workspace: Pat
     np.testing.assert_allclose(vectors(dimensions=12, normalize=normalize), expected, atol=1e-5)
 
 
-def test_a_model_with_a_normalize_module_gives_unit_vectors(workspace: Path) -> None:
-    encoder = Encoder.from_pretrained("tiny")
-    encoder.normalizes = True
-    np.testing.assert_allclose(np.linalg.norm(encoder.encode(TEXTS, dimensions=5), axis=1), 1, atol=1e-5)
-    np.testing.assert_allclose(encoder.encode(TEXTS, dimensions=5), unit(vectors()[:, :5]), atol=1e-5)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "suffix"), [("float16", "npy"), ("int8", "parquet"), ("binary", "npy")])
 def test_codes_are_those_of_the_vectors(workspace: Path, kind: Any, suffix: str) -> None:
@@ -153,8 +146,6 @@ def test_what_is_refused(workspace: Path) -> None:
         Path(f"{name}.npy").write_bytes(damage(Path("ranges.npy").read_bytes()))
     int8 = {"quantize": "int8"}
     for settings, message in (
-        ({"dtype": "float16", **int8}, r"--dtype float16 and --quantize int8: each sets the data type; give one\."),
-        ({"calibrate": "narrow.npy"}, r"--calibrate narrow\.npy: is for int8 embeddings; give --quantize int8"),
         ({"calibrate": "narrow.npy", **int8}, r"its vectors have 8 dimensions, those to quantize 32"),
         ({"calibrate": "whole.npy", **int8}, r"must hold vectors of floating point numbers"),
         ({"calibrate": "nan.npy", **int8}, r"--calibrate nan\.npy: the ranges of int8 codes need finite vectors"),

@@ -29,7 +29,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def values(corpus: Corpus) -> list[list[object]]:
-    return [json.loads(row.line) for row in corpus.rows()]
+    return [json.loads(line, parse_constant=lambda _: None) for _, line in corpus.rows()]
 
 
 @pytest.mark.parametrize("name", [*TABLES, "rows.tsv.gz"])
@@ -37,7 +37,7 @@ def test_rows_of_tables(name: str) -> None:
     corpus = Corpus(name)
     assert (corpus.column, corpus.shown) == ("text", ("id", "tags"))
     assert values(corpus) == (EXPECTED if ".jsonl" in name else AS_TEXT)
-    assert [row.text for row in corpus.rows()] == ["a dog runs", 'it is "big"']
+    assert [text for text, _ in corpus.rows()] == ["a dog runs", 'it is "big"']
     assert values(Corpus(name, "id" if ".jsonl" not in name else "text", [])) == [
         [row[1] if ".jsonl" not in name else row[0]] for row in values(corpus)
     ]
@@ -71,26 +71,14 @@ def test_half_surrogates_in_other_columns_are_replaced() -> None:
     assert values(Corpus("some.jsonl")) == [["one", "x?"]]
 
 
-def test_hashes_tell_rows_apart_but_not_spaces_in_texts() -> None:
-    Path("a.tsv").write_text("text\tid\na dog\t1\na  dog\t1\na dog\t2\na cat\t2\n")
-    rows = list(Corpus("a.tsv").rows())
-    assert [len({row.text_hash for row in rows}), len({row.row_hash for row in rows})] == [2, 3]
-    assert rows[0].row_hash == rows[1].row_hash
-
-
 BAD = {
-    "no file": ({"source": "nowhere.tsv"}, r"nowhere\.tsv: no such file"),
     "an unclear column": ({"source": "unclear.tsv"}, "name one with --column. Its columns: first, second"),
-    "no such column": ({"source": "rows.tsv", "column": "txet"}, "no column 'txet'.*Did you mean 'text'"),
-    "a column twice": ({"source": "twice.tsv"}, "2 columns named 'text'"),
     "another column twice": ({"source": "others.tsv"}, "several columns are named 'a'.*--show"),
     "no column to show": ({"source": "rows.tsv", "show": ["tag"]}, "no column 'tag'"),
     "no key to show": ({"source": "rows.jsonl", "show": ["tag"]}, "no column 'tag'"),
     "the text to show": ({"source": "rows.tsv", "show": ["text"]}, "--show text: is the column of the texts"),
     "a column of lines": ({"source": "lines.txt", "column": "text"}, "--column text: lines.txt has one text per line"),
     "lines to show": ({"source": "lines.txt", "show": ["id"]}, "--show id: lines.txt has one text per line"),
-    "an empty text": ({"source": "empty.tsv"}, r"empty\.tsv, line 3: column 'text' is empty"),
-    "a number for text": ({"source": "number.jsonl"}, r"number\.jsonl, line 1: column 'text' holds 3"),
     "no key of the text": ({"source": "missing.jsonl"}, r"missing\.jsonl, line 2: no column 'text'"),
 }
 
@@ -99,11 +87,8 @@ BAD = {
 def test_bad_files_and_columns(arguments: dict[str, object], message: str) -> None:
     for name, content in {
         "unclear.tsv": b"first\tsecond\na\tb\n",
-        "twice.tsv": b"text\ttext\na\tb\n",
         "others.tsv": b"text\ta\ta\nx\tb\tc\n",
         "lines.txt": b"one\n",
-        "empty.tsv": b"text\tid\na\tb\n \t2\n",
-        "number.jsonl": b'{"text": 3}\n',
         "missing.jsonl": b'{"text": "a"}\n{"txt": "b"}\n',
     }.items():
         Path(name).write_bytes(content)
@@ -123,11 +108,8 @@ def test_queries_of_a_file() -> None:
 @pytest.mark.parametrize(
     ("content", "column", "message"),
     [
-        ("", None, r"q\.tsv is empty"),
         ("query\n", None, "--queries q.tsv: holds no queries"),
-        ("query\tid\n \t1\n", None, r"q\.tsv, line 2: column 'query' is empty"),
         ("a\tb\nx\ty\n", None, "name one with --query-column"),
-        ("a\tb\nx\ty\n", "c", "no column 'c'"),
     ],
 )
 def test_bad_queries(content: str, column: str | None, message: str) -> None:

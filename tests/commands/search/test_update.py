@@ -228,7 +228,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a text for rows": (lambda folder: edit_manifest(folder, rows="3"), "wrong value .rows = "),
     "negative bytes": (lambda folder: edit_manifest(folder, bytes=-1), "wrong value .bytes = -1"),
     "more texts than rows": (lambda folder: edit_manifest(folder, texts=999), "wrong value"),
-    "no format": (lambda folder: edit_manifest(folder, format=None), "wrong value of format"),
+    "no format": (lambda folder: edit_manifest(folder, format=None), "wrong value .format"),
 }
 
 

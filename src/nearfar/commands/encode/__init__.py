@@ -9,21 +9,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nearfar.commands.encode.parts import MANIFEST, Parts, file_name, part_name, work_of
+from nearfar.commands.encode.parts import MANIFEST, Parts, file_name, part_name, read_plan, work_of
 from nearfar.commands.encode.run import (
     EncodeResult,
     FileRun,
     FolderRun,
+    Run,
     encode_part,
-    forget_encoder,
+    load_encoder,
     open_planned,
-    plan_of_worker,
 )
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encoding import EncodeConfig
 from nearfar.data.memory import takes_rows
 from nearfar.disk import path_errors
 from nearfar.disk.places import open_place
+from nearfar.disk.work import PLAN
 from nearfar.types import NearfarError
 
 BLOCK = 2**14
@@ -84,20 +85,17 @@ def encode_parts(model: str | Path, config: EncodeConfig, *, block: int = BLOCK,
     folder = Path(os.path.expanduser(model))
     elsewhere = config.sharded or config.processes > 1  # jobs and workers have other working directories
     name = str(folder.absolute() if elsewhere and folder.is_dir() else model)
+    run = (FolderRun if config.sharded else FileRun)(name, config, block)
     try:
-        return _run_of(name, config, block).encode(progress=progress)
+        return run.encode(progress=progress)
     finally:
-        forget_encoder()
+        load_encoder.cache_clear()  # frees it
 
 
 def can_be_continued(config: EncodeConfig) -> bool:
     """Whether ``--resume`` would continue a run."""
-    place = _run_of("", config, BLOCK).place
+    place = Run("", config, BLOCK).place
     return work_of(place).exists and MANIFEST not in place.names()
-
-
-def _run_of(model: str, config: EncodeConfig, block: int) -> FileRun | FolderRun:
-    return FolderRun(model, config, block) if config.sharded else FileRun(model, config, block)
 
 
 def write_part(settings: Mapping[str, Any], inputs: Mapping[str, Path], folder: Path) -> None:  # noqa: ARG001
@@ -114,7 +112,10 @@ def write_part(settings: Mapping[str, Any], inputs: Mapping[str, Path], folder: 
             or written.
     """
     part, place = int(settings["part"]), open_place(settings["output"])
-    parts = Parts(place, plan_of_worker(settings["output"], settings["plan"]))
+    plan = read_plan(place)
+    if plan is None or plan.digest != settings["plan"]:
+        raise NearfarError(f"{place.address}/{PLAN}: belongs to another run. Start only one run in a folder.")
+    parts = Parts(place, plan)
     if parts.finished(part):
         return
     try:

@@ -3,12 +3,11 @@
 import glob
 import hashlib
 import os
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
@@ -42,46 +41,27 @@ class InputFile:
     """Fingerprint of the footer, which has the place, size and statistics of every column of every row group."""
 
 
-class Corpus(NamedTuple):
-    """The files of ``--input``, and what was found in their footers."""
-
-    files: tuple[InputFile, ...]
-    kept: "pyarrow.Schema"
-    """The columns of ``--keep``."""
-    largest_group: int
-    """Number of rows of the largest row group."""
-
-
-class _Footer(NamedTuple):
-    file: InputFile
-    schema: "pyarrow.Schema"
-    largest_group: int
-
-
-def read_corpus(source: str, column: str, keep: Sequence[str]) -> Corpus:
-    """Read the footers of all files that ``source`` names.
+def read_footers(source: str, column: str, keep: Sequence[str]) -> tuple[list[InputFile], int]:
+    """The files that ``source`` names, by their footers, and the number of rows of their largest row group.
 
     Raises:
         NearfarError: there are no files, or no rows; a file is not Parquet or is damaged; a column is missing, the
             column of the texts is not text, or a kept column has other types in other files.
     """
-    import pyarrow
-
     listed = list_files(source)
     with ThreadPoolExecutor(_FOOTER_THREADS) as threads:
-        footers = list(threads.map(lambda one: _read_footer(one[0], one[1], column, keep), listed))
-    first = footers[0]
-    for footer in footers:
+        footers = list(threads.map(lambda each: _read_footer(*each, column, keep), listed))
+    first, types, _ = footers[0]
+    for file, own, _ in footers:
         for name in keep:
-            if footer.schema.field(name).type != first.schema.field(name).type:
+            if own[name] != types[name]:
                 raise NearfarError(
-                    f"--keep {name}: is {first.schema.field(name).type} in {first.file.address}, but "
-                    f"{footer.schema.field(name).type} in {footer.file.address}. Give the column one type."
+                    f"--keep {name}: is {types[name]} in {first.address}, but {own[name]} in {file.address}. Give the "
+                    "column one type."
                 )
-    kept = pyarrow.schema([first.schema.field(name).remove_metadata() for name in keep])
-    if not any(footer.file.rows for footer in footers):
+    if not any(file.rows for file, _, _ in footers):
         raise NearfarError(f"--input {source}: holds no rows.")
-    return Corpus(tuple(footer.file for footer in footers), kept, max(footer.largest_group for footer in footers))
+    return [file for file, _, _ in footers], max(largest for _, _, largest in footers)
 
 
 def list_files(source: str) -> list[tuple[str, int]]:
@@ -121,7 +101,8 @@ def _address(system: "AbstractFileSystem", kind: str, path: str) -> str:
     return found if found.startswith(f"{kind}:") else f"{kind}://{path.lstrip('/')}"
 
 
-def _read_footer(address: str, size: int, column: str, keep: Sequence[str]) -> _Footer:
+def _read_footer(address: str, size: int, column: str, keep: Sequence[str]) -> tuple[InputFile, dict[str, Any], int]:
+    """A file, the types of its kept columns, and the number of rows of its largest row group."""
     import pyarrow
     import pyarrow.parquet
 
@@ -140,8 +121,9 @@ def _read_footer(address: str, size: int, column: str, keep: Sequence[str]) -> _
         kind = kind.value_type
     if str(kind) not in ("string", "large_string", "string_view"):
         raise NearfarError(f"{address}: column {column!r} holds {held}, not text.")
-    groups = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-    return _Footer(InputFile(address, metadata.num_rows, size, digest), schema, max(groups, default=0))
+    largest = max((metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)), default=0)
+    types = {name: schema.field(name).type for name in keep}
+    return InputFile(address, metadata.num_rows, size, digest), types, largest
 
 
 def _footer_digest(file: Any, address: str, size: int) -> str:
@@ -161,105 +143,81 @@ def _footer_digest(file: Any, address: str, size: int) -> str:
     return hashlib.sha256(file.read(length)).hexdigest()[:16]
 
 
-class RowRange:
-    """The texts of rows ``start`` to ``stop`` of a corpus, and their kept columns, which follow behind.
+def read_texts(files: Sequence[InputFile], start: int, stop: int, column: str) -> Iterator[str]:
+    """The texts of rows ``start`` to ``stop`` of a corpus, with white space normalised as by :func:`text_field`.
 
-    Args:
-        files: all files of the corpus.
-        start: number of the first row.
-        stop: number of the row after the last one.
-        column: the column of the texts.
-        kept: the columns to keep.
+    Raises:
+        NearfarError: a file has changed or cannot be read; a text is empty, null or not valid. The message names the
+            row of the file.
     """
-
-    def __init__(self, files: Sequence[InputFile], start: int, stop: int, column: str, kept: "pyarrow.Schema") -> None:
-        self._files, self._start, self._stop = files, start, stop
-        self._column, self.kept = column, kept
-        self._waiting: deque[pyarrow.RecordBatch] = deque()
-        self._digest = hashlib.sha256()
-
-    @property
-    def digest(self) -> str:
-        """Fingerprint of the texts that were read."""
-        return self._digest.hexdigest()[:16]
-
-    def texts(self) -> Iterator[str]:
-        """The texts, with white space normalised as in :func:`nearfar.data.cells.text_field`.
-
-        Raises:
-            NearfarError: a file has changed or cannot be read; a text is empty, null or not valid. The message names
-                the row of the file.
-        """
-        before = 0
-        ends = accumulate(file.rows for file in self._files)
-        for file, end in zip(self._files, ends, strict=True):
-            if end > self._start and before < self._stop:
-                first = max(self._start - before, 0)
-                yield from self._texts_of(file, first, min(self._stop, end) - before)
-            before = end
-
-    def _texts_of(self, file: InputFile, first: int, last: int) -> Iterator[str]:
-        import pyarrow
-
-        for number, batch in _batches(file, first, last, [self._column, *self.kept.names]):
-            if self.kept.names:
-                columns = [batch.column(name) for name in self.kept.names]
-                self._waiting.append(pyarrow.RecordBatch.from_arrays(columns, schema=self.kept))
-            for row, value in enumerate(column_values(file.address, batch, self._column, number), number + 1):
-                text = text_field(value, self._column, Location(file.address, row, "row"))
-                self._digest.update(text.encode())
-                self._digest.update(b"\n")
-                yield text
-
-    def take(self, count: int) -> "list[pyarrow.Array]":
-        """The kept columns of the next ``count`` rows whose texts were read."""
-        import pyarrow
-
-        if not self.kept.names:
-            return []
-        pieces = []
-        while count:
-            batch = self._waiting.popleft()
-            pieces.append(batch.slice(0, count))
-            if batch.num_rows > count:
-                self._waiting.appendleft(batch.slice(count))
-            count -= pieces[-1].num_rows
-        table = pyarrow.Table.from_batches(pieces, self.kept)
-        return [column.combine_chunks() for column in table.columns]
+    for address, number, batch in _rows(files, start, stop, [column]):
+        for row, value in enumerate(column_values(address, batch, column, number), number + 1):
+            yield text_field(value, column, Location(address, row, "row"))
 
 
-def _batches(
-    input_file: InputFile, first: int, last: int, columns: Sequence[str]
-) -> "Iterator[tuple[int, pyarrow.RecordBatch]]":
-    """Batches of rows ``first`` to ``last`` of a file, each with the number of its first row in the file."""
+def column_reader(
+    files: Sequence[InputFile], start: int, stop: int, columns: Sequence[str]
+) -> "Callable[[int], dict[str, pyarrow.Array]]":
+    """A function that returns other columns of the next rows, by their number, from row ``start`` on."""
     import pyarrow
+
+    batches, waiting = _rows(files, start, stop, columns), list[pyarrow.Table]()
+
+    def take(count: int) -> "dict[str, pyarrow.Array]":
+        while sum(map(len, waiting)) < count:
+            batch = next(batches)[2]
+            waiting.append(pyarrow.Table.from_arrays([batch.column(name) for name in columns], names=list(columns)))
+        table = pyarrow.concat_tables(waiting)
+        waiting[:] = [table.slice(count)]
+        taken = table.slice(0, count)
+        return {name: taken[name].combine_chunks() for name in columns}
+
+    return take if columns else lambda _: {}
+
+
+def _rows(
+    files: Sequence[InputFile], start: int, stop: int, columns: Sequence[str]
+) -> "Iterator[tuple[str, int, pyarrow.RecordBatch]]":
+    """Batches of the rows, each with the address of its file and the number of its first row there."""
+    import pyarrow
+
+    before = 0
+    for file in files:
+        first, last = max(start - before, 0), min(stop - before, file.rows)
+        before += file.rows
+        if first >= last:
+            continue
+        with opened(file.address) as stream:
+            try:
+                size = stream.seek(0, 2)
+                if size != file.size or _footer_digest(stream, file.address, size) != file.footer:
+                    raise NearfarError(
+                        f"{file.address}: has changed since the run started. Restore it, or encode into another "
+                        "--output."
+                    )
+                for number, batch in _batches(stream, first, last, columns):
+                    yield file.address, number, batch
+            except (pyarrow.ArrowException, OSError, ValueError) as error:
+                raise parquet_error(file.address, error) from None
+
+
+def _batches(stream: Any, first: int, last: int, columns: Sequence[str]) -> "Iterator[tuple[int, pyarrow.RecordBatch]]":
+    """Batches of rows ``first`` to ``last`` of a Parquet file, each with its first row; reads only their row groups."""
     import pyarrow.parquet
 
-    address = input_file.address
-    with opened(address) as file:
-        try:
-            size = file.seek(0, 2)
-            if size != input_file.size or _footer_digest(file, address, size) != input_file.footer:
-                raise NearfarError(
-                    f"{address}: has changed since the run started. Restore it, or encode into another --output."
-                )
-            file.seek(0)
-            with pyarrow.parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False) as parquet:
-                counts = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
-                starts = list(accumulate(counts, initial=0))
-                groups = [
-                    group for group, start in enumerate(starts[:-1]) if start < last and starts[group + 1] > first
-                ]
-                number = starts[groups[0]]
-                for batch in parquet.iter_batches(BATCH, row_groups=groups, columns=list(columns)):
-                    begin, end = max(first, number), min(last, number + batch.num_rows)
-                    if begin < end:
-                        yield begin, batch.slice(begin - number, end - begin)
-                    number += batch.num_rows
-                    if number >= last:
-                        return
-        except (pyarrow.ArrowException, OSError, ValueError) as error:
-            raise parquet_error(address, error) from None
+    stream.seek(0)
+    with pyarrow.parquet.ParquetFile(stream, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
+        counts = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        starts = list(accumulate(counts, initial=0))
+        groups = [group for group, (start, end) in enumerate(pairwise(starts)) if start < last and end > first]
+        number = starts[groups[0]]
+        for batch in file.iter_batches(BATCH, row_groups=groups, columns=list(columns)):
+            begin, end = max(first, number), min(last, number + batch.num_rows)
+            if begin < end:
+                yield begin, batch.slice(begin - number, end - begin)
+            number += batch.num_rows
+            if number >= last:
+                return
 
 
 def same_files(files: Sequence[InputFile], listed: Sequence[tuple[str, int]]) -> str:
@@ -267,7 +225,7 @@ def same_files(files: Sequence[InputFile], listed: Sequence[tuple[str, int]]) ->
     if len(files) != len(listed):
         return f"--input had {len(files):,} files, has {len(listed):,}"
     for file, (address, size) in zip(files, listed, strict=True):
-        before, name = (as_path(place).name for place in (file.address, address))
+        before, name = (as_path(path).name for path in (file.address, address))
         if before != name:
             return f"--input had the file {before}, has {name} in its place"
         if file.size != size:

@@ -5,60 +5,70 @@ import json
 import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.corpus import InputFile, RowRange
+from nearfar.commands.encode.corpus import InputFile
 from nearfar.data.lines import Block, blocks
-from nearfar.disk import disk_errors, new_file, sha256_of, write_bytes, write_npy
-from nearfar.disk.places import OWN, LocalFolder, Place
+from nearfar.disk import disk_errors, new_file, remove, sha256_of, write_npy
+from nearfar.disk.places import WRITING, LocalFolder, Place
 from nearfar.disk.work import Work
-from nearfar.encoder.precision import RECORDED_PRECISIONS
-from nearfar.quantization import FEW_VECTORS, have_no_width, int8_ranges, quantize
-from nearfar.types import ARRAY_ERRORS, NearfarError
+from nearfar.quantization import FEW_VECTORS, Quantization, have_no_width, int8_ranges, quantize
 from nearfar.validation import InvalidValueError, convert
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from nearfar.encoder.stream import Encoded
-
-    Write: TypeAlias = Callable[[int, NDArray[Any], Sequence[pyarrow.Array]], None]
-
-
 KIND, FORMAT = "nearfar embeddings in parts", 1
 """What the folder is, and the version of its layout."""
-RANGES = f"{OWN}/ranges.npy"
-"""The ranges of int8 codes, float32 [2, dim]."""
 MANIFEST = "_manifest.json"
-RESOLVED = ("precision", "limit", "block")
-"""Settings that the process decides that makes the plan: precision, maximum number of tokens, texts in a block."""
-OF_VECTORS = ("column", "pooling", "prompt", "max_length", "normalize", "dimensions", "dtype", "quantize")
-"""Flags that are settings of a plan as they are."""
-WORDS = {"model": "the model's weights or settings", "calibrate": "the ranges of --calibrate"}
+_Positive = Annotated[int, Meta(ge=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorSettings:
+    """What determines vectors and columns besides the texts, mostly flags."""
+
+    model: str
+    """Fingerprint of its files."""
+    column: str | None = None
+    pooling: str | None
+    prompt: str | None
+    max_length: int | None
+    normalize: bool
+    dimensions: int | None = None
+    dtype: Literal["float32", "float16"] = "float32"
+    quantize: Quantization | None = None
+    calibrate: list[list[float]] | None = None
+    """The ranges of int8 codes, [2, dim]; None for those of the vectors themselves."""
+    keep: list[str]
+    shard_rows: _Positive
+    """Number of rows of every part but the last one."""
+    block: _Positive
+    """Number of texts in a block, which is sorted by length and deduplicated."""
+    precision: Literal["fp32", "bf16", "bf16 emulated"]
+    """The one that the process decided on which made the plan."""
+    limit: _Positive
+    """Maximum number of tokens in a text."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """Everything that determines the bytes of the parts; the same for all processes that write them."""
 
-    settings: Mapping[str, Any]
-    """Flags that change the vectors or the columns, the fingerprint of the model, and the precision."""
-    dim: Annotated[int, Meta(ge=1)]
+    settings: VectorSettings
+    dim: _Positive
     """Number of dimensions of an embedding."""
-    files: tuple[InputFile, ...]
-    schema: str = ""
-    """The kept columns: a serialised Arrow schema, in hexadecimal digits; empty for none."""
+    files: Annotated[list[InputFile], Meta(min_length=1)]
 
     @property
     def rows(self) -> int:
@@ -66,18 +76,14 @@ class Plan:
         return sum(file.rows for file in self.files)
 
     @property
-    def shard_rows(self) -> int:
-        """Number of rows of every part but the last one."""
-        return int(self.settings["shard_rows"])
-
-    @property
     def parts(self) -> int:
         """Number of parts."""
-        return -(-self.rows // self.shard_rows)
+        return -(-self.rows // self.settings.shard_rows)
 
     def row_range(self, part: int) -> tuple[int, int]:
         """The first row of a part, and the row after its last one."""
-        return part * self.shard_rows, min((part + 1) * self.shard_rows, self.rows)
+        size = self.settings.shard_rows
+        return part * size, min((part + 1) * size, self.rows)
 
     @cached_property
     def digest(self) -> str:
@@ -98,8 +104,6 @@ class PartRecord:
     size: int
     """Number of bytes of the file."""
     sha256: str
-    texts: str
-    """Fingerprint of the texts; empty if they are those of an input that is read as a whole."""
     distinct: int
     """Number of texts that were encoded: the distinct ones of each block."""
     truncated: int
@@ -119,20 +123,10 @@ def read_plan(place: Place) -> Plan | None:
     """
     work = work_of(place)
     written = work.settings()
-    if written is None:
-        return None
     try:
-        plan = convert(written, Plan)
-        bytes.fromhex(plan.schema)
-        if missing := [name for name in ("model", "shard_rows", *OF_VECTORS, *RESOLVED) if name not in plan.settings]:
-            raise ValueError(f"it has no {missing[0]}")
-        if plan.shard_rows < 1 or plan.rows < 1:
-            raise ValueError("it has a wrong number")
-        if plan.settings["precision"] not in RECORDED_PRECISIONS:
-            raise ValueError(f"precision {plan.settings['precision']!r} is unknown")
-    except (ValueError, TypeError) as error:
+        return None if written is None else convert(written, Plan)
+    except InvalidValueError as error:
         raise work.damaged(error) from None
-    return plan
 
 
 OnTexts: TypeAlias = Callable[[int], None]
@@ -151,16 +145,6 @@ class Piece(NamedTuple):
     """How many of these are longer than the maximum length."""
 
 
-class Stored(NamedTuple):
-    """How vectors are stored in a part."""
-
-    of: Callable[[NDArray[Any]], NDArray[Any]]
-    """What is stored of a block of vectors."""
-    dtype: str
-    width: int
-    """Number of values of each vector."""
-
-
 class Parts:
     """The parts of a plan in a folder: those that are finished, and how one is written.
 
@@ -171,6 +155,12 @@ class Parts:
 
     def __init__(self, place: Place, plan: Plan) -> None:
         self.place, self.plan, self._work = place, plan, work_of(place)
+        settings, self.width, self.dtype = plan.settings, plan.dim, np.dtype(plan.settings.dtype)
+        self.ranges = None if settings.calibrate is None else np.array(settings.calibrate, np.float32)
+        if settings.quantize == "binary":
+            self.width, self.dtype = -(-plan.dim // 8), np.dtype("uint8")
+        elif settings.quantize == "float16" or self.ranges is not None:
+            self.dtype = np.dtype("float16" if self.ranges is None else "int8")
 
     def rows_in(self, parts: Iterable[int]) -> int:
         """Number of rows of some parts."""
@@ -179,117 +169,101 @@ class Parts:
     def records(self) -> dict[int, PartRecord]:
         """The records of all finished parts, by number, but for those that are damaged or belong to another plan."""
         recorded = set(self._work.recorded())
-        names = {part: name for part in range(self.plan.parts) if (name := part_name(part)) in recorded}
-        written = self._work.records(list(names.values()))
-        records = ((part, self._record(written[name], part)) for part, name in names.items())
-        return {part: record for part, record in records if record is not None}
+        numbers = {name: part for part in range(self.plan.parts) if (name := part_name(part)) in recorded}
+        written = self._work.records(list(numbers))
+        found = ((part, self._checked(part, written[name])) for name, part in numbers.items())
+        return {part: record for part, record in found if record is not None}
 
     def finished(self, part: int) -> PartRecord | None:
         """The record of a part, if the part is there with the size and the checksum of its record; reads the part."""
-        record, file = self._record(self._work.record(part_name(part)), part), file_name(part)
-        if record is None or self.place.size(file) != record.size or self.place.digest(file) != record.sha256:
-            return None
-        return record
-
-    def _record(self, written: Mapping[str, Any] | None, part: int) -> PartRecord | None:
-        try:
-            record = convert(written, PartRecord)
-        except InvalidValueError:
-            return None
-        return record if record.plan == self.plan.digest and record.rows == self.plan.row_range(part) else None
+        record = self._checked(part, self._work.record(part_name(part)))
+        return record if record is not None and self._is_whole(part, record) else None
 
     def all_finished(self) -> dict[int, PartRecord]:
-        """The records of the parts that are there and valid; what is left of others is removed."""
-        recorded, done = set(self._work.recorded()), {}
-        for part in range(self.plan.parts):
-            if part_name(part) in recorded and (record := self.finished(part)):
-                done[part] = record
-            else:
-                self.place.clean(file_name(part))
-        return done
+        """The records of the parts that are there and whole, in a folder that no other process uses.
 
-    @cached_property
-    def ranges(self) -> NDArray[np.float32]:
-        """The ranges of the int8 codes of a run, float32 [2, dim].
-
-        Raises:
-            NearfarError: they are missing or damaged.
+        What killed processes left of other parts is removed.
         """
-        content = self.place.read(RANGES)
-        with suppress(*ARRAY_ERRORS):
-            if content is not None:
-                ranges: NDArray[np.float32] = np.load(BytesIO(content), allow_pickle=False)
-                return ranges
-        what = "missing" if content is None else "damaged"
-        raise NearfarError(f"{self.place.address}/{RANGES}: is {what}. Remove the folder to start again.")
+        assert isinstance(self.place, LocalFolder)
+        remove(self.place.shared / WRITING)
+        return {part: record for part, record in self.records().items() if self._is_whole(part, record)}
 
-    @cached_property
-    def stored(self) -> Stored:
-        """How the vectors are stored; int8 codes with the ranges of the vectors themselves are made by :meth:`join`."""
-        kind, dim = self.plan.settings["quantize"], self.plan.dim
-        if kind == "binary":
-            return Stored(lambda vectors: quantize(vectors, "binary"), "uint8", -(-dim // 8))
-        if kind == "int8" and self.plan.settings["calibrate"] is not None:
-            return Stored(lambda vectors: quantize(vectors, "int8", self.ranges), "int8", dim)
-        dtype = "float16" if "float16" in (kind, self.plan.settings["dtype"]) else "float32"
-        return Stored(lambda vectors: vectors.astype(dtype, copy=False), dtype, dim)
+    def _checked(self, part: int, written: Mapping[str, Any] | None) -> PartRecord | None:
+        with suppress(InvalidValueError):
+            record = convert(written, PartRecord)
+            if record.plan == self.plan.digest and record.rows == self.plan.row_range(part):
+                return record
+        return None
 
-    def missing_blocks(self, texts: Iterator[str], done: Collection[int]) -> Iterator[Block]:
-        """The texts of an input that is read as a whole, in blocks, without finished parts; reads to the end."""
-        for part in range(self.plan.parts):
-            start, stop = self.plan.row_range(part)
-            rows = islice(texts, stop - start)
-            if part in done:
-                deque(rows, maxlen=0)
-                continue
-            yield from blocks(rows, size=self.plan.settings["block"], start=start)
-        next(texts, None)  # after the last text, raises if the texts changed since they were counted
+    def _is_whole(self, part: int, record: PartRecord) -> bool:
+        file = file_name(part)
+        return self.place.size(file) == record.size and self.place.digest(file) == record.sha256
 
-    def store_stream(self, pieces: Iterable[Piece], scratch: Path) -> None:
-        """Write each part when all its pieces are there; they may come in any order.
+    def complete(
+        self, texts: Iterator[str], done: Collection[int], encode: Callable[[Iterator[Block]], Generator[Piece]]
+    ) -> None:
+        """Encode the texts of all parts that are not ``done``, whose pieces may come in any order.
+
+        The texts are read to the end, so that an error of the last one is raised.
 
         Raises:
             NearfarError: a part cannot be written.
         """
         waiting: dict[int, list[Piece]] = {}
-        for piece in pieces:
-            part = piece.start // self.plan.shard_rows
-            own = waiting.setdefault(part, [])
-            own.append(piece)
-            if sum(len(one.vectors) for one in own) == self.rows_in([part]):
-                self.store(part, sorted(waiting.pop(part), key=lambda one: one.start), scratch)
+        with closing(encode(self._missing_blocks(texts, done))) as pieces:
+            for piece in pieces:
+                part = piece.start // self.plan.settings.shard_rows
+                own = waiting.setdefault(part, [])
+                own.append(piece)
+                if sum(len(each.vectors) for each in own) == self.rows_in([part]):
+                    self.store(part, sorted(waiting.pop(part), key=lambda each: each.start), Path())
 
-    def store(self, part: int, pieces: Iterable[Piece], scratch: Path, rows: RowRange | None = None) -> None:
+    def _missing_blocks(self, texts: Iterator[str], done: Collection[int]) -> Iterator[Block]:
+        for part in range(self.plan.parts):
+            start, stop = self.plan.row_range(part)
+            rows = islice(texts, stop - start)
+            if part in done:
+                deque(rows, maxlen=0)
+            else:
+                yield from blocks(rows, size=self.plan.settings.block, start=start)
+        next(texts, None)  # after the last text, raises if the texts changed since they were counted
+
+    def store(
+        self,
+        part: int,
+        pieces: Iterable[Piece],
+        scratch: Path,
+        take_columns: "Callable[[int], dict[str, pyarrow.Array]]" = lambda _: {},
+    ) -> None:
         """Write the file of a part, publish it, and record it.
 
         Args:
             part: the number of the part.
             pieces: its vectors, in order.
-            scratch: a temporary folder.
-            rows: where the kept columns of the same rows come from.
+            scratch: a temporary folder, in which a part of a remote folder is written.
+            take_columns: the kept columns of the next rows, by their number.
 
         Raises:
-            NearfarError: there are too few pieces, or the part cannot be written.
+            NearfarError: the part cannot be written.
         """
-        start, stop = self.plan.row_range(part)
-        name, stored = file_name(part), self.stored
+        name, counts = file_name(part), np.zeros(2, np.int64)
         target = self.place.writing(name, scratch)
-        distinct = truncated = done = 0
-        kept = rows.kept if rows else None
+
+        def columns() -> "Iterator[dict[str, pyarrow.Array]]":
+            for piece in pieces:
+                counts[:] += piece.distinct, piece.truncated
+                own = {"row": _numbers(piece), "vector": self._lists(self._stored(piece.vectors))}
+                yield own | take_columns(len(piece.vectors))
+
         try:
-            with disk_errors(target), vector_writer(target, stored.dtype, stored.width, kept=kept) as write:
-                for piece in pieces:
-                    count = len(piece.vectors)
-                    write(piece.start, stored.of(piece.vectors), rows.take(count) if rows else [])
-                    distinct, truncated, done = distinct + piece.distinct, truncated + piece.truncated, done + count
-            if done != stop - start:
-                raise NearfarError(f"{name}: {done:,} of {stop - start:,} rows could be read.")
+            with disk_errors(target):
+                _write_parquet(target, columns(), dictionaries=self.plan.settings.keep)
+            distinct, truncated = counts.tolist()
             record = PartRecord(
                 plan=self.plan.digest,
-                rows=(start, stop),
+                rows=self.plan.row_range(part),
                 size=target.stat().st_size,
                 sha256=sha256_of(target),
-                texts=rows.digest if rows else "",
                 distinct=distinct,
                 truncated=truncated,
             )
@@ -300,14 +274,27 @@ class Parts:
             raise
         self._work.finish_part(part_name(part), asdict(record))
 
+    def _stored(self, vectors: NDArray[Any]) -> NDArray[Any]:
+        """What a part holds of vectors; int8 codes with the ranges of all vectors are made by :meth:`join`."""
+        kind = self.plan.settings.quantize
+        if kind == "binary" or (kind == "int8" and self.ranges is not None):
+            return quantize(vectors, kind, self.ranges)
+        return vectors.astype(self.dtype, copy=False)
+
+    def _lists(self, vectors: NDArray[Any]) -> Any:
+        import pyarrow
+
+        return pyarrow.FixedSizeListArray.from_arrays(_arrow_array(np.ascontiguousarray(vectors)), self.width)
+
     def write_manifest(self, records: Mapping[int, PartRecord]) -> None:
         """Write the manifest of a complete output; every process that writes it writes the same bytes."""
         parts = [{"file": file_name(part), **asdict(record)} for part, record in sorted(records.items())]
         for part in parts:
             del part["plan"]
-        plan, files = self.plan, [asdict(file) for file in self.plan.files]
+        plan, settings = self.plan, asdict(self.plan.settings)
         content: dict[str, Any] = {"kind": KIND, "format": FORMAT, "rows": plan.rows, "dim": plan.dim}
-        content |= {"plan": plan.digest, "settings": plan.settings, "inputs": files, "parts": parts}
+        content |= {"plan": plan.digest, "settings": settings, "inputs": [asdict(file) for file in plan.files]}
+        content["parts"] = parts
         self.place.write(MANIFEST, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
     def join(self, output: Path, texts: Iterator[str] | None = None) -> None:
@@ -319,32 +306,38 @@ class Parts:
         Raises:
             NearfarError: the disk is full, a file cannot be written, or the texts have changed since they were encoded.
         """
-        dtype, width, vectors = np.dtype(self.stored.dtype), self.stored.width, self._vectors()
-        if self.plan.settings["quantize"] == "int8":
-            own = self.plan.settings["calibrate"] is None
-            ranges = int8_ranges(self._vectors()) if own else self.ranges
-            if own and (self.plan.rows < FEW_VECTORS or have_no_width(ranges)):
-                warnings.warn(
-                    f"--quantize int8: the ranges are those of {self.plan.rows} texts, too few or too similar for "
-                    "other texts; give vectors of many typical texts with --calibrate.",
-                    stacklevel=2,
-                )
-            write_bytes(ranges_file(output), npy_bytes(ranges))
-            if dtype == np.dtype("float32"):
+        dtype, vectors, ranges = self.dtype, self._vectors(), self.ranges
+        if self.plan.settings.quantize == "int8":
+            if ranges is None:
+                ranges = int8_ranges(self._vectors())
                 dtype, vectors = np.dtype("int8"), (quantize(block, "int8", ranges) for block in self._vectors())
+                if self.plan.rows < FEW_VECTORS or have_no_width(ranges):
+                    warnings.warn(
+                        f"--quantize int8: the ranges are those of {self.plan.rows} texts, too few or too similar for "
+                        "other texts; give vectors of many typical texts with --calibrate.",
+                        stacklevel=2,
+                    )
+            with new_file(ranges_file(output)) as file:
+                write_npy(file, ranges.dtype, ranges.shape, [ranges])
         with new_file(output, refuse_busy=True) as file:
-            if output.suffix != ".parquet":
-                write_npy(file, dtype, (self.plan.rows, width), vectors)
-                return
-            import pyarrow
+            if output.suffix == ".parquet":
+                _write_parquet(file, self._with_texts(vectors, texts))
+            else:
+                write_npy(file, dtype, (self.plan.rows, self.width), vectors)
 
-            start, before = 0, pyarrow.schema([] if texts is None else [("text", pyarrow.string())])
-            with vector_writer(file, dtype, width, name="embedding", before=before) as write:
-                for block in vectors:
-                    kept = [] if texts is None else [pyarrow.array(list(islice(texts, len(block))), pyarrow.string())]
-                    write(start, block, kept)
-                    start += len(block)
-                next(texts or iter(()), None)  # after the last text, raises if they changed since they were encoded
+    def _with_texts(
+        self, vectors: Iterator[NDArray[Any]], texts: Iterator[str] | None
+    ) -> "Iterator[dict[str, pyarrow.Array]]":
+        import pyarrow
+
+        start = 0
+        for block in vectors:
+            columns = {"row": _numbers(Piece(start, block, 0, 0))}
+            if texts is not None:
+                columns["text"] = pyarrow.array(list(islice(texts, len(block))), pyarrow.string())
+            yield columns | {"embedding": self._lists(block)}
+            start += len(block)
+        next(texts or iter(()), None)  # after the last text, raises if they changed since they were encoded
 
     def _vectors(self) -> Iterator[NDArray[Any]]:
         """The stored vectors [rows, width] of all parts in order, one block at a time."""
@@ -356,8 +349,8 @@ class Parts:
                 for group in range(file.metadata.num_row_groups):
                     for chunk in file.read_row_group(group, columns=["vector"])["vector"].chunks:
                         flat = chunk.flatten()  # its to_numpy() would import pandas
-                        values = np.frombuffer(flat.buffers()[1], self.stored.dtype)[flat.offset :]
-                        yield values[: len(flat)].reshape(-1, self.stored.width)
+                        values = np.frombuffer(flat.buffers()[1], self.dtype)[flat.offset :]
+                        yield values[: len(flat)].reshape(-1, self.width)
 
 
 def part_name(part: int) -> str:
@@ -375,42 +368,10 @@ def ranges_file(output: Path) -> Path:
     return output.with_suffix(".ranges.npy")
 
 
-def npy_bytes(array: NDArray[Any]) -> bytes:
-    """The content of a .npy file."""
-    stream = BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
-
-
-def pieces_of(encoded: "Encoded", on_texts: OnTexts) -> Generator[Piece]:
-    """The vectors of all texts of each block, from those of its distinct texts."""
-    with closing(encoded):
-        for block, vectors in encoded:
-            yield Piece(block.start, block.expand_distinct(vectors), len(vectors), block.tokenized.truncated)
-            on_texts(len(block.rows) - len(vectors))
-
-
-@contextmanager
-def vector_writer(
-    target: Path,
-    dtype: str | np.dtype[Any],
-    width: int,
-    *,
-    name: str = "vector",
-    before: "pyarrow.Schema | None" = None,
-    kept: "pyarrow.Schema | None" = None,
-) -> "Iterator[Write]":
-    """Write a Parquet file of vectors, with a row group for each block.
-
-    Yields a function that writes a block: the number of its first row, vectors [rows, width], and its other columns.
-
-    Args:
-        target: the file.
-        dtype: type of the stored values.
-        width: number of values of a vector.
-        name: the column of the vectors.
-        before: columns before it, which follow the column ``row``.
-        kept: columns behind it.
+def _write_parquet(
+    target: Path, blocks: "Iterable[dict[str, pyarrow.Array]]", *, dictionaries: Sequence[str] = ()
+) -> None:
+    """Write a Parquet file with a row group for each block of columns; ``dictionaries`` may have repeated values.
 
     Raises:
         OSError: the disk is full or cannot be written.
@@ -418,24 +379,27 @@ def vector_writer(
     import pyarrow
     import pyarrow.parquet
 
-    before, kept = before or pyarrow.schema([]), kept or pyarrow.schema([])
-    list_type = pyarrow.list_(pyarrow.from_numpy_dtype(np.dtype(dtype)), width)
-    schema = pyarrow.schema([pyarrow.field("row", pyarrow.int64()), *before, pyarrow.field(name, list_type), *kept])
-    with pyarrow.parquet.ParquetWriter(target, schema, use_dictionary=kept.names, compression="zstd") as writer:
+    with ExitStack() as stack:
+        writer = None
+        for columns in blocks:
+            table = pyarrow.Table.from_arrays(list(columns.values()), names=list(columns))
+            writer = writer or stack.enter_context(
+                pyarrow.parquet.ParquetWriter(
+                    target, table.schema, use_dictionary=list(dictionaries), compression="zstd"
+                )
+            )
+            writer.write_table(table)
 
-        def write(start: int, vectors: NDArray[Any], columns: "Sequence[pyarrow.Array]") -> None:
-            rows = _arrow_array(np.arange(start, start + len(vectors), dtype=np.int64))
-            flat = np.ascontiguousarray(vectors, dtype=np.dtype(dtype).newbyteorder("<")).reshape(-1)
-            lists = pyarrow.FixedSizeListArray.from_arrays(_arrow_array(flat), width)
-            arrays = [rows, *columns[: len(before)], lists, *columns[len(before) :]]
-            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
 
-        yield write
+def _numbers(piece: Piece) -> Any:
+    """The numbers of the rows of a piece."""
+    return _arrow_array(np.arange(piece.start, piece.start + len(piece.vectors), dtype=np.int64))
 
 
 def _arrow_array(values: NDArray[Any]) -> Any:
-    """A NumPy array as an Arrow array; ``pyarrow.array`` would import pandas."""
+    """All values of a NumPy array as an Arrow array; ``pyarrow.array`` would import pandas."""
     import pyarrow
 
-    kind = pyarrow.from_numpy_dtype(values.dtype)
-    return pyarrow.Array.from_buffers(kind, len(values), [None, pyarrow.py_buffer(values)])
+    return pyarrow.Array.from_buffers(
+        pyarrow.from_numpy_dtype(values.dtype), values.size, [None, pyarrow.py_buffer(values)]
+    )

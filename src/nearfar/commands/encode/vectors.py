@@ -6,10 +6,10 @@ read.
 """
 
 import hashlib
-import json
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +19,7 @@ from jaxtyping import Float32
 from numpy.typing import NDArray
 
 from nearfar.commands.encode.corpus import InputFile
-from nearfar.commands.encode.parts import OnTexts, Parts, Piece, Plan, pieces_of
+from nearfar.commands.encode.parts import OnTexts, Parts, Piece, Plan, VectorSettings
 from nearfar.disk import check_regular, remove
 from nearfar.disk.folders import folder_lock
 from nearfar.disk.places import LocalFolder
@@ -28,6 +28,7 @@ from nearfar.types import ARRAY_ERRORS, Precision
 if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.prompts import Role
+    from nearfar.encoder.stream import Encoded
 
 PART_TEXTS = 2**11
 """Number of texts that are encoded and saved together."""
@@ -88,20 +89,24 @@ class OpenEncoder(NamedTuple):
         from nearfar.encoder.token_batches import truncation_message
 
         encoder = self.encoder
-        settings = {
-            "model": self.model,
-            "pooling": encoder.pooling,
-            "max_length": encoder.length_of(role),
-            "prompt": encoder.prompt_of(role),
-            "precision": "bf16" if self.bf16 else "fp32",
-            "normalize": normalize,
-        }
-        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+        limit = encoder.length_of(role)
+        settings = VectorSettings(
+            model=self.model,
+            pooling=encoder.pooling,
+            prompt=encoder.prompt_of(role),
+            max_length=limit,
+            normalize=normalize,
+            dimensions=dimensions,
+            keep=[],
+            shard_rows=PART_TEXTS,
+            block=PART_TEXTS,
+            precision="bf16" if self.bf16 else "fp32",
+            limit=limit,
+        )
+        digest = hashlib.sha256()
         for text in texts:
             digest.update(text.encode("utf-8", "surrogatepass") + b"\n")
-        stored = {"quantize": None, "dtype": "float32", "shard_rows": PART_TEXTS, "block": PART_TEXTS}
-        source = InputFile("", len(texts), 0, digest.hexdigest())
-        plan = Plan({**settings, **stored}, dimensions or encoder.dim, (source,))
+        plan = Plan(settings, dimensions or encoder.dim, [InputFile("", len(texts), 0, digest.hexdigest())])
         file = folder / f"{plan.digest}.npy"
         vectors = read_vectors_file(file, (plan.rows, plan.dim))
         if vectors is not None:
@@ -111,17 +116,24 @@ class OpenEncoder(NamedTuple):
         parts = Parts(place, plan)
         done = parts.all_finished()
         on_texts(parts.rows_in(done))
-        missing = parts.missing_blocks(iter(texts), done)
-        how: dict[str, Any] = {"normalize": normalize, "dimensions": dimensions}
-        parts.store_stream(self.pieces(missing, role=role, **how, on_texts=on_texts), place.shared)
+        how: dict[str, Any] = {"role": role, "normalize": normalize, "dimensions": dimensions, "on_texts": on_texts}
+        parts.complete(iter(texts), done, partial(self.pieces, **how))
         parts.join(file)
         truncated = sum(record.truncated for record in parts.records().values())
         remove(place.shared)
         if truncated:
-            warnings.warn(f"{what}{truncation_message(truncated, len(texts), encoder.length_of(role))}", stacklevel=2)
+            warnings.warn(f"{what}{truncation_message(truncated, len(texts), limit)}", stacklevel=2)
         vectors = read_vectors_file(file, (plan.rows, plan.dim))
         assert vectors is not None  # just written
         return vectors
+
+
+def pieces_of(encoded: "Encoded", on_texts: OnTexts) -> Generator[Piece]:
+    """The vectors of all texts of each block, from those of its distinct texts."""
+    with closing(encoded):
+        for block, vectors in encoded:
+            yield Piece(block.start, block.expand_distinct(vectors), len(vectors), block.tokenized.truncated)
+            on_texts(len(block.rows) - len(vectors))
 
 
 def open_encoder(model: str | Path, opening: Mapping[str, Any], precision: Precision = "fp32") -> OpenEncoder:
@@ -141,33 +153,33 @@ def open_encoder(model: str | Path, opening: Mapping[str, Any], precision: Preci
 
 
 @contextmanager
-def vectors_folder(output: str | Path | None, *, flag: str = "--output") -> Iterator[Path]:
-    """The folder ``OUTPUT.vectors``, locked; without an output, a temporary folder. ``flag`` names another output.
+def vectors_folder(output: str | Path | None, *, flag: str = "--output", keep: bool = False) -> Iterator[Path]:
+    """The folder ``OUTPUT.vectors``, locked; without an output, a temporary folder.
+
+    It is emptied at the end of the block, because the output is complete, unless the block fails.
+
+    Args:
+        output: the file or folder that is made of the vectors.
+        flag: the flag that names another output, for messages.
+        keep: leave the vectors for a second call.
 
     Raises:
-        NearfarError: another process uses it, or it cannot be created.
+        NearfarError: another process uses it, or it cannot be created or emptied.
     """
     if output is None:
         with TemporaryDirectory(prefix="nearfar-", ignore_cleanup_errors=True) as temporary:
             yield Path(temporary)
         return
-    with folder_lock(kept_vectors(output), what=output, remove_if_empty=True, flag=flag):
-        yield kept_vectors(output)
+    folder = kept_vectors(output)
+    with folder_lock(folder, what=output, remove_if_empty=True, flag=flag):
+        yield folder
+        for path in folder.iterdir() if not keep else ():
+            remove(path)
 
 
 def kept_vectors(output: str | Path) -> Path:
     """The folder of the vectors that an output is made of."""
     return Path(f"{output}.vectors")
-
-
-def remove_vectors(folder: Path) -> None:
-    """Remove all vectors in the folder of :func:`vectors_folder`, because the output is complete.
-
-    Raises:
-        NearfarError: a file cannot be removed.
-    """
-    for path in [*folder.glob("*.npy"), *(entry for entry in folder.iterdir() if entry.is_dir())]:
-        remove(path)
 
 
 def read_vectors_file(file: Path, shape: tuple[int, int]) -> NDArray[np.float32] | None:

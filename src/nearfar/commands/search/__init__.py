@@ -4,10 +4,11 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from itertools import count, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,18 +24,11 @@ from nearfar.disk.folders import folder_lock
 from nearfar.encoder.precision import check_computing
 from nearfar.encoder.prompts import choose_width
 from nearfar.neighbours import NORMS
-from nearfar.neighbours.exact import DocumentNotFiniteError, nearest
-from nearfar.neighbours.index import SearchIndex, damaged
-from nearfar.neighbours.inexact import (
-    ApproximateSearch,
-    QuantizedSearch,
-    RecallSearch,
-    check_installed,
-    measure_recall,
-    sample_of,
-)
+from nearfar.neighbours.exact import Neighbours
+from nearfar.neighbours.index import SearchIndex
+from nearfar.neighbours.inexact import check_installed, measure_recall, sample_of, search_codes, search_graph
 from nearfar.runtime.progress import progress_bar
-from nearfar.types import NearfarError, VectorSimilarity
+from nearfar.types import NearfarError
 
 QUERIES_AT_ONCE = 512
 """Number of queries that are encoded and searched together."""
@@ -61,23 +55,25 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Searcher:
-    """An open index and an encoder for queries."""
+class Search:
+    """An index that is up to date, and an encoder for queries."""
 
     index: SearchIndex
+    update: IndexUpdate
+    """What was done to bring the index up to date."""
     encode_query: Callable[[Sequence[str]], np.ndarray]
     """Queries -> vectors [queries, dim]."""
+    find_texts: Callable[[np.ndarray, int], Neighbours]
+    """The nearest texts of each vector: exact, approximate or quantized search."""
     columns: tuple[str, ...]
     """Names of the other columns."""
     top: int
     """Number of hits for each query."""
     keep_duplicates: bool = False
-    similarity: VectorSimilarity = "cosine"
-    device: str = "cpu"
-    inexact: RecallSearch | None = None
-    """Approximate or quantized search; None for exact search."""
+    recall: str = ""
+    """The recall of approximate or quantized search, in words."""
 
-    def search(self, queries: Sequence[str]) -> list[list[Hit]]:
+    def hits(self, queries: Sequence[str]) -> list[list[Hit]]:
         """The hits of each query, best first; of texts with equal scores the one that occurs first.
 
         Raises:
@@ -85,44 +81,21 @@ class Searcher:
         """
         if not queries:
             return []
-        vectors = np.asarray(self.encode_query(queries), np.float32)
-        if self.inexact is not None:
-            found = self.inexact.search(vectors, self.top)
-        else:
-            try:
-                found = nearest(vectors, self.index.vectors, self.top, similarity=self.similarity, device=self.device)
-            except DocumentNotFiniteError as error:
-                raise damaged(self.index.folder / "vectors.npy", "holds a vector that is not finite") from error
+        found = self.find_texts(np.asarray(self.encode_query(queries), np.float32), self.top)
         rows = self.index.rows_of(found.ids.reshape(-1))
         return [
-            self._hits(texts.tolist(), scores.tolist(), rows)
+            list(islice(self._hits_of(texts.tolist(), scores.tolist(), rows), self.top))
             for texts, scores in zip(found.ids, found.scores, strict=True)
         ]
 
-    def _hits(self, texts: list[int], scores: list[float], rows: dict[int, list[int]]) -> list[Hit]:
-        hits: list[Hit] = []
+    def _hits_of(self, texts: list[int], scores: list[float], rows: dict[int, list[int]]) -> Iterator[Hit]:
+        rank = count(1)
         for text, score in zip(texts, scores, strict=True):
             own = rows[text]
             for row in own if self.keep_duplicates else own[:1]:
-                if len(hits) == self.top:
-                    return hits
                 content, *values = self.index.read_row(row)
                 columns = dict(zip(self.columns, values, strict=True))
-                count = 1 if self.keep_duplicates else len(own)
-                hits.append(Hit(len(hits) + 1, score, row, content, columns, count))
-        return hits
-
-
-class OpenedSearch(NamedTuple):
-    """An index that is up to date, and what was done for that."""
-
-    searcher: Searcher
-    folder: Path
-    update: IndexUpdate
-    recall: str | None
-    """The recall of approximate or quantized search, in words."""
-    quantized: bool = False
-    """Whether codes are searched."""
+                yield Hit(next(rank), score, row, content, columns, 1 if self.keep_duplicates else len(own))
 
 
 @takes_rows
@@ -156,9 +129,7 @@ def search(
     queries = gather_queries([query] if isinstance(query, str) else query, config)
     if queries is None:
         raise NearfarError("search() needs a query: a text, a list of texts, or queries=FILE.")
-    check_output(config)
-    opened = open_search(config, queries=queries, progress=progress)
-    return list(search_all(opened.searcher, queries, config))
+    return list(search_all(open_search(config, queries=queries, progress=progress), queries, config))
 
 
 def gather_queries(given: Sequence[str], config: SearchConfig) -> list[str] | None:
@@ -176,18 +147,8 @@ def gather_queries(given: Sequence[str], config: SearchConfig) -> list[str] | No
     return [normalize_whitespace(text).encode("utf-8", "replace").decode() for text in given] or None
 
 
-def check_output(config: SearchConfig) -> None:
-    """Check that ``config.output`` can be written.
-
-    Raises:
-        NearfarError: it exists, is an input, or its folder is missing or not writable.
-    """
-    if config.output is not None:
-        check_output_file(Path(config.output), [config.input, config.queries], overwrite=config.overwrite)
-
-
 @path_errors()
-def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, progress: bool = False) -> OpenedSearch:
+def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, progress: bool = False) -> Search:
     """Open the model, and bring the index up to date.
 
     ``queries`` from a file are the sample on which the recall of approximate or quantized search is measured.
@@ -195,6 +156,8 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     Raises:
         NearfarError: see :func:`search`.
     """
+    if config.output is not None:
+        check_output_file(Path(config.output), [config.input, config.queries], overwrite=config.overwrite)
     check_computing(config.device, config.precision)
     if config.approximate:
         check_installed()
@@ -204,7 +167,8 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     opened = open_encoder(config.model, config.opening, precision)
     encoder = opened.encoder
     similarity = encoder.similarity if config.normalize else "dot"
-    if similarity in NORMS and (config.approximate or config.quantize is not None):
+    inexact = config.approximate or config.quantize is not None
+    if similarity in NORMS and inexact:
         raise NearfarError(
             f"{'--approximate' if config.approximate else '--quantize'}: finds texts by inner products, and "
             f"{config.model} compares by minus the {similarity} distance; leave it out."
@@ -222,19 +186,44 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     }
     if config.dimensions is not None:
         settings["dimensions"] = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
-    named: dict[str, Any] = {"rebuild": config.rebuild, "shared": config.index is not None}
-    index, update = update_index(folder, corpus, opened, settings, **named, progress=progress)
+    shared = config.index is not None
+    index, update = update_index(
+        folder, corpus, opened, settings, rebuild=config.rebuild, shared=shared, progress=progress
+    )
     how: dict[str, Any] = {"normalize": similarity == "cosine", "dimensions": config.dimensions, "precision": precision}
     encode_query, device = partial(encoder.encode_query, **how), str(encoder.device)
-    show = (corpus.shown, config.top, config.keep_duplicates)
-    searcher = Searcher(index, encode_query, *show, similarity=similarity, device=device)
-    recall = None
-    if config.approximate or config.quantize is not None:
-        searcher, recall = _inexact(searcher, config, queries if config.queries else None, progress=progress)
-    return OpenedSearch(searcher, folder, update, recall, config.quantize is not None)
+    find_texts: Callable[[np.ndarray, int], Neighbours] = partial(index.nearest, similarity=similarity, device=device)
+    recall = ""
+    if inexact:
+        sample = encode_query([queries[n] for n in sample_of(len(queries))]) if queries and config.queries else None
+        find_texts, recall = _open_inexact(index, config, device, sample, progress=progress)
+    return Search(
+        index, update, encode_query, find_texts, corpus.shown, config.top, config.keep_duplicates, recall=recall
+    )
 
 
-def search_all(searcher: Searcher, queries: Sequence[str], config: SearchConfig) -> Iterator[list[Hit]]:
+def _open_inexact(
+    index: SearchIndex, config: SearchConfig, device: str, queries: np.ndarray | None, *, progress: bool
+) -> tuple[Callable[[np.ndarray, int], Neighbours], str]:
+    """Search by a graph or by codes, and its recall in words, on vectors of ``queries`` or on the index's own texts."""
+    what = "building the graph" if config.quantize is None else "quantizing"
+    with (
+        folder_lock(index.folder, what=index.folder, flag="--index"),
+        progress_bar(what, len(index.vectors), shown=progress, stderr=True) as advance,
+    ):
+        if config.quantize is None:
+            kind, inexact = "Approximate", search_graph(index, on_added=advance)
+        else:
+            how: dict[str, Any] = {"factor": config.rescore, "device": device, "on_added": advance}
+            kind, inexact = "Quantized", search_codes(index, config.quantize, **how)
+    recall, sample = inexact.recall, "of its texts, each without itself"
+    if queries is not None:
+        recall, sample = measure_recall(inexact.search, index.vectors, queries), "queries"
+    measured = f"{recall.value:.3f} (measured on {recall.queries} {sample})"
+    return inexact.search, f"{kind} search: recall@{recall.at} against exact search: {measured}"
+
+
+def search_all(opened: Search, queries: Sequence[str], config: SearchConfig) -> Iterator[list[Hit]]:
     """The hits of each query; after the last one, ``config.output`` is complete, if it is given.
 
     Raises:
@@ -244,36 +233,12 @@ def search_all(searcher: Searcher, queries: Sequence[str], config: SearchConfig)
     with ExitStack() as stack:
         new = stack.enter_context(new_file(output, refuse_busy=True)) if config.output else output
         stream = stack.enter_context(new.open("w", encoding="utf-8", newline="\n"))
-        stream.write("" if json_lines else table_header(searcher.columns))
+        stream.write("" if json_lines else table_header(opened.columns))
         for start in range(0, len(queries), QUERIES_AT_ONCE):
             part = queries[start : start + QUERIES_AT_ONCE]
-            for text, hits in zip(part, searcher.search(part), strict=True):
-                stream.writelines(format_hits(text, hits, searcher.columns, json_lines=json_lines))
+            for text, hits in zip(part, opened.hits(part), strict=True):
+                stream.writelines(format_hits(text, hits, opened.columns, json_lines=json_lines))
                 yield hits
-
-
-def _inexact(
-    searcher: Searcher, config: SearchConfig, queries: Sequence[str] | None, *, progress: bool
-) -> tuple[Searcher, str]:
-    """The searcher with a graph or with codes, and the recall of that in words."""
-    index = searcher.index
-    what = "building the graph" if config.quantize is None else "quantizing"
-    with (
-        folder_lock(index.folder, what=index.folder, flag="--index"),
-        progress_bar(what, len(index.vectors), shown=progress, stderr=True) as advance,
-    ):
-        how: dict[str, Any] = {"factor": config.rescore, "device": searcher.device, "on_added": advance}
-        search: RecallSearch = (
-            ApproximateSearch(index, on_added=advance)
-            if config.quantize is None
-            else QuantizedSearch(index, config.quantize, **how)
-        )
-    recall, sample = search.recall, "of its texts, each without itself"
-    if queries:
-        chosen = [queries[number] for number in sample_of(len(queries))]
-        recall, sample = measure_recall(search.search, index.vectors, searcher.encode_query(chosen)), "queries"
-    words = f"recall@{recall.at} against exact search: {recall.value:.3f} (measured on {recall.queries} {sample})"
-    return replace(searcher, inexact=search), words
 
 
 def table_header(columns: Sequence[str]) -> str:

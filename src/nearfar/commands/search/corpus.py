@@ -1,33 +1,20 @@
 """The rows of a file to search in, and the queries of a file: texts and other columns by name."""
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from nearfar.data.cells import Location, MissingColumnError, column_indices, fold_name, is_blank, text_field
 from nearfar.data.files import extension, is_plain_text, json_records
 from nearfar.data.paths import as_path, check_file
 from nearfar.data.sources import column_names, open_table
 from nearfar.data.triplets import PAIR_NAMES
-from nearfar.neighbours.index import hash_bytes
 from nearfar.types import NearfarError
 
 DOCUMENT_NAMES = ("text", *dict.fromkeys(positive for _, positive in PAIR_NAMES))
 """Columns of texts to search in, by default the first that is there: of pairs, the second texts."""
 QUERY_NAMES = ("query", "text", *dict.fromkeys(anchor for anchor, _ in PAIR_NAMES))
 """Columns of queries, likewise."""
-
-
-class Row(NamedTuple):
-    """One row of a corpus."""
-
-    text: str
-    line: bytes
-    """The JSON list of the text and the shown columns."""
-    text_hash: int
-    row_hash: int
 
 
 class Corpus:
@@ -70,18 +57,17 @@ class Corpus:
             twice = next(name for name in self.shown if self.shown.count(name) > 1)
             raise NearfarError(f"{source}: several columns are named {twice!r}; choose columns with --show.")
 
-    def rows(self) -> Iterator[Row]:
-        """Yield the rows in order.
+    def rows(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the rows in order: the text, and the JSON list of the text and the shown columns.
 
         Raises:
             NearfarError: a row is malformed, or its text is empty or not text; the message names file and line.
         """
         for where, values in self._values():
-            if self._skip_empty and is_blank(values[0]):
-                continue
-            text = text_field(values[0], self.column, where)
-            line = json.dumps([text, *map(_storable, values[1:])], ensure_ascii=False).encode()
-            yield Row(text, line, hash_bytes(text.encode()), hash_bytes(line))
+            if not (self._skip_empty and is_blank(values[0])):
+                text = text_field(values[0], self.column, where)
+                line = json.dumps([text, *values[1:]], ensure_ascii=False, default=str)
+                yield text, line.encode("utf-8", "replace")  # half a surrogate pair has no code
 
     def _values(self) -> Iterator[tuple[Location, Sequence[object]]]:
         if _is_json_lines(self.path):
@@ -123,9 +109,8 @@ def choose_column(
     names = column_names(open_table(path))
     choices = usual if column is None else (column,)
     known = set(map(fold_name, names))
-    wanted = next(
-        (name for name in choices if fold_name(name) in known), column or (names[0] if len(names) == 1 else None)
-    )
+    only = names[0] if len(names) == 1 else None
+    wanted = next((name for name in choices if fold_name(name) in known), column or only)
     if wanted is None:
         raise MissingColumnError(
             f"{source}: it is unclear which column holds the texts; name one with {flag}. Its columns: "
@@ -137,18 +122,3 @@ def choose_column(
 
 def _is_json_lines(path: Path) -> bool:
     return extension(path).removesuffix(".gz") in (".jsonl", ".json")
-
-
-def _storable(value: object) -> Any:
-    """``value`` as what JSON can store and UTF-8 can print."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, list | tuple):
-        return [_storable(part) for part in value]
-    if isinstance(value, dict):
-        return {str(_storable(str(key))): _storable(part) for key, part in value.items()}
-    return str(value)

@@ -5,8 +5,8 @@ import shutil
 import time
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float32
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.vectors import OpenEncoder, kept_vectors, remove_vectors, vectors_folder
+from nearfar.commands.encode.vectors import OpenEncoder, kept_vectors, vectors_folder
 from nearfar.commands.search.corpus import Corpus
 from nearfar.data.paths import file_version
 from nearfar.disk import write_npy
@@ -22,7 +22,17 @@ from nearfar.disk.folders import LOCK, forget_folder, new_folder, restore_folder
 from nearfar.disk.work import join_changes, list_changes
 from nearfar.encoder.precision import is_native, resolve
 from nearfar.encoder.token_batches import NotFiniteError
-from nearfar.neighbours.index import APPROXIMATE, FILES, MANIFEST, ROW, TEXT, Manifest, SearchIndex, read_manifest
+from nearfar.neighbours.index import (
+    APPROXIMATE,
+    FILES,
+    MANIFEST,
+    ROW,
+    TEXT,
+    Manifest,
+    SearchIndex,
+    hash_bytes,
+    read_manifest,
+)
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError, Precision, Resolved
 
@@ -32,8 +42,7 @@ RECENT = 2 * 10**9
 """A file that was written less than this many nanoseconds ago can change again within the resolution of its time."""
 
 
-@dataclass(frozen=True)
-class IndexUpdate:
+class IndexUpdate(NamedTuple):
     """What bringing an index up to date did."""
 
     state: Literal["unchanged", "new", "extended", "changed"]
@@ -42,19 +51,6 @@ class IndexUpdate:
     """Number of distinct texts."""
     encoded: int
     """Number of distinct texts that were encoded now."""
-
-
-class _Rows(NamedTuple):
-    """The rows of a corpus, without their texts: 24 bytes each."""
-
-    hashes: NDArray[np.uint64]
-    text_hashes: NDArray[np.uint64]
-    ends: NDArray[np.int64]
-    """The end of each row's line in ``rows.jsonl``."""
-
-    def begin_with(self, index: SearchIndex) -> bool:
-        """Whether the first rows are all those of an index."""
-        return bool(np.array_equal(self.hashes[: len(index.rows)], index.rows["hash"]))
 
 
 def update_index(
@@ -91,36 +87,49 @@ def update_index(
     if before is not None:
         if "size" in source and before.manifest.source == source:
             return _unchanged(before)
-        rows = _read_rows(corpus)
-        if len(rows.hashes) == len(before.rows) and rows.begin_with(before):
+        rows, _ = _read_rows(corpus)
+        extends = _extends(rows, before)
+        if extends and len(rows) == len(before.rows):
             if before.manifest.source != source:
                 with suppress(NearfarError):  # then the next call reads the file again
                     replace(before.manifest, source=source).write(folder)
             return _unchanged(before)
-        if shared and not rows.begin_with(before):
+        if shared and not extends:
             _check_source(before, corpus)
-    with ExitStack() as stack:
-        kept = stack.enter_context(vectors_folder(folder, flag="--index"))
+    with vectors_folder(folder, flag="--index") as kept:
         if before is None and not rebuild:
             restore_folder(folder)
             before = _open(folder, settings)
-        new = stack.enter_context(new_folder(folder, replace=True, flag="--index"))
-        rows = _read_rows(corpus, new / "rows.jsonl")
-        if describe_source(corpus.path) != source:  # it changed while it was read, so the next call reads it again
-            source = {"path": source["path"]}
-        manifest = _write_rows(new, rows, settings, settings.get("dimensions") or opened.encoder.dim, source)
-        state: Literal["new", "extended", "changed"] = "new"
-        if before is not None:
-            state = "changed"
-            if rows.begin_with(before):
+        with new_folder(folder, replace=True, flag="--index") as new:
+            rows, texts = _read_rows(corpus, new / "rows.jsonl")
+            if describe_source(corpus.path) != source:  # it changed while it was read, so the next call reads it again
+                source = {"path": source["path"]}
+            dim = settings.get("dimensions") or opened.encoder.dim
+            counts: dict[str, Any] = {"dim": dim, "rows": len(rows), "texts": len(texts), "bytes": int(rows["end"][-1])}
+            manifest = Manifest(settings=settings, source=source, **counts)
+            state: Literal["new", "extended", "changed"] = "new" if before is None else "changed"
+            if before is not None and _extends(rows, before):
                 state, manifest = "extended", replace(manifest, generation=before.manifest.generation)
                 for file in APPROXIMATE:  # a graph is extended, not made again
                     with suppress(FileNotFoundError):
                         shutil.copyfile(folder / file, new / file)
-        manifest.write(new)
-        encoded = _write_vectors(new, manifest, before, opened, kept, progress=progress)
-        remove_vectors(kept)
+            np.save(new / "rows.npy", rows)
+            np.save(new / "texts.npy", texts)
+            manifest.write(new)
+            nothing = np.empty((0, dim), np.float32)
+            encoded = _write_vectors(
+                SearchIndex(new, manifest, nothing, texts, rows, np.memmap(new / "rows.jsonl", np.uint8, "r")),
+                before,
+                opened,
+                kept,
+                progress=progress,
+            )
     return SearchIndex.open(folder), IndexUpdate(state, manifest.rows, manifest.texts, encoded)
+
+
+def _extends(rows: NDArray[np.void], index: SearchIndex) -> bool:
+    """Whether the first rows are all those of an index."""
+    return bool(np.array_equal(rows["hash"][: len(index.rows)], index.rows["hash"]))
 
 
 def _unchanged(index: SearchIndex) -> tuple[SearchIndex, IndexUpdate]:
@@ -144,46 +153,35 @@ def _open(folder: Path, settings: dict[str, Any]) -> SearchIndex | None:
     return index
 
 
-def _read_rows(corpus: Corpus, lines: Path | None = None) -> _Rows:
-    """Read a corpus once, and write its rows to a file.
+def _read_rows(corpus: Corpus, lines: Path | None = None) -> tuple[NDArray[np.void], NDArray[np.void]]:
+    """The tables of rows and texts of an index (:data:`ROW`, :data:`TEXT`); writes the lines of the rows to a file.
 
     Raises:
-        NearfarError: there are none, or one is malformed.
+        NearfarError: there are no rows, or one is malformed.
         OSError: the file cannot be written.
     """
     hashes, text_hashes, ends, end = array("Q"), array("Q"), array("q"), 0
     with Path(lines or os.devnull).open("wb") as stream:
-        for row in corpus.rows():
-            end += stream.write(row.line + b"\n")
-            hashes.append(row.row_hash)
-            text_hashes.append(row.text_hash)
+        for text, line in corpus.rows():
+            end += stream.write(line + b"\n")
+            hashes.append(hash_bytes(line))
+            text_hashes.append(hash_bytes(text.encode()))
             ends.append(end)
     if not ends:
         raise NearfarError(f"{corpus.path}: holds no texts.")
-    return _Rows(np.array(hashes, np.uint64), np.array(text_hashes, np.uint64), np.array(ends, np.int64))
-
-
-def _write_rows(folder: Path, rows: _Rows, settings: dict[str, Any], dim: int, source: dict[str, Any]) -> Manifest:
-    """Write what an index has beside ``rows.jsonl`` and the vectors; returns its manifest."""
-    hashes, first, text_of = np.unique(rows.text_hashes, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    number = np.empty_like(order)
-    number[order] = np.arange(len(order))
-    texts, table = np.empty(len(order), TEXT), np.empty(len(rows.hashes), ROW)
-    texts["hash"], texts["row"] = hashes[order], first[order]
-    table["hash"], table["text"], table["end"] = rows.hashes, number[text_of], rows.ends
-    np.save(folder / "texts.npy", texts)
-    np.save(folder / "rows.npy", table)
-    return Manifest(settings, dim, len(table), len(texts), int(rows.ends[-1]), source)
+    distinct, first, text_of = np.unique(np.array(text_hashes, "u8"), return_index=True, return_inverse=True)
+    order = np.argsort(first)  # of the first occurrence
+    texts, rows = np.empty(len(order), TEXT), np.empty(len(ends), ROW)
+    texts["hash"], texts["row"] = distinct[order], first[order]
+    rows["hash"], rows["text"], rows["end"] = hashes, np.argsort(order)[text_of], ends
+    return rows, texts
 
 
 class _Texts(Sequence[str]):
-    """The first text of some rows of an index that has no vectors yet, read from the disk one by one."""
+    """The texts of some rows of an index, read from the disk one by one."""
 
-    def __init__(self, folder: Path, manifest: Manifest, rows: NDArray[np.int64]) -> None:
-        table = np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False)
-        lines, nothing = np.memmap(folder / "rows.jsonl", np.uint8, "r"), np.empty((0, manifest.dim), np.float32)
-        self._index, self._rows = SearchIndex(folder, manifest, nothing, np.empty(0, TEXT), table, lines), rows
+    def __init__(self, index: SearchIndex, rows: NDArray[np.int64]) -> None:
+        self._index, self._rows = index, rows
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -193,47 +191,37 @@ class _Texts(Sequence[str]):
 
 
 def _write_vectors(
-    folder: Path,
-    manifest: Manifest,
-    before: SearchIndex | None,
-    opened: OpenEncoder,
-    kept: Path,
-    *,
-    progress: bool,
+    index: SearchIndex, before: SearchIndex | None, opened: OpenEncoder, kept: Path, *, progress: bool
 ) -> int:
     """Write the vectors of all texts, those of an older index as they are; returns how many were encoded."""
-    texts = np.load(folder / "texts.npy", allow_pickle=False)
+    texts, settings, dim = index.texts, index.manifest.settings, index.manifest.dim
     place = np.full(len(texts), -1, np.int64)  # in the older index
     if before is not None:
         _, own, old = np.intersect1d(texts["hash"], before.texts["hash"], assume_unique=True, return_indices=True)
         place[own] = old
     is_new = place < 0
-    rows = texts["row"][is_new]
-    new = np.empty((0, manifest.dim), np.float32)
-    if len(rows):
-        missing = _Texts(folder, manifest, rows)
-        with progress_bar("encoding", len(rows), shown=progress, stderr=True) as advance:
-            how: dict[str, Any] = {
-                "normalize": manifest.settings["normalize"],
-                "dimensions": manifest.settings.get("dimensions"),
-            }
+    missing, new = _Texts(index, texts["row"][is_new]), np.empty((0, dim), np.float32)
+    if len(missing):
+        with progress_bar("encoding", len(missing), shown=progress, stderr=True) as advance:
+            how: dict[str, Any] = {name: settings.get(name) for name in ("normalize", "dimensions")}
             try:
                 new = opened.encode_texts(kept, missing, role="document", **how, on_texts=advance)
             except NotFiniteError as error:
-                raise NotFiniteError(int(rows[error.number]), missing[error.number]) from None
-    place[is_new] = np.arange(len(rows))
+                row = int(texts["row"][is_new][error.number])
+                raise NotFiniteError(row, missing[error.number]) from None
+    place[is_new] = np.arange(len(missing))
 
     def blocks() -> Iterator[Float32[np.ndarray, "block dim"]]:
         for start in range(0, len(texts), BLOCK):
             part = slice(start, start + BLOCK)
-            block = np.empty((len(texts[part]), manifest.dim), np.float32)
+            block = np.empty((len(texts[part]), dim), np.float32)
             block[is_new[part]] = new[place[part][is_new[part]]]
             if before is not None:
                 block[~is_new[part]] = before.vectors[place[part][~is_new[part]]]
             yield block
 
-    write_npy(folder / "vectors.npy", np.dtype("f4"), (len(texts), manifest.dim), blocks())
-    return len(rows)
+    write_npy(index.folder / "vectors.npy", np.dtype("f4"), (len(texts), dim), blocks())
+    return len(missing)
 
 
 def check_folder(folder: Path) -> None:
@@ -262,14 +250,14 @@ def _check_settings(index: SearchIndex, settings: dict[str, Any]) -> None:
     Raises:
         NearfarError: a setting differs; the message names each, and the ways out.
     """
-    before, words = dict(index.manifest.settings), {"model": "the model"}
-    names = before.pop("model_name", None), settings.get("model_name")
-    changes = list_changes(before, {name: settings[name] for name in settings if name != "model_name"}, words)
-    if before.get("model") != settings.get("model"):
+    before, now = dict(index.manifest.settings), dict(settings)
+    names = [each.pop("model_name", None) for each in (before, now)]
+    models = [each.pop("model", None) for each in (before, now)]
+    changes = []
+    if models[0] != models[1]:
         other = f"it was made with the model {names[0]}, not with {names[1]}"
-        same = f"the model {names[0]} has other weights or settings now"
-        changes = [other if names[0] != names[1] else same, *(one for one in changes if one != "the model changed")]
-    if changes:
+        changes = [other if names[0] != names[1] else f"the model {names[0]} has other weights or settings now"]
+    if changes := [*changes, *list_changes(before, now, {})]:
         raise NearfarError(
             f"{index.folder}: is the index of another model or other settings: {join_changes(changes)}. Replace it "
             "with --rebuild, or keep both: name another folder with --index."

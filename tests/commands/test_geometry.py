@@ -9,7 +9,7 @@ import nearfar.commands.geometry as module
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
 from nearfar.commands.evaluate import evaluate
-from nearfar.commands.geometry import geometry, inputs
+from nearfar.commands.geometry import geometry
 from nearfar.evaluation.results import GeometryResult, PlottedTexts
 from nearfar.evaluation.tables import result_markdown
 from nearfar.types import ScoredPair
@@ -32,14 +32,14 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_labelled(tmp_path / "labelled.tsv", ["bad", "good", "good"] * 4)
     monkeypatch.chdir(tmp_path)
     for name in ("load_pairs", "load_task", "load_labelled"):
-        load = getattr(inputs, name)
+        load = getattr(module, name)
 
         def load_local(spec, load=load):
             if spec.split(":")[0] in ("stsb", "sst2"):
                 raise NearfarError(f"{spec} is nowhere.")
             return load(spec)
 
-        monkeypatch.setattr(inputs, name, load_local)
+        monkeypatch.setattr(module, name, load_local)
     return tmp_path
 
 
@@ -161,13 +161,13 @@ def test_sets_without_measurable_data_raise(workspace: Path) -> None:
 
 def test_extremes_are_sampled_among_equal_scores() -> None:
     pairs = [ScoredPair(f"a{n}", f"b{n}", [0.0, 2.5, 5.0][n % 3]) for n in range(150)] + [ScoredPair("c", "c", 9.0)]
-    chosen = [inputs._extremes(pairs, "p", seed) for seed in (1, 1, 2)]
+    chosen = [module._extremes(pairs, "p", seed) for seed in (1, 1, 2)]
     assert chosen[0] == chosen[1] != chosen[2]
     most, least = chosen[0]
     assert (len(set(most)), len(set(least))) == (20, 20)
     assert {pair.score for pair in most} == {5.0}
     assert {pair.score for pair in least} == {0.0}
-    most, least = inputs._extremes(pairs[:9], "p", 0)
+    most, least = module._extremes(pairs[:9], "p", 0)
     assert len(most) == len(least) == 4
     assert not set(most) & set(least)
 
@@ -216,12 +216,7 @@ def test_a_collapsed_space_is_reported(workspace: Path, no_plots: None) -> None:
     assert "flat: The embeddings have collapsed" in result_markdown(result)
 
 
-def test_models_are_named_by_the_distinguishing_part_of_their_path() -> None:
-    assert list(module._name_models("a/b/model")) == ["model"]
-    assert list(module._name_models(["owner/name", Path("/x/tiny"), "."])) == ["name", "tiny", "."]
-    assert list(module._name_models(["x", "y/x"])) == ["x", "y/x"]
-    with pytest.raises(NearfarError, match="named twice"):
-        module._name_models(["tiny", Path("tiny")])
+def test_each_model_has_a_file_of_its_layers() -> None:
     files = module._file_names(["a/b", "a b", "a-b", "é ü", "../x"])
     assert list(files.values()) == [f"layers-{name}.png" for name in ("a-b", "a-b-2", "a-b-3", "é-ü", "..-x")]
 
@@ -229,7 +224,6 @@ def test_models_are_named_by_the_distinguishing_part_of_their_path() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("geometry --output out", "no model given"),
         ("geometry tiny ./tiny/../nowhere --output out", "there is no such model folder"),
         ("geometry tiny tiny --output out", "named twice"),
         ("geometry tiny --output pairs.tsv", "cannot be made"),

@@ -1,20 +1,158 @@
-"""Pairs -> triplets with hard negatives: the rows, the formats, resuming, training on them, and errors."""
+"""Pairs -> triplets with hard negatives: a search in plain Python, sentence-transformers, formats, resuming, errors."""
 
 import csv
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
+import torch
+from sentence_transformers.util import cos_sim, mine_hard_negatives, pairwise_cos_sim
 
-from nearfar import Encoder, MineConfig, NearfarError, mine
+from nearfar import Encoder, NearfarError, mine
 from nearfar.cli import main
 from nearfar.commands.encode import vectors
-from nearfar.commands.mine import MiningResult, negatives
+from nearfar.commands.mine import LIMITS, NO_DOCUMENT, MiningResult, Negatives, gather, is_excluded, select_negatives
+from nearfar.neighbours.exact import nearest
 from tests.encode_helpers import Killed, stop_in
-from tests.tiny import save_tiny, sentences
+from tests.tiny import save_tiny, sentences, write_pairs
+
+
+class Fixed:
+    """A model of sentence-transformers with given vectors."""
+
+    device = torch.device("cpu")
+    similarity, similarity_pairwise = staticmethod(cos_sim), staticmethod(pairwise_cos_sim)
+
+    def __init__(self, queries: dict[str, np.ndarray], documents: dict[str, np.ndarray]) -> None:
+        self._queries, self._documents = queries, documents
+
+    def encode_query(self, texts: list[str], **_: Any) -> np.ndarray:
+        return np.stack([self._queries[text] for text in texts])
+
+    def encode_document(self, texts: list[str], **_: Any) -> np.ndarray:
+        return np.stack([self._documents[text] for text in texts])
+
+
+def unit(rng: np.random.Generator, count: int, dim: int = 8) -> np.ndarray:
+    vectors = rng.standard_normal((count, dim)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def problem(seed: int) -> tuple[list[tuple[str, str]], list[str], dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Pairs in which anchors have one to three positives, near or far, a corpus, and vectors."""
+    rng = np.random.default_rng(seed)
+    anchors = unit(rng, 40)
+    pairs, documents = [], {}
+    for number, anchor in enumerate(anchors):
+        for _ in range(rng.integers(1, 4)):
+            vector = anchor + rng.uniform(0.1, 1.5) * unit(rng, 1)[0]
+            text = f"document {len(documents)}"
+            documents[text] = vector / np.linalg.norm(vector)
+            pairs.append((f"anchor {number}", text))
+    corpus = [f"other {number}" for number in range(50)]
+    documents |= dict(zip(corpus, unit(rng, 50), strict=True))
+    rng.shuffle(pairs)  # type: ignore[arg-type]
+    return (
+        [tuple(pair) for pair in pairs],
+        corpus,
+        {f"anchor {n}": vector for n, vector in enumerate(anchors)},
+        documents,
+    )
+
+
+def chosen_negatives(
+    pairs: list[tuple[str, str]],
+    corpus: list[str],
+    queries: dict[str, np.ndarray],
+    documents: dict[str, np.ndarray],
+    *,
+    range_max: int,
+    **settings: Any,
+) -> tuple[Negatives, list[tuple[str, str, str]]]:
+    """The negatives, and the triplets in the order of the pairs; ``settings`` may hold limits."""
+    found = gather(pairs, corpus)
+    anchors = np.stack([queries[text] for text in found.anchors])
+    texts = np.stack([documents[text] for text in found.documents])
+    near = nearest(anchors, texts, range_max + 3)
+    lowest = np.full(len(anchors), np.inf, np.float32)
+    np.minimum.at(lowest, found.anchor_of, (anchors[found.anchor_of] * texts[found.positive_of]).sum(axis=1))
+    limits = {name: settings.pop(name) for name in LIMITS if name in settings}
+    excluded = is_excluded(near.ids, found.excluded, len(texts))
+    negatives = select_negatives(near, excluded, lowest, limits, range_max=range_max, **settings)
+    triplets = [
+        (found.anchors[anchor], found.documents[positive], found.documents[negative])
+        for anchor, positive in zip(found.anchor_of, found.positive_of, strict=True)
+        for negative in negatives.ids[anchor]
+        if negative != NO_DOCUMENT
+    ]
+    return negatives, triplets
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "no limits": {},
+    "both margins": {"relative_margin": 0.2, "absolute_margin": 0.05},
+    "everything": {"relative_margin": 0.1, "max_score": 0.5, "min_score": 0.1, "range_min": 2},
+    "narrow": {"relative_margin": 0.05, "range_min": 2, "range_max": 5},
+    "many": {"relative_margin": 0.05, "num_negatives": 6, "range_max": 60},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_candidates_are_those_of_sentence_transformers(name: str) -> None:
+    pairs, corpus, queries, documents = problem(0)
+    settings = {"num_negatives": 3, "range_min": 0, "range_max": 20, **SETTINGS[name]}
+    table = datasets.Dataset.from_dict({"anchor": [one for one, _ in pairs], "positive": [two for _, two in pairs]})
+    model: Any = Fixed(queries, documents)
+    theirs = mine_hard_negatives(table, model, corpus=corpus, verbose=False, **settings)
+    count = settings.pop("num_negatives")
+    _, ours = chosen_negatives(pairs, corpus, queries, documents, count=count, **settings)
+    expected = {(row["anchor"], row["positive"], row["negative"]) for row in theirs}
+    assert len(expected) == len(theirs) > 30
+    assert set(ours) == expected
+    assert len(ours) == len(expected)
+
+
+@pytest.mark.long
+def test_random_sampling_draws_from_the_whole_range() -> None:
+    arguments, how = problem(0), {"relative_margin": 0.05, "range_max": 20, "range_min": 1}
+    options, _ = chosen_negatives(*arguments, **how, count=20)  # type: ignore[arg-type]
+    seen: list[set[int]] = [set() for _ in options.ids]
+    for seed in range(40):
+
+        def numbers(query: int, size: int, seed: int = seed) -> np.ndarray:
+            return np.random.default_rng((seed, query)).random(size)
+
+        drawn, _ = chosen_negatives(*arguments, **how, count=3, random=numbers)  # type: ignore[arg-type]
+        for query, ids in enumerate(drawn.ids):
+            found = ids[ids != NO_DOCUMENT].tolist()
+            assert len(found) == len(set(found)) == min(3, (options.ids[query] != NO_DOCUMENT).sum())
+            seen[query] |= set(found)
+            assert (np.diff(drawn.scores[query][: len(found)]) <= 0).all()
+    assert seen == [set(ids[ids != NO_DOCUMENT].tolist()) for ids in options.ids]
+
+
+def test_equal_texts_are_never_negatives() -> None:
+    pairs = [("How old is he?", "He is ten."), ("how old is he", "Ten years."), ("Who?", "She."), ("A dog!", "a cat")]
+    corpus = ["HE IS TEN", "ten years", "a dog", "How old is he", "she", "other"]
+    found = gather(pairs, corpus)
+    excluded = {
+        anchor: {found.documents[number] for number in numbers}
+        for anchor, numbers in zip(found.anchors, found.excluded, strict=True)
+    }
+    first = {"He is ten.", "HE IS TEN", "Ten years.", "ten years", "How old is he"}
+    assert excluded == {
+        "How old is he?": first,
+        "how old is he": first,
+        "Who?": {"She.", "she"},
+        "A dog!": {"a cat", "a dog"},
+    }
+    assert found.documents == ["He is ten.", "Ten years.", "She.", "a cat", *corpus]
+
 
 TEXTS = list(dict.fromkeys(sentences(90, seed=3, longest=9)))
 NEAR = [f"{text} dog" if number % 3 else TEXTS[30 + number] for number, text in enumerate(TEXTS[:30])]
@@ -30,7 +168,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "corpus.txt").write_text("\n".join(TEXTS[61:]) + "\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(vectors, "PART_TEXTS", 7)
-    monkeypatch.setattr(negatives, "CHUNK", 10)
+    monkeypatch.setattr("nearfar.commands.mine.CHUNK", 10)
     return tmp_path
 
 
@@ -47,22 +185,29 @@ def mined(output: str = "triplets.tsv", **settings: Any) -> tuple[MiningResult, 
 
 @pytest.mark.long
 def test_triplets_equal_a_plain_search(workspace: Path) -> None:
-    result, rows = mined(corpus="corpus.txt", negatives=2, range_max=500, with_scores=True)
+    limits = {"absolute_margin": 0.01, "relative_margin": 0.05, "max_score": 0.9, "min_score": -0.2}
+    result, rows = mined(corpus="corpus.txt", negatives=2, range_min=1, range_max=500, with_scores=True, **limits)
     encoder = Encoder.from_pretrained("tiny")
     documents = list(dict.fromkeys([*(positive for _, positive in PAIRS), *TEXTS[61:]]))
     anchors = list(dict.fromkeys(anchor for anchor, _ in PAIRS))
     vectors = dict(zip(documents, encoder.encode(documents, normalize=True), strict=True))
     queries = dict(zip(anchors, encoder.encode(anchors, normalize=True), strict=True))
-    expected = []
+    expected, dropped = [], {anchor: dict.fromkeys(LIMITS, 0) for anchor in anchors}
     for anchor, positive in PAIRS:
-        positives = [text for other, text in PAIRS if other == anchor]
-        limit = min(float(queries[anchor] @ vectors[text]) for text in positives)
-        limit -= abs(limit) * 0.05
-        scores = {text: float(queries[anchor] @ vectors[text]) for text in documents if text not in positives}
-        near = sorted((text for text in scores if scores[text] <= limit), key=lambda text: -scores[text])[:2]
-        expected += [(anchor, positive, text) for text in near]
-        assert all(text != anchor for text in near)
+        positives, kept = [text for other, text in PAIRS if other == anchor], []
+        lowest = min(float(queries[anchor] @ vectors[text]) for text in positives)
+        dropped[anchor] = dict.fromkeys(LIMITS, 0)
+        for text in (text for text in documents if text not in (*positives, anchor)):
+            score = float(queries[anchor] @ vectors[text])
+            broken = (score > lowest - 0.01, score > lowest - abs(lowest) * 0.05, score > 0.9, score < -0.2)
+            cause = next((limit for limit, bad in zip(LIMITS, broken, strict=True) if bad), None)
+            if cause is None:
+                kept.append((-score, text))
+            else:
+                dropped[anchor][cause] += 1
+        expected += [(anchor, positive, text) for _, text in sorted(kept)[1:3]]
     assert [(row["anchor"], row["positive"], row["negative"]) for row in rows] == expected
+    assert result.dropped == {name: sum(counts[name] for counts in dropped.values()) for name in LIMITS}
     for row in rows:
         scores = [float(row["positive_score"]), float(row["negative_score"])]
         own = [queries[row["anchor"]] @ vectors[row[column]] for column in ("positive", "negative")]
@@ -129,7 +274,7 @@ def test_random_sampling_depends_on_the_seed_and_not_on_the_chunks(
     first, _ = mined("a.tsv", sampling="random", range_max=40)
     mined("b.tsv", sampling="random", range_max=40, seed=1)
     mined("c.tsv", range_max=40)
-    monkeypatch.setattr(negatives, "CHUNK", 3)
+    monkeypatch.setattr("nearfar.commands.mine.CHUNK", 3)
     mined("d.tsv", sampling="random", range_max=40)
     content = [Path(f"{name}.tsv").read_bytes() for name in "abcd"]
     assert content[0] == content[3]
@@ -138,21 +283,10 @@ def test_random_sampling_depends_on_the_seed_and_not_on_the_chunks(
 
 
 @pytest.mark.long
-def test_info_nce_trains_on_the_triplets(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tests.tiny import write_pairs
-
+def test_the_command_reports_counts_limits_and_examples_and_how_to_train(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_pairs(workspace / "dev.tsv")
-    assert main(["mine", *FLAGS]) == 0
-    printed = capsys.readouterr().out
-    command = next(line for line in printed.splitlines() if line.startswith("Train on the triplets: "))
-    argv = command.partition(": nearfar ")[2].replace("RUN", "run").split()
-    assert argv[:3] == ["train", "--model", "tiny"]
-    assert main([*argv, "--evaluate-on", "dev.tsv", "--max-steps", "1", "--batch-size", "8"]) == 0
-    assert Path("run/model/config.json").exists()
-
-
-@pytest.mark.long
-def test_the_command_reports_counts_limits_and_examples(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mine", *FLAGS, "--max-score", "0.95"]) == 0
     printed = capsys.readouterr().out
     result = json.loads(Path("triplets.tsv.summary.json").read_text())
@@ -161,7 +295,10 @@ def test_the_command_reports_counts_limits_and_examples(workspace: Path, capsys:
     assert f"dropped by --max-score 0.95: {result['dropped_shares']['max_score']:.1%}" in printed
     assert f"{result['without_negative']} pairs have no negative and are left out; --fill-random" in printed
     assert printed.count("  negative  ") == 5
-    assert result["examples"][0]["negative"] in printed
+    command = next(line for line in printed.splitlines() if line.startswith("Train on the triplets: "))
+    argv = command.partition(": nearfar ")[2].replace("RUN", "run").split()
+    assert main([*argv, "--evaluate-on", "dev.tsv", "--max-steps", "1", "--batch-size", "8"]) == 0
+    assert Path("run/model/config.json").exists()
 
 
 @pytest.mark.long
@@ -169,7 +306,7 @@ def test_ctrl_c_prints_how_to_continue(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch:
-        stop_in(patch, negatives, "nearest", 1, KeyboardInterrupt())
+        stop_in(patch, sys.modules["nearfar.commands.mine"], "nearest", 1, KeyboardInterrupt())
         assert main(["mine", *FLAGS]) == 130
     printed = capsys.readouterr().out
     assert "Stopped; finished parts are kept in triplets.tsv.vectors. Continue with:" in printed
@@ -181,7 +318,7 @@ def test_ctrl_c_prints_how_to_continue(
 @pytest.mark.long
 def test_vectors_of_other_models_and_texts_are_not_used(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        stop_in(patch, negatives, "nearest", 1, Killed())
+        stop_in(patch, sys.modules["nearfar.commands.mine"], "nearest", 1, Killed())
         with pytest.raises(Killed):
             mined()
     save_tiny(workspace / "other", seed=1)
@@ -198,7 +335,6 @@ def test_vectors_of_other_models_and_texts_are_not_used(workspace: Path, monkeyp
     ("settings", "message"),
     [
         ({"output": "x.txt"}, r"--output x\.txt: must end in \.tsv, \.csv or \.jsonl\."),
-        ({"data": ()}, r"No source of pairs was named"),
         ({"anchor_column": "question"}, r"pairs\.tsv, line 1: no column 'question'"),
         ({"corpus": "pairs.tsv"}, r"pairs\.tsv, line 1: no column 'text'"),
         ({"min_score": 0.999999}, r"No pair has a negative: of \d+ candidates --relative-margin dropped"),
@@ -209,17 +345,3 @@ def test_errors(workspace: Path, settings: dict[str, Any], message: str) -> None
     with pytest.raises(NearfarError, match=message):
         mined(**{"output": "triplets.tsv", **settings})
     assert not Path("triplets.tsv").exists()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"min_score": 0.6, "max_score": 0.5}, r"--min-score 0\.6: must not be above --max-score, which is 0\.5"),
-        ({"range_min": 5, "range_max": 5}, r"--range-max 5: leaves 0 candidates after --range-min 5"),
-        ({"negatives": 5, "range_max": 4}, r"--range-max 4: leaves 4 candidates .* fewer than --negatives 5"),
-        ({"positive_column": "anchor"}, r"--positive-column anchor: is also --anchor-column"),
-    ],
-)
-def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(NearfarError, match=message):
-        MineConfig(model="m", data=("p.tsv",), output="t.tsv", **settings)
