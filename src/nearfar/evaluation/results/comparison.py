@@ -7,7 +7,9 @@ and ``reason`` says why.
 
 from dataclasses import field, fields
 from itertools import combinations
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta
 
 from nearfar.evaluation.results.evaluation import SeenShares
 from nearfar.evaluation.results.record import OMITTED, Estimate, Provenance, Record, Result, TestedDifference
@@ -54,11 +56,7 @@ class _Scores(Record):
 class PairedTest(TestedDifference, _Scores):  # in this order the keys of _Scores come first in the file
     """The test of a difference between two scores."""
 
-    def __post_init__(self) -> None:
-        """A difference without scores, interval or p."""
-        super().__post_init__()
-        if self.difference is not None and None in (self.first, self.second):
-            raise InvalidValueError("is null, and 'difference' is not", "first" if self.first is None else "second")
+    SCORES: ClassVar[tuple[str, ...]] = ("first", "second")
 
 
 class _Task(Record):
@@ -132,18 +130,12 @@ class ComparisonSettings(Record):
     """How a task with subsets becomes one number: ``all``, ``mean`` or ``wmean``."""
     measure: str | None = field(default=None, metadata=OMITTED)
     """The measure of all retrieval tasks; where it is null, each has its main measure."""
-    resamples: int
+    resamples: Annotated[int, Meta(ge=0)]
     seed: int = 0
     level: float
     """The significance level."""
-    margin: float
+    margin: Annotated[float, Meta(ge=0)]
     """The largest difference, in points, that counts as level."""
-
-    def __post_init__(self) -> None:
-        """A negative number of resamples, or a negative margin."""
-        for key in ("resamples", "margin"):
-            if getattr(self, key) < 0:
-                raise InvalidValueError("is below 0", key)
 
 
 class _Pair(Record):
@@ -176,12 +168,10 @@ def _tests(result: "PairTests | ComparisonResult") -> dict[str, Any]:
     return {one.name: getattr(result, one.name) for one in fields(_Tests)}
 
 
-class _Comparison(Result):
+class _TwoSides(Result):
     WHAT: ClassVar[str] = "a result file of nearfar compare"
     """What the file is, in error messages."""
 
-
-class _TwoSides(_Comparison):
     kind: Literal["comparison"] = "comparison"
     """The kind of the file."""
     first: ComparedSide
@@ -216,11 +206,14 @@ class ComparisonResult(_Tests, _TwoSides):  # in this order the tests come last 
         return [PairTests(pair=[0, 1], **_tests(self))]
 
 
-class PairwiseResult(_Comparison):
+class PairwiseResult(Result):
     """What ``nearfar compare`` writes for three sides or more, and for scores of any tool: the tests of each pair.
 
     ``p_holm`` is corrected over tasks and pairs of sides; that of the averages over pairs of sides.
     """
+
+    WHAT: ClassVar[str] = _TwoSides.WHAT
+    """What the file is, in error messages."""
 
     kind: Literal["comparisons"] = "comparisons"
     """The kind of the file."""
@@ -257,9 +250,9 @@ class PairwiseResult(_Comparison):
         expected = [list(pair) for pair in combinations(range(len(self.sides)), 2)]
         if not expected or [tests.pair for tests in self.comparisons] != expected:
             raise InvalidValueError("does not hold one comparison for each pair of sides, in order", "comparisons")
-        compared = [
-            (set(tests.tasks), set(tests.named_averages), *(tests.average(name) is None for name in _AVERAGES))
+        compared = {
+            (*sorted(tests.tasks), *sorted(tests.named_averages), *(tests.average(name) is None for name in _AVERAGES))
             for tests in self.comparisons
-        ]
-        if any(one != compared[0] for one in compared):
+        }
+        if len(compared) > 1:
             raise InvalidValueError("does not hold the same tasks for each pair of sides", "comparisons")
