@@ -116,22 +116,15 @@ def test_the_metric_that_chooses_the_step() -> None:
 
 def test_an_entry_of_two_labels() -> None:
     gold, predicted = make_predictions(120, 2, seed=5)
-    entry = entry_of(gold, outputs_of(predicted, 2))
-    for key, expected in (
-        ("accuracy", sklearn.metrics.accuracy_score(gold, predicted)),
-        ("f1", sklearn.metrics.f1_score(gold, predicted)),
-        ("matthews", sklearn.metrics.matthews_corrcoef(gold, predicted)),
-    ):
+    several = {"accuracy": 0.75, "f1": 0.5, "matthews": 0.25}
+    entry = entry_of(gold, outputs_of(predicted, 2), validation=several)
+    for key, expected in validation_scores(gold, outputs_of(predicted, 2), labels=2, pairs=True).items():
         estimate = entry.metric(key)
         assert estimate.score == pytest.approx(100 * expected, abs=6e-3), key
-        assert estimate.low < estimate.score < estimate.high, key
-        assert estimate.high - estimate.low < 45, key
-    assert (entry.gold, entry.predicted) == (gold, predicted.tolist())
+        assert estimate.low < estimate.score < estimate.high < estimate.low + 45, key
+    assert (entry.gold, entry.predicted, entry.classes) == (gold, predicted.tolist(), ["no", "yes"])
     assert (entry.kind, entry.protocol, entry.rows) == ("classification", "finetune", 120)
-    assert (entry.classes, entry.dev_accuracy) == (["no", "yes"], 25.0)
-    several = {"accuracy": 0.75, "f1": 0.5, "matthews": 0.25}
-    cola = entry_of(gold, outputs_of(predicted, 2), validation=several)
-    assert (cola.dev_accuracy, cola.dev_f1, cola.dev_matthews) == (75.0, 50.0, 25.0)
+    assert (entry.dev_accuracy, entry.dev_f1, entry.dev_matthews) == (75.0, 50.0, 25.0)
     single = entry_of(gold, outputs_of(predicted, 2), texts=[(f"a {number}",) for number in range(120)])
     assert (single.f1, single.matthews) == (None, entry.matthews)
     gold, predicted = make_predictions(60, 3, seed=7)
