@@ -10,7 +10,6 @@ import sklearn.metrics
 
 from nearfar.evaluation import results
 from nearfar.evaluation.finetuned import finetuned_entry, main_metric, validation_scores
-from nearfar.evaluation.tables.evaluation import class_table
 from nearfar.types import NearfarError
 
 TWO, THREE = ("no", "yes"), ("left", "middle", "right")
@@ -35,23 +34,6 @@ def entry_of(gold: list[Any], outputs: np.ndarray, names: tuple[str, ...] = TWO,
     validation = {"accuracy" if names else "pearson": 0.25}
     settings = {"texts": texts, "label_names": names, "validation": validation, "resamples": 200, "seed": [1]} | changes
     return finetuned_entry(settings.pop("texts"), gold, outputs, **settings)
-
-
-def test_the_table_by_label() -> None:
-    """Of left 3 of 4 predictions are right, and 3 of 4 rows; no row is middle; always left is right 4 times in 6."""
-    gold, predicted = [0, 0, 0, 0, 2, 2], [0, 0, 0, 2, 0, 2]
-    texts = [(f"{row}",) for row in range(6)]
-    table = class_table(entry_of(gold, outputs_of(np.array(predicted), 3), THREE, texts=texts))
-    rows = [
-        ["left", "4", "75.0", "75.0", "75.0"],
-        ["middle", "0", "0.0", "0.0", "0.0"],
-        ["right", "2", "50.0"] + ["50.0"] * 2,
-    ]
-    assert table.rows == rows
-    assert table.notes[0] == "Accuracy 66.67, macro F1 62.50; always left: accuracy 66.67."
-    assert "no better than giving every row the label left" in table.notes[1]
-    better = class_table(entry_of(gold, outputs_of(np.array(gold), 3), THREE, texts=texts))
-    assert better.notes == ["Accuracy 100.00, macro F1 100.00; always left: accuracy 66.67."]
 
 
 def test_validation_scores_equal_sklearn_and_scipy() -> None:

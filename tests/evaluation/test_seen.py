@@ -159,15 +159,6 @@ def test_a_share_outside_0_to_1_is_refused() -> None:
         EvaluationResult.from_dict(content)
 
 
-def test_tables_show_shares_and_unseen_scores() -> None:
-    result = evaluated(seen(ALL[:12], ALL[12:18]))
-    estimate = result.tasks["sts"].unseen.spearman
-    row = f"| sts | 15% | 15% | {result.tasks['sts'].spearman.all.score:.2f} | 102 | {estimate.score:.2f} ["
-    text = result_markdown(result)
-    assert row in text
-    assert "part of the dev set that chose the training step: sts 5.0%, small 10%." in text
-
-
 def compared(*sides: EvaluationResult | list[EvaluationResult]) -> list[list[EvaluationRun]]:
     runs = [side if isinstance(side, list) else [side] for side in sides]
     return [[EvaluationRun(run.model, run) for run in side] for side in runs]

@@ -228,7 +228,7 @@ class Grid:
             return None
         row: results.PairedTest | None = tested[0]
         if entry.average:
-            average = tests.average(_AVERAGES[self.kind])
+            average = tests.averages.get(_AVERAGES[self.kind])
             row = average if average and set(average.tasks) == set(entry.tasks) else None
         return row if row is not None and row.difference is not None else None
 

@@ -154,9 +154,11 @@ class _Tests(Record):
     named_averages: dict[str, AverageTest] = field(default_factory=dict, metadata=OMITTED)
     """Averages that papers report, by name, other than those over all tasks of a kind."""
 
-    def average(self, group: str) -> AverageTest | None:
-        """The average ``overall``, ``overall_transfer`` or ``overall_retrieval``, or one of ``named_averages``."""
-        return getattr(self, group) if group in _AVERAGES else self.named_averages.get(group)
+    @property
+    def averages(self) -> dict[str, AverageTest]:
+        """All averages that there are: ``overall``, ``overall_transfer``, ``overall_retrieval`` and those by name."""
+        every = {name: getattr(self, name) for name in _AVERAGES} | self.named_averages
+        return {name: average for name, average in every.items() if average is not None}
 
 
 class PairTests(_Tests, _Pair):
@@ -250,9 +252,5 @@ class PairwiseResult(Result):
         expected = [list(pair) for pair in combinations(range(len(self.sides)), 2)]
         if not expected or [tests.pair for tests in self.comparisons] != expected:
             raise InvalidValueError("does not hold one comparison for each pair of sides, in order", "comparisons")
-        compared = {
-            (*sorted(tests.tasks), *sorted(tests.named_averages), *(tests.average(name) is None for name in _AVERAGES))
-            for tests in self.comparisons
-        }
-        if len(compared) > 1:
+        if len({(frozenset(tests.tasks), frozenset(tests.averages)) for tests in self.comparisons}) > 1:
             raise InvalidValueError("does not hold the same tasks for each pair of sides", "comparisons")

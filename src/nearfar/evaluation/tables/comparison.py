@@ -179,8 +179,7 @@ def _pairwise_row(
 
 def _averages(tests: results.PairTests) -> dict[str, results.AverageTest]:
     """The tests on averages, by their names in tables."""
-    names = {**_AVERAGES, **{name: f"average of {name}" for name in tests.named_averages}}
-    return {name: average for key, name in names.items() if (average := tests.average(key)) is not None}
+    return {_AVERAGES.get(key, f"average of {key}"): average for key, average in tests.averages.items()}
 
 
 def format_difference(row: results.PairedTest) -> str:
