@@ -253,7 +253,7 @@ def compare_pairwise(
         _check_same_data(task, runs)
     bar = track(chosen, "comparing", console=Console(stderr=True), transient=True, disable=not progress)
     known = runs[0].result.all_tasks
-    facts = {
+    facts: dict[str, dict[str, Any]] = {
         task: {"kind": known[task].kind, "pairs": known[task].size, "measure": _measure_of(task, runs, measure)}
         for task in chosen
     }

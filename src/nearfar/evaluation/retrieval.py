@@ -291,6 +291,6 @@ def measure_rankings(
     return dict(zip(MEASURES, values, strict=True))
 
 
-def _dcg(gains: NDArray[np.float64]) -> np.float64:
+def _dcg(gains: NDArray[np.float64]) -> float:
     """The discounted gains of the first 10 ranks."""
-    return np.sum(gains[:10] / np.log2(np.arange(2, len(gains[:10]) + 2)))
+    return float(np.sum(gains[:10] / np.log2(np.arange(2, len(gains[:10]) + 2))))

@@ -156,5 +156,6 @@ def _ranked(
         how: dict[str, Any] = {"units": own.units, "bound": own.bound, "reason": own.reason}
         tested = comparison.difference_fields(own[:2], zero, order=None, margin=0.0, **how)
         ranks = (None, None) if own.reason else (1 + above[side], most - below[side])
-        ranked.append(results.RankedScore(*map(tested.get, ("difference", "low", "high", "reason")), *ranks))
+        interval = [tested.get(key) for key in ("difference", "low", "high", "reason")]
+        ranked.append(results.RankedScore(*interval, *ranks))
     return ranked

@@ -52,8 +52,9 @@ def plane_layout(
     plane[:, : min(2, components.shape[1])] = components[:, :2]
     if len(vectors) < FEWEST:
         return plane
-    initial, spread = plane if start is None else start, float(plane.std(axis=0)[0])
+    initial: NDArray[Any] = plane if start is None else start
     if start is None:
+        spread = float(plane.std(axis=0)[0])
         initial = initial / spread * _START_SPREAD if spread > FLOAT32_RESOLUTION else initial * 0
     if initial.std() == 0:  # a collapsed space has no principal components to start from
         initial = np.random.default_rng(seed).normal(scale=_START_SPREAD, size=initial.shape)

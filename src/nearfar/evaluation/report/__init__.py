@@ -181,7 +181,7 @@ def seen_in_training(sides: Sequence[EvaluatedModel]) -> list[Block]:
 def _unseen(side: EvaluatedModel, task: str) -> str:
     """The score on the unseen pairs, for several runs the mean."""
     unseen = [run.result.tasks[task].unseen for run in side.runs if task in run.result.tasks]
-    score = mean_score([one and one.spearman.score for one in unseen])
+    score = mean_score([None if scores is None else scores.spearman.score for scores in unseen])
     return "" if score is None else f"unseen {score:.2f}"
 
 

@@ -187,7 +187,7 @@ def _draw_lines(axes: Any, chart: Chart) -> bool:
         colour, style = line_of(line.number)
         marker = "." if len(line.x) <= MAX_DOTTED_POINTS else ""
         axes.plot(line.x, line.y, color=colour, linestyle=style, linewidth=1.4, marker=marker)
-        if line.best in line.x:
+        if line.best is not None and line.best in line.x:
             y = line.y[list(line.x).index(line.best)]
             axes.plot(line.best, y, color=colour, marker="o", markersize=8, fillstyle="none")
     return bool(lines)

@@ -77,7 +77,8 @@ def _entries(
         estimate = known.of(aggregate or "all") if isinstance(known, results.AggregateEstimates) else known
         return Entry(tuple(tasks), name, estimate, average)
 
-    (tasks, averages), entries = scores_of(result, kind), {}
+    entries: dict[str, Entry] = {}
+    tasks, averages = scores_of(result, kind)
     for task, scored in tasks.items():
         main = metric or (scored.main if kind == "retrieval" else "spearman")
         for name in sorted(scored.METRICS) if kind == "transfer" else [main]:
@@ -87,7 +88,7 @@ def _entries(
     name = "accuracy" if kind == "transfer" else metric or "spearman"
     for title, average in averages.items():
         entries[f"average of {title}"] = entry(average.tasks, name, average, average=True)
-    return {title: one for title, one in entries.items() if one.estimate is not None or kind != "transfer"}
+    return {title: own for title, own in entries.items() if own.estimate is not None or kind != "transfer"}
 
 
 def _add_average(runs: Sequence[dict[str, Entry]], kind: Kind) -> None:
@@ -102,14 +103,14 @@ def _add_average(runs: Sequence[dict[str, Entry]], kind: Kind) -> None:
     everywhere = [title for title in averaged if all(title in run and run[title].estimate for run in runs)]
     shared = {averaged[title].tasks[0]: title for title in everywhere}
     members = [task for task in shared if _OVERLAPS.get(task) not in shared]
-    metrics = {entry.metric for entry in averaged.values()}
-    if len(members) < 2 or len(metrics) > 1:
+    metric, *others = {entry.metric for entry in averaged.values()} or {""}
+    if len(members) < 2 or others:
         return
     name = f"these {len(members)}" if len(members) == len(averaged) else ", ".join(members)
     for run in runs:
         estimates = {task: estimate for task in members if (estimate := run[shared[task]].estimate)}
         of_run = mean_estimate(estimates, [np.zeros(0)])
-        run[f"average of {name}"] = Entry(tuple(members), *metrics, of_run, average=True)
+        run[f"average of {name}"] = Entry(tuple(members), metric, of_run, average=True)
 
 
 def _score(side: EvaluatedModel, estimates: Sequence[results.Estimate | None]) -> Score | None:
@@ -203,7 +204,7 @@ class Grid:
         for n, runs in self._runs.items():
             scores[n] = _score(self.sides[n], [run[title].estimate if title in run else None for run in runs])
         column = Column(title, entry, scores)
-        values, data = column.values, set()
+        values, data = column.values, set[str]()
         for n in values:  # scores on different data are not ranked
             for run, entries in zip(self.sides[n].runs, self._runs[n], strict=True):
                 tasks = scores_of(run.result, self.kind)[0]
@@ -236,8 +237,8 @@ class Grid:
         """A row for each side."""
         runs = [len(self.sides[n].runs) for n in self.indices]
         shown = ["[95% interval]"] * (1 in runs) + ["for several seeds the mean ± standard deviation"] * (max(runs) > 1)
-        rows = [[_name(self.sides[n]), *(one.cell(n) for one in self.columns)] for n in self.indices]
-        header = ["model", *(one.title for one in self.columns)]
+        rows = [[_name(self.sides[n]), *(column.cell(n) for column in self.columns)] for n in self.indices]
+        header = ["model", *(column.title for column in self.columns)]
         return Table(title=f"{caption}; {', '.join(shown)}", columns=header, rows=rows, notes=self._notes())
 
     def figure(self, title: str) -> list[Figure]:
@@ -246,16 +247,21 @@ class Grid:
             return []
         bars = []
         for number, n in enumerate(self.indices):
-            scores = [one.scores[n] or Score() for one in self.columns]
-            bars.append(Bar(self.sides[n].name, number, [one.value for one in scores], [one.ends for one in scores]))
+            scores = [column.scores[n] or Score() for column in self.columns]
+            values, ends = [score.value for score in scores], [score.ends for score in scores]
+            bars.append(Bar(self.sides[n].name, number, values, ends))
         several = any(len(self.sides[n].runs) > 1 for n in self.indices)
         caption = f"Scores with their 95% intervals{', of several seeds with the standard deviation' * several}."
-        return [Figure(caption, [Bars(title, [one.title for one in self.columns], bars)])]
+        return [Figure(caption, [Bars(title, [column.title for column in self.columns], bars)])]
 
     def headline(self, kind: str, metric: str) -> str:
         """The best side on the average that most sides have, and what the tests say of the others."""
         enough = min(2, len(self.indices))
-        chosen = max(self.columns, key=lambda one: (one.entry.average and len(one.values) >= enough, len(one.values)))
+
+        def reach(column: Column) -> tuple[bool, int]:
+            return column.entry.average and len(column.values) >= enough, len(column.values)
+
+        chosen = max(self.columns, key=reach)
         what = f"{kind}, {'' if chosen.entry.average else 'task '}{chosen.title} ({metric})"
         if chosen.problem:
             return f"{what}: {chosen.problem}."
@@ -290,20 +296,22 @@ class Grid:
         return f"{self.sides[side].name} with {score.value:.2f}{spread}"
 
     def _notes(self) -> list[str]:
-        notes, tests = [], [list(one.tests.values()) for one in self.columns]
+        notes, tests = list[str](), [list(column.tests.values()) for column in self.columns]
         if any(map(any, tests)):
             notes.append(
                 "Bold: the best of its column; = not told apart from it, after Holm's correction where there are "
                 "several tests."
             )
-            untested = [one.title for one, own in zip(self.columns, tests, strict=True) if None in own]
+            untested = [column.title for column, own in zip(self.columns, tests, strict=True) if None in own]
             notes += [f"Not all scores were tested against the best in: {', '.join(untested)}."] * bool(untested)
-        elif any(one.best for one in self.columns):
+        elif any(column.best for column in self.columns):
             notes.append("Bold: the highest score of its column; no comparison tests the differences.")
-        notes += [f"{one.title}: {one.problem}." for one in self.columns if one.problem]
-        averages = {one.entry.tasks: one.title for one in self.columns if one.entry.average}
+        notes += [f"{column.title}: {column.problem}." for column in self.columns if column.problem]
+        averages = {column.entry.tasks: column.title for column in self.columns if column.entry.average}
         notes += [f"{title}: mean over {', '.join(tasks)}." for tasks, title in averages.items()]
-        shown = [(f"{self.sides[n].name}, {one.title}", one.scores[n]) for one in self.columns for n in self.indices]
+        shown = [
+            (f"{self.sides[n].name}, {column.title}", column.scores[n]) for column in self.columns for n in self.indices
+        ]
         notes += [f"{name}: undefined, {score.reason}." for name, score in shown if score and score.reason]
         notes += [f"{DASH}: not evaluated."] * any(score is None for _, score in shown)
         return notes + [

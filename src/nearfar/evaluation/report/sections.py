@@ -249,7 +249,8 @@ def _provenance_by_source(inputs: ReportInputs) -> dict[str, Provenance]:
     """Source -> its provenance, where it is known."""
     origins: dict[str, Provenance] = {run.source: run.record for run in inputs.runs if run.record}
     origins |= {run.source: run.result.provenance for side in inputs.sides for run in side.runs}
-    origins |= {source: result.provenance for source, result in (*inputs.comparisons, *inputs.geometries)}
+    origins |= {source: result.provenance for source, result in inputs.comparisons}
+    origins |= {source: result.provenance for source, result in inputs.geometries}
     keys = ("command", "date", "commit", "versions", "hardware")
     return {source: origin for source, origin in origins.items() if any(getattr(origin, key) for key in keys)}
 

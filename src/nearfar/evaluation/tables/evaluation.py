@@ -41,7 +41,7 @@ def evaluation_tables(
     tables = [_similarity(result, metric, subsets=subsets) for metric in metrics] if result.tasks else []
     if result.transfer:
         tables.append(_transfer(result, result.transfer))
-        entries = result.transfer.tasks.values() if result.transfer.protocol == "finetune" else ()
+        entries = list(result.transfer.tasks.values()) if result.transfer.protocol == "finetune" else []
         tables += [class_table(one) for one in entries if isinstance(one, results.ClassificationScores) and one.gold]
     if result.retrieval:
         tables.append(_retrieval(result, measure, screen=screen))
@@ -62,7 +62,7 @@ def _similarity(result: results.EvaluationResult, metric: str, *, subsets: bool)
     tasks = []
     for task, scored in result.tasks.items():
         tasks.append(row(task, scored.pairs, scored))
-        for name, subset in scored.subsets.items() if subsets and len(scored.subsets) > 1 else ():
+        for name, subset in list(scored.subsets.items()) if subsets and len(scored.subsets) > 1 else []:
             tasks.append([f"{task} / {name}", str(subset.pairs), format_estimate(subset.metric(metric)), "", ""])
     averages = [row(f"average of {name}", "", average) for name, average in result.averages.items()]
     title = f"{result.model}: {metric_title(metric)} x 100 [95% interval]"
@@ -170,7 +170,7 @@ def _retrieval(result: results.EvaluationResult, measure: str | None, *, screen:
     compared = {measure or scored.main for scored in tasks.values()}
     if len(tasks) > 1 and (not screen or len(compared) == 1):
         each = [[task.metric(name) for task in tasks.values()] for name in (compared if screen else MEASURES)]
-        means = (mean_score([one and one.score for one in of_measure]) for of_measure in each)
+        means = (mean_score([None if one is None else one.score for one in of_measure]) for of_measure in each)
         shown = ("" if score is None else format_score(score) for score in means)
         groups.append([["average", "", "", *(compared if screen else ()), *shown]])
     columns = ["task", "queries", "documents", *(("measure", "score") if screen else MEASURES)]
@@ -242,7 +242,7 @@ def mean_seen(runs: Sequence[results.SeenShares | None]) -> results.SeenShares |
     known = [one for one in runs if one is not None]
     if not known or len(known) < len(runs):
         return None
-    means: dict[str, float | None] = {}
+    means: dict[str, Any] = {}
     for key in ("pairs", "texts", "chosen_pairs", "chosen_texts"):
         values = [getattr(one, key) for one in known]
         means[key] = None if None in values else round(mean(values), 6)
