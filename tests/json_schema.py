@@ -12,7 +12,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
 }
 KNOWN = {"$ref", "anyOf", "not", "enum", "type", "properties", "required", "additionalProperties", "items"}
-KNOWN |= {"minimum", "maximum"}
+KNOWN |= {"minimum", "maximum", "minItems", "maxItems", "prefixItems"}
 
 
 def problem(value: Any, schema: dict[str, Any], root: dict[str, Any], path: str = "") -> str | None:
@@ -33,12 +33,16 @@ def problem(value: Any, schema: dict[str, Any], root: dict[str, Any], path: str 
         wrong_bool = isinstance(value, bool) and schema["type"] != "boolean"
         if wrong_bool or not isinstance(value, TYPES[schema["type"]]):
             return f"{path}: is no {schema['type']}"
-    if "minimum" in schema and not schema["minimum"] <= value <= schema["maximum"]:
+    size = len(value) if isinstance(value, list) else 0
+    if not schema.get("minItems", 0) <= size <= schema.get("maxItems", size):
+        return f"{path}: has {size} items"
+    if "minimum" in schema and not schema["minimum"] <= value <= schema.get("maximum", value):
         return f"{path}: is out of bounds"
     if isinstance(value, dict):
         return _object_problem(value, schema, root, path)
     if isinstance(value, list) and "items" in schema:
-        found_items = (problem(item, schema["items"], root, f"{path}[{n}]") for n, item in enumerate(value))
+        items = schema.get("prefixItems") or [schema["items"]] * size
+        found_items = (problem(value[n], kind, root, f"{path}[{n}]") for n, kind in enumerate(items))
         return next(filter(None, found_items), None)
     return None
 

@@ -17,8 +17,6 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.statistics import crossed_difference, holm
 from nearfar.evaluation.sts import evaluate_sts
-from nearfar.evaluation.tables import result_markdown
-from nearfar.evaluation.tables.comparison import pairwise_table
 from nearfar.types import NearfarError, ScoredPair
 from tests.evaluation.report.cases import ranked
 
@@ -228,21 +226,14 @@ def test_averages_of_papers_are_compared_by_name():
     assert five.difference == pytest.approx(np.mean([comparison.tasks[name].difference for name in SEMEVAL]), abs=1e-3)
     assert five.low < five.difference < five.high
     assert ComparisonResult.from_dict(comparison.to_dict()) == comparison
-    page = result_markdown(comparison)
-    assert "| average of STS12 to STS16 |" in page
-    assert "average of STS12 to STS16: mean over sts12, sts13, sts14, sts15, sts16." in page
     several = compare_pairwise([[one] for one in runs], resamples=300)
     tests = [one.named_averages["STS12 to STS16"] for one in several.comparisons]
     assert [one.p_holm for one in tests] == pytest.approx(holm([one.p for one in tests]), abs=1e-6)
-    assert tests[0].first == tests[1].first
     assert PairwiseResult.from_dict(several.to_dict()) == several
-    rows = {row[0]: row[1:] for row in pairwise_table(several).rows}
-    assert rows["average of STS12 to STS16"][0].endswith("*")
     assert several.between(several.comparisons[1]).named_averages == several.comparisons[1].named_averages
     only = [run(noise, data=SEMEVAL) for noise in (1.0, 2.0)]
     comparison = compare_runs(only[:1], only[1:], resamples=50)
     assert "named_averages" not in comparison.to_dict(), "an average over all tasks is not repeated by its name"
-    assert comparison.overall.tasks == list(SEMEVAL)
 
 
 ROWS = 200

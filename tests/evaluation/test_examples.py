@@ -36,21 +36,3 @@ def test_few_changes_and_none() -> None:
     assert "the 0 that gain and the 1 that lose most" in describe_queries(lost, start="", first="", second="").summary
     same = describe_queries(changes((2, 2)), start="With A", first="A", second="B")
     assert same == ("With A, the right hit ranks higher for 0 of 1 test queries, lower for 0, and the same for 1.", [])
-
-
-def test_a_query_in_words() -> None:
-    found = describe_queries(changes((None, 2)), start="", first="after", second="before")
-    assert found.lines[:12] == [
-        "+0.500  q0",
-        "  before: not among the first 4",
-        "      1.000  wrong 1",
-        "      0.500  wrong 2",
-        "      0.333  wrong 3",
-        "  after: rank 2",
-        "      1.000  wrong 1",
-        "    * 0.500  right",
-        "      0.333  wrong 3",
-        "  right: absent",
-        "  right: right",
-        "",
-    ]

@@ -10,7 +10,6 @@ import sklearn.metrics
 
 from nearfar.evaluation import results
 from nearfar.evaluation.finetuned import finetuned_entry, main_metric, validation_scores
-from nearfar.evaluation.tables.evaluation import class_table
 from nearfar.types import NearfarError
 
 TWO, THREE = ("no", "yes"), ("left", "middle", "right")
@@ -35,23 +34,6 @@ def entry_of(gold: list[Any], outputs: np.ndarray, names: tuple[str, ...] = TWO,
     validation = {"accuracy" if names else "pearson": 0.25}
     settings = {"texts": texts, "label_names": names, "validation": validation, "resamples": 200, "seed": [1]} | changes
     return finetuned_entry(settings.pop("texts"), gold, outputs, **settings)
-
-
-def test_the_table_by_label() -> None:
-    """Of left 3 of 4 predictions are right, and 3 of 4 rows; no row is middle; always left is right 4 times in 6."""
-    gold, predicted = [0, 0, 0, 0, 2, 2], [0, 0, 0, 2, 0, 2]
-    texts = [(f"{row}",) for row in range(6)]
-    table = class_table(entry_of(gold, outputs_of(np.array(predicted), 3), THREE, texts=texts))
-    rows = [
-        ["left", "4", "75.0", "75.0", "75.0"],
-        ["middle", "0", "0.0", "0.0", "0.0"],
-        ["right", "2", "50.0"] + ["50.0"] * 2,
-    ]
-    assert table.rows == rows
-    assert table.notes[0] == "Accuracy 66.67, macro F1 62.50; always left: accuracy 66.67."
-    assert "no better than giving every row the label left" in table.notes[1]
-    better = class_table(entry_of(gold, outputs_of(np.array(gold), 3), THREE, texts=texts))
-    assert better.notes == ["Accuracy 100.00, macro F1 100.00; always left: accuracy 66.67."]
 
 
 def test_validation_scores_equal_sklearn_and_scipy() -> None:
@@ -116,22 +98,15 @@ def test_the_metric_that_chooses_the_step() -> None:
 
 def test_an_entry_of_two_labels() -> None:
     gold, predicted = make_predictions(120, 2, seed=5)
-    entry = entry_of(gold, outputs_of(predicted, 2))
-    for key, expected in (
-        ("accuracy", sklearn.metrics.accuracy_score(gold, predicted)),
-        ("f1", sklearn.metrics.f1_score(gold, predicted)),
-        ("matthews", sklearn.metrics.matthews_corrcoef(gold, predicted)),
-    ):
+    several = {"accuracy": 0.75, "f1": 0.5, "matthews": 0.25}
+    entry = entry_of(gold, outputs_of(predicted, 2), validation=several)
+    for key, expected in validation_scores(gold, outputs_of(predicted, 2), labels=2, pairs=True).items():
         estimate = entry.metric(key)
         assert estimate.score == pytest.approx(100 * expected, abs=6e-3), key
-        assert estimate.low < estimate.score < estimate.high, key
-        assert estimate.high - estimate.low < 45, key
-    assert (entry.gold, entry.predicted) == (gold, predicted.tolist())
+        assert estimate.low < estimate.score < estimate.high < estimate.low + 45, key
+    assert (entry.gold, entry.predicted, entry.classes) == (gold, predicted.tolist(), ["no", "yes"])
     assert (entry.kind, entry.protocol, entry.rows) == ("classification", "finetune", 120)
-    assert (entry.classes, entry.dev_accuracy) == (["no", "yes"], 25.0)
-    several = {"accuracy": 0.75, "f1": 0.5, "matthews": 0.25}
-    cola = entry_of(gold, outputs_of(predicted, 2), validation=several)
-    assert (cola.dev_accuracy, cola.dev_f1, cola.dev_matthews) == (75.0, 50.0, 25.0)
+    assert (entry.dev_accuracy, entry.dev_f1, entry.dev_matthews) == (75.0, 50.0, 25.0)
     single = entry_of(gold, outputs_of(predicted, 2), texts=[(f"a {number}",) for number in range(120)])
     assert (single.f1, single.matthews) == (None, entry.matthews)
     gold, predicted = make_predictions(60, 3, seed=7)

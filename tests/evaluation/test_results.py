@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,13 @@ from nearfar.evaluation.results import (
     Estimate,
     EvaluationResult,
     Provenance,
+    Result,
     TaskTest,
     TrainingRecord,
     TrainingStep,
     check_output,
     digest,
     load_result,
-    parse_result,
     provenance,
     record,
 )
@@ -32,6 +31,7 @@ from nearfar.evaluation.schema import result_schema
 from nearfar.evaluation.sts import evaluate_sts
 from nearfar.evaluation.tables import save_with_tables
 from nearfar.types import NearfarError, ScoredPair
+from tests.evaluation.pages import pairwise
 from tests.evaluation.report.cases import comparison, evaluation, geometry, row_of, side, training_record, transfer
 from tests.json_schema import problem
 
@@ -39,6 +39,10 @@ PAIRS = [ScoredPair("ein Hund", "a dog", 4.5), ScoredPair("a cat", "two", 1), Sc
 SIDES = [side(name, evaluation(name, {"one": 1.0})) for name in "ABC"]
 ROW = row_of(1.0, 2.0, separable=True)
 WHOLE = evaluation("A", {"one": 1.0, "two": None}) | {"transfer": transfer({"mr": 50.0, "mrpc": None})}
+EVALUATION = evaluation("A", {"one": 1.0}) | {"transfer": transfer({"mr": 50.0})}
+COMPARISON = comparison(SIDES[0], SIDES[1], {"one": ROW})
+THREE = pairwise({"one": (1.0, 2.0, 3.0)})
+RUN = {"config": {}, "history": [[1, 0.5]]}
 ROOT = Path(__file__).parents[2]
 OTHER_RECORDS = (".mine.json", ".commands.json", "choices.json")  # what scripts of studies record of commands and runs
 COMMITTED = sorted(
@@ -66,15 +70,6 @@ def result():
 def schema() -> dict[str, Any]:
     found: dict[str, Any] = json.loads((ROOT / "docs" / "result-schema.json").read_text(encoding="utf-8"))
     return found
-
-
-def three_way_comparison() -> dict[str, Any]:
-    two = comparison(SIDES[0], SIDES[1], {"one": ROW})
-    tests = {key: two[key] for key in ("tasks", "overall", "overall_transfer")}
-    pairs = [{"pair": [i, j], **copy.deepcopy(tests)} for i, j in combinations(range(3), 2)]
-    described = [comparison(one, one, {})["first"] for one in SIDES]
-    rest = {key: two[key] for key in ("schema", "config", "provenance", "not_compared")}
-    return {"kind": "comparisons", "sides": described, "comparisons": pairs, **rest}
 
 
 def changed(value: dict[str, Any], location: str, to: Any) -> dict[str, Any]:
@@ -192,8 +187,8 @@ def test_the_commit_is_of_the_checkout_that_tracks_the_package(tmp_path, monkeyp
 
 
 def test_complete_files_survive_a_round_trip() -> None:
-    for content in (WHOLE, geometry("A", "B"), comparison(SIDES[0], SIDES[1], {"one": ROW}), three_way_comparison()):
-        read = parse_result(json.loads(json.dumps(content)), source="f")
+    for content in (WHOLE, geometry("A", "B"), COMPARISON, THREE):
+        read = Result.from_dict(json.loads(json.dumps(content)), source="f")
         assert type(read).from_dict(read.to_dict()) == read
         assert content.keys() <= read.to_dict().keys()
     TrainingRecord.from_dict({"config": {}, "history": [[1, 0.5]], "commit": None, "best_score": None}, source="f")
@@ -214,12 +209,6 @@ def test_every_committed_file_survives_a_round_trip_and_satisfies_the_schema(
     assert read.to_dict() == content
     if content["kind"] == "evaluation":
         assert read.to_json() == file.read_text(encoding="utf-8")
-
-
-def test_committed_files_have_several_kinds() -> None:
-    kinds = [json.loads(file.read_text(encoding="utf-8")).get("kind") for file in COMMITTED]
-    assert len(kinds) > 30
-    assert set(kinds) == {"evaluation", "comparison", "study-table", None}
 
 
 @pytest.mark.parametrize(
@@ -243,15 +232,11 @@ def test_another_kind_of_file_is_refused() -> None:
     with pytest.raises(NearfarError, match="f: is not a result file of nearfar: it has no 'schema'"):
         ComparisonResult.from_dict({}, source="f")
     with pytest.raises(NearfarError, match=r"f: has no known kind of result \(kind \['x'\]\)"):
-        parse_result({"schema": 1, "kind": ["x"]}, source="f")
+        Result.from_dict({"schema": 1, "kind": ["x"]}, source="f")
     with pytest.raises(NearfarError, match="f: is not a result file of nearfar: it is not a JSON object"):
-        parse_result([1], source="f")
+        Result.from_dict([1], source="f")
 
 
-EVALUATION = evaluation("A", {"one": 1.0}) | {"transfer": transfer({"mr": 50.0})}
-COMPARISON = comparison(SIDES[0], SIDES[1], {"one": ROW})
-THREE = three_way_comparison()
-RUN = {"config": {}, "history": [[1, 0.5]]}
 DAMAGES = [
     (EVALUATION, "tasks.one.pearson", ..., "tasks.one lacks 'pearson'"),
     (EVALUATION, "tasks.one.spearman.all.low", "5", r"tasks\.one\.spearman\.all\.low = '5': must be a number or null"),
@@ -266,22 +251,20 @@ DAMAGES = [
     (COMPARISON, "tasks.one.p", None, "tasks.one.p is null, and 'difference' is not"),
     (COMPARISON, "tasks.one.second", None, "tasks.one.second is null, and 'difference' is not"),
     (COMPARISON, "tasks.one.verdict", "good", ".*'better', 'cannot tell', 'level', 'no worse', 'worse' or null"),
-    (COMPARISON, "config.margin", -1, "config.margin is below 0"),
+    (COMPARISON, "config.margin", -1, "config.margin = -1: must be at least 0"),
     (EVALUATION, "tasks.one.units", [0, 1], "tasks.one.units has 2 numbers, and 'pairs' is 10"),
-    (EVALUATION, "transfer.tasks.mr.units", [0, 2] * 5, "transfer.tasks.mr.units are not numbered from 0 in the order"),
     (COMPARISON, "tasks.one.kind", "dog", ".*'classification', 'relatedness', 'retrieval', 'scores' or 'similarity'"),
     (COMPARISON, "overall", {}, "overall lacks 'tasks'"),
-    (COMPARISON, "config.resamples", -1, "config.resamples is below 0"),
     (THREE, "comparisons", THREE["comparisons"][:2], "comparisons does not hold one comparison for each pair of sides"),
     (THREE, "comparisons.1.tasks", {"two": ROW}, "comparisons does not hold the same tasks for each pair of sides"),
-    (RUN, "history", [[1, 2, 3]], "history does not hold pairs of step and score"),
+    (RUN, "history", [[1, 2, 3]], r"history\[0\] = \[1, 2, 3\]: must be a list of 2"),
     (RUN, "config", ..., "it lacks 'config'"),
 ]
 
 
 @pytest.mark.parametrize(("content", "location", "to", "message"), DAMAGES, ids=[damage[1] for damage in DAMAGES])
 def test_damaged_files(content: dict[str, Any], location: str, to: Any, message: str) -> None:
-    read = parse_result if "kind" in content else TrainingRecord.from_dict
+    read = Result.from_dict if "kind" in content else TrainingRecord.from_dict
     with pytest.raises(NearfarError, match=f"^f: is damaged, or was written by another version of nearfar: {message}"):
         read(changed(content, location, to), source="f")
 
@@ -327,16 +310,11 @@ def test_other_kinds_satisfy_the_schema(content: dict[str, Any], schema: dict[st
         ("transfer.tasks.mr.kind", "dog"),
         ("kind", "other"),
         ("schema", 2),
+        ("tasks", ...),
     ],
 )
 def test_the_schema_refuses_what_the_models_refuse(path: str, value: object, schema: dict[str, Any]) -> None:
     content = changed(WHOLE, path, value)
     assert problem(content, schema, schema) is not None
     with pytest.raises(NearfarError):
-        parse_result(content, source="f")
-
-
-def test_a_missing_key_is_refused(schema: dict[str, Any]) -> None:
-    assert problem({key: value for key, value in WHOLE.items() if key != "tasks"}, schema, schema) is not None
-    assert problem({"kind": "dog", "config": {}}, schema, schema) is not None
-    assert problem({"config": {}}, schema, schema) is None  # a run.json
+        Result.from_dict(content, source="f")

@@ -5,7 +5,7 @@ import pytest
 
 from nearfar.data.unit_scores import Systems, UnitScores
 from nearfar.evaluation.systems import NO_DOCUMENTS, NOT_JUDGED, compare_systems, score_runs
-from nearfar.evaluation.tables.ranking import ranking_tables
+from nearfar.evaluation.tables.comparison import comparison_tables
 from nearfar.types import NearfarError
 
 RNG = np.random.default_rng(5)
@@ -60,7 +60,7 @@ def test_systems_that_are_not_told_apart_share_ranks_and_the_best_side_comes_fir
     assert names[2] == "middle"
     scores = [side.ranks["t"] for side in result.sides]
     assert all(one.low < one.score < one.high for one in scores)
-    rows = ranking_tables(result)[0].rows
+    rows = comparison_tables(result)[0].rows
     assert [row[2] for row in rows] == ["1 to 2", "1 to 2", "3", "4 to 5", "4 to 5"]
 
 

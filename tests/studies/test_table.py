@@ -18,10 +18,10 @@ from nearfar.evaluation.results import (
     EvaluationResult,
     FinetuningSummary,
     RelatednessScores,
+    Result,
     RetrievalScores,
     StudyTable,
     TransferResults,
-    parse_result,
 )
 from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.statistics import bootstrap_means, crossed_difference
@@ -114,7 +114,7 @@ def test_interval_of_the_average_of_a_single_run_resamples_each_task(table):
 def test_a_table_survives_its_file(table, tmp_path):
     table.save(tmp_path / "study.json")
     assert StudyTable.load(tmp_path / "study.json") == table
-    assert parse_result(table.to_dict(), source="f") == table
+    assert Result.from_dict(table.to_dict(), source="f") == table
     assert len(table.to_json()) < 10_000  # no cosines
 
 
@@ -783,4 +783,4 @@ def test_wrong_positions_are_refused(wrong):
     content = runs("a")[0].to_dict()
     content["tasks"]["sts12"]["unseen"]["seen_pairs"] = wrong
     with pytest.raises(NearfarError, match="seen_pairs"):
-        parse_result(content, source="old.json")
+        Result.from_dict(content, source="old.json")

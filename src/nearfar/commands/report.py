@@ -186,7 +186,7 @@ class Sources:
         if content.get("kind") is None and "config" in content and ("history" in content or "best_score" in content):
             self._record(file, content)
             return
-        match results.parse_result(content, source=file):
+        match results.Result.from_dict(content, source=file):
             case results.EvaluationResult() as result:
                 self.result_order.append(str(file))
                 self.single_results.append(EvaluationRun(str(file), result))

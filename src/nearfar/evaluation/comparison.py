@@ -12,23 +12,15 @@ scores of a task's runs are those on the data, and on bootstrap resamples of its
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, pairwise, product
+from itertools import combinations, pairwise
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from nearfar.evaluation import results, statistics
-from nearfar.evaluation.correlation import (
-    Aggregate,
-    Floats,
-    Units,
-    bootstrap_scores,
-    check_resampling,
-    weighted_spearman,
-)
-from nearfar.evaluation.correlation import scores as correlations
+from nearfar.evaluation import correlation, results, statistics
+from nearfar.evaluation.correlation import Aggregate, Floats, Units, weighted_spearman
 from nearfar.evaluation.statistics import MARGIN
 from nearfar.evaluation.tables.evaluation import seen_of
 from nearfar.evaluation.tasks import SIMILARITY_AVERAGES, TRANSFER_AVERAGES
@@ -89,41 +81,23 @@ def shared_tasks(runs: Sequence[EvaluationRun]) -> list[str]:
     return shared
 
 
-def select_tasks(runs: Sequence[EvaluationRun], tasks: Sequence[str] | None) -> tuple[list[str], list[str]]:
-    """The tasks to compare on, and those left out because not all runs have them.
-
-    Raises:
-        NearfarError: a task that a run does not have; no common task.
-    """
-    if not tasks:
-        shared = shared_tasks(runs)
-        every = dict.fromkeys(task for run in runs for task in run.result.all_tasks)
-        return shared, [task for task in every if task not in shared]
-    for run, task in product(runs, tasks):
-        if task not in run.result.all_tasks:
-            raise NearfarError(f"{run.source}: has no task {task}, only {', '.join(run.result.all_tasks)}.")
-    return list(dict.fromkeys(tasks)), []
-
-
-def pairing(first: Sequence[EvaluationRun], second: Sequence[EvaluationRun]) -> list[int] | None:
+def _pairing(first: Sequence[EvaluationRun], second: Sequence[EvaluationRun]) -> list[int] | None:
     """For each run of ``first``, the run of ``second`` with the same training seed; None where they do not pair."""
-    a, b = training_seeds(first), training_seeds(second)
+    a, b = ([run.result.training_seed for run in side] for side in (first, second))
     if None in a or len(set(a)) < len(a) or len(a) != len(b) or set(a) != set(b):
         return None
     return [b.index(seed) for seed in a]
 
 
-def training_seeds(side: Sequence[EvaluationRun]) -> list[int | None]:
-    """The training seed of each run, where it is known."""
-    return [run.result.training_seed for run in side]
-
-
-def check_same_data(task: str, runs: Sequence[EvaluationRun]) -> None:
+def _check_same_data(task: str, runs: Sequence[EvaluationRun]) -> None:
     """Refuse runs whose rows cannot be paired.
 
     Raises:
-        NearfarError: they were scored on different data, or probed in different ways.
+        NearfarError: they do not all have the task, were scored on different data, or probed in different ways.
     """
+    for run in runs:
+        if task not in run.result.all_tasks:
+            raise NearfarError(f"{run.source}: has no task {task}, only {', '.join(run.result.all_tasks)}.")
     first = fingerprints(runs[0], task)
     for run in runs:
         own = fingerprints(run, task)
@@ -155,71 +129,64 @@ def fingerprints(run: EvaluationRun, task: str) -> dict[str, str | None]:
     return {"probe": transfer.describe_probe() if transfer else None, "rows": scored.digest}
 
 
-def measure_of(task: str, runs: Sequence[EvaluationRun], measure: str | None) -> str | None:
+def _measure_of(task: str, runs: Sequence[EvaluationRun], measure: str | None) -> str | None:
     """The measure that is compared on a retrieval task: ``measure``, or the task's own; None for other tasks.
 
     Raises:
         NearfarError: a run does not have the measure.
     """
-    scored = [(run, one) for run in runs if isinstance(one := run.result.all_tasks[task], results.RetrievalScores)]
-    if not scored:
-        return None
-    chosen = measure or scored[0][1].main
-    for run, one in scored:
-        if one.metric(chosen) is None:
-            raise NearfarError(f"{run.source}: task {task} has no measure {chosen}, only {', '.join(one.measures)}.")
-    return chosen
+    for run in runs:
+        scored = run.result.all_tasks[task]
+        if not isinstance(scored, results.RetrievalScores):
+            return None
+        measure = measure or scored.main
+        if scored.metric(measure) is None:
+            raise NearfarError(
+                f"{run.source}: task {task} has no measure {measure}, only {', '.join(scored.measures)}."
+            )
+    return measure
 
 
-def score(
-    task: str,
-    runs: Sequence[EvaluationRun],
-    aggregate: Aggregate,
-    *,
-    measure: str | None = None,
-    resamples: int,
-    seed: int,
+def _score(
+    task: str, runs: Sequence[EvaluationRun], aggregate: Aggregate, measure: str | None, *, resamples: int, seed: int
 ) -> RunScores:
     """Score all runs on the data and on the same resamples of its units, drawn from ``seed`` and the task's name.
 
-    ``measure`` is that of a retrieval task; by default the task's main measure.
+    ``measure`` is that of a retrieval task.
     """
     scored = [run.result.all_tasks[task] for run in runs]
-    chosen = measure_of(task, runs, measure)
     estimates = [
         one.spearman.of(aggregate) if isinstance(one, results.SimilarityScores) else one.compared for one in scored
     ]
     reasons = tuple(
-        None if chosen or one.reason is None else f"undefined for {run.source}: {one.reason}"
+        None if measure or one.reason is None else f"undefined for {run.source}: {one.reason}"
         for run, one in zip(runs, estimates, strict=True)
     )
     points, draws = np.full(len(runs), np.nan), np.full((len(runs), resamples), np.nan)
     defined = [number for number, why in enumerate(reasons) if why is None]
     units: Units | None = next((one.units for one in scored if one.units is not None), None)
-    settings: dict[str, Any] = {"resamples": resamples, "seed": [seed, *task.encode()], "units": units}
+    how: dict[str, Any] = {"resamples": resamples, "seed": [seed, *task.encode()], "units": units}
     of_means = isinstance(scored[0], results.RetrievalScores | results.ClassificationScores)
-    if defined and of_means:
-        values = np.array([_values(scored[run], chosen) for run in defined], dtype=np.float64)
-        draws[defined] = statistics.bootstrap_means(values, **settings)
-        points[defined] = values.mean(axis=1)
-        if chosen is None:  # of a pool, accuracy is a mean over folds
-            points[defined] = [(estimates[run].score or 0.0) / 100 for run in defined]
-    elif defined:
-        first = scored[defined[0]]
-        by = aggregate if isinstance(first, results.SimilarityScores) else "all"
-        gold, sizes = _gold(first)
-        systems = np.array([_values(scored[run], None, first) for run in defined], dtype=np.float64)
-        points[defined] = correlations(weighted_spearman, gold, systems, sizes=sizes).aggregate(by)[:, 0]
-        drawn = bootstrap_scores(weighted_spearman, gold, systems, sizes=sizes, only=by, **settings)
-        draws[defined] = drawn.aggregate(by)
+    if defined:
+        subsets = getattr(scored[defined[0]], "subsets", {"": scored[defined[0]]})
+        values = np.array([_values(scored[run], measure, list(subsets)) for run in defined], dtype=np.float64)
+        if of_means:
+            draws[defined] = statistics.bootstrap_means(values, **how)
+            points[defined] = values.mean(axis=1)
+            if measure is None:  # of a pool, accuracy is a mean over folds
+                points[defined] = [(estimates[run].score or 0.0) / 100 for run in defined]
+        else:
+            golds = [np.array(part.gold, dtype=float) for part in subsets.values()]
+            gold, sizes = np.concatenate(golds), list(map(len, golds))
+            by = aggregate if isinstance(scored[0], results.SimilarityScores) else "all"
+            points[defined] = correlation.scores(weighted_spearman, gold, values, sizes=sizes).aggregate(by)[:, 0]
+            drawn = correlation.bootstrap_scores(weighted_spearman, gold, values, sizes=sizes, only=by, **how)
+            draws[defined] = drawn.aggregate(by)
     return RunScores(points, draws, reasons, scored[0].size if units is None else max(units) + 1, float(of_means))
 
 
-def _values(scored: TaskScores, measure: str | None, like: TaskScores | None = None) -> Sequence[float]:
-    """What is known of each row of a task: a measure, whether a label is right, a cosine or a prediction.
-
-    Subsets of a similarity task are in the order of ``like``.
-    """
+def _values(scored: TaskScores, measure: str | None, subsets: Sequence[str]) -> Sequence[float]:
+    """What is known of each row of a task: a measure, whether a label is right, a cosine or a prediction."""
     match scored:
         case results.RetrievalScores():
             return scored.per_query[measure or scored.main]
@@ -227,15 +194,7 @@ def _values(scored: TaskScores, measure: str | None, like: TaskScores | None = N
             return [float(gold == label) for gold, label in zip(scored.gold, scored.predicted, strict=True)]
         case results.RelatednessScores():
             return scored.predicted_e6
-    subsets = like.subsets if isinstance(like, results.SimilarityScores) else scored.subsets
     return [cosine for name in subsets for cosine in scored.subsets[name].cosines_e6]
-
-
-def _gold(scored: TaskScores) -> tuple[Floats, list[int]]:
-    """Gold scores of a task with pairs [pairs], and the number of pairs of each subset."""
-    parts: list[Any] = [*scored.subsets.values()] if isinstance(scored, results.SimilarityScores) else [scored]
-    golds = [np.array(part.gold, dtype=float) for part in parts]
-    return np.concatenate(golds), [len(gold) for gold in golds]
 
 
 def compare_sides(
@@ -286,25 +245,28 @@ def compare_pairwise(
     Raises:
         NearfarError: as :func:`compare_runs`; fewer than two ``resamples``, or a negative ``seed``.
     """
-    check_resampling(resamples, seed, at_least=2)
+    correlation.check_resampling(resamples, seed, at_least=2)
     runs = [run for side in sides for run in side]
-    chosen, left_out = select_tasks(runs, tasks)
+    chosen = list(dict.fromkeys(tasks or shared_tasks(runs)))
+    every = dict.fromkeys(task for run in runs for task in run.result.all_tasks)
     for task in chosen:
-        check_same_data(task, runs)
+        _check_same_data(task, runs)
     bar = track(chosen, "comparing", console=Console(stderr=True), transient=True, disable=not progress)
-    scored = {task: score(task, runs, aggregate, measure=measure, resamples=resamples, seed=seed) for task in bar}
-    ends = np.cumsum([0, *map(len, sides)]).tolist()
-    numbers = [range(start, end) for start, end in pairwise(ends)]
     known = runs[0].result.all_tasks
-    facts = {
-        task: {"kind": known[task].kind, "pairs": known[task].size, "measure": measure_of(task, runs, measure)}
+    facts: dict[str, dict[str, Any]] = {
+        task: {"kind": known[task].kind, "pairs": known[task].size, "measure": _measure_of(task, runs, measure)}
         for task in chosen
     }
+    drawn: dict[str, Any] = {"resamples": resamples, "seed": seed}
+    scored = {task: _score(task, runs, aggregate, facts[task]["measure"], **drawn) for task in bar}
+    ends = np.cumsum([0, *map(len, sides)]).tolist()
+    numbers = [range(start, end) for start, end in pairwise(ends)]
     how: dict[str, Any] = {"facts": facts, "averages": _averaged_tasks(facts), "margin": margin}
-    comparisons = compare_pairs(scored, numbers, **how, order=lambda i, j: pairing(sides[i], sides[j]))
-    settings: dict[str, Any] = {"aggregate": aggregate, "measure": measure, "resamples": resamples, "seed": seed}
+    comparisons = compare_pairs(scored, numbers, **how, order=lambda i, j: _pairing(sides[i], sides[j]))
     described = [_describe(side, chosen) for side in sides]
-    return pairwise_result(described, comparisons, not_compared=left_out, margin=margin, **settings)
+    left_out = [] if tasks else [task for task in every if task not in chosen]
+    settings: dict[str, Any] = {"aggregate": aggregate, "measure": measure, "margin": margin, **drawn}
+    return pairwise_result(described, comparisons, not_compared=left_out, **settings)
 
 
 def pairwise_result(
@@ -347,18 +309,17 @@ def compare_pairs(
     rows = [results.TaskTest(**facts[task], **fields) for task, one in scored.items() for fields in tested(one)]
     corrected = iter(with_verdicts(rows, margin))
     by_task = {task: [next(corrected) for _ in pairs] for task in scored}
-    by_average = {
+    by_average: dict[str, list[Any]] = {
         name: with_verdicts([results.AverageTest(tasks=tasks, **fields) for fields in tested(mean)], margin)
         for name, tasks in averages.items()
         for mean in [average_of({task: scored[task] for task in tasks})]
     }
-    overall: dict[str, list[Any]] = {name: by_average.pop(name, [None] * len(pairs)) for name in AVERAGES}
     return [
         results.PairTests(
             pair=[i, j],
             tasks={task: of_task[number] for task, of_task in by_task.items()},
-            **{name: of_average[number] for name, of_average in overall.items()},
-            named_averages={name: of_average[number] for name, of_average in by_average.items()},
+            **{name: by_average[name][number] if name in by_average else None for name in AVERAGES},
+            named_averages={name: of[number] for name, of in by_average.items() if name not in AVERAGES},
         )
         for number, (i, j, _) in enumerate(pairs)
     ]
@@ -384,12 +345,13 @@ def with_verdicts(family: Sequence[_Test], margin: float) -> list[_Test]:
     corrected = iter(statistics.holm([row.p for row in family if row.p is not None]))
     told = []
     for row in family:
-        if row.p is not None and row.low is not None and row.high is not None:
-            p = next(corrected)
-            says = statistics.verdict(row.low, row.high, margin, p_holm=p)
-            more = row.more_units or None if says == "cannot tell" else None
-            row = replace(row, p_holm=round(p, 6), verdict=says, more_units=more)  # noqa: PLW2901
-        told.append(row)
+        if row.p is None or row.low is None or row.high is None:
+            told.append(row)
+            continue
+        p = next(corrected)
+        says = statistics.verdict(row.low, row.high, margin, p_holm=p)
+        more = row.more_units or None if says == "cannot tell" else None
+        told.append(replace(row, p_holm=round(p, 6), verdict=says, more_units=more))
     return told
 
 
@@ -446,12 +408,12 @@ def _test(
 
 
 def _describe(side: Sequence[EvaluationRun], tasks: Collection[str]) -> results.ComparedSide:
-    models = [run.result.model for run in side]
+    models, seen = [run.result.model for run in side], seen_of([run.result for run in side])
     return results.ComparedSide(
         name=", ".join(dict.fromkeys(models)),
         models=models,
         sources=[run.source for run in side],
-        training_seeds=training_seeds(side),
-        seen={task: shares for task, shares in seen_of([run.result for run in side]).items() if task in tasks} or None,
+        training_seeds=[run.result.training_seed for run in side],
+        seen={task: shares for task, shares in seen.items() if task in tasks} or None,
         folds=max((run.result.folds for run in side), default=0) or None,
     )

@@ -28,37 +28,32 @@ def compare_rankings(
         first: the hits of each query by one model.
         second: the hits of each query by the other.
     """
-    ranks = [
-        [_first_rank(hits, right) for hits, right in zip(rankings, relevant, strict=True)]
-        for rankings in (first, second)
-    ]
-    gained = [(1 / one if one else 0.0) - (1 / other if other else 0.0) for one, other in zip(*ranks, strict=True)]
-    order = sorted(range(len(queries)), key=lambda query: -abs(gained[query]))
-    most = [[query for query in order if sign * gained[query] > 0][:MOST] for sign in (1, -1)]
+    rankings = [[_show(hits, right) for hits, right in zip(side, relevant, strict=True)] for side in (first, second)]
+    inverse = [[1 / shown.rank if shown.rank else 0.0 for shown in side] for side in rankings]
+    changes = [one - other for one, other in zip(*inverse, strict=True)]
+    order = sorted(range(len(queries)), key=lambda query: -abs(changes[query]))
+    most = [[query for query in order if sign * changes[query] > 0][:MOST] for sign in (1, -1)]
     return QueryChanges(
-        higher=sum(change > 0 for change in gained),
-        lower=sum(change < 0 for change in gained),
-        same=sum(change == 0 for change in gained),
+        higher=sum(change > 0 for change in changes),
+        lower=sum(change < 0 for change in changes),
+        same=sum(change == 0 for change in changes),
         examples=[
             QueryExample(
-                change=round(gained[query], 6),
+                change=round(changes[query], 6),
                 query=queries[query],
                 right=sorted(relevant[query]),
-                first=_show(first[query], relevant[query]),
-                second=_show(second[query], relevant[query]),
+                first=rankings[0][query],
+                second=rankings[1][query],
             )
             for query in chain(*most)
         ],
     )
 
 
-def _first_rank(hits: Ranking, right: Collection[str]) -> int | None:
-    return next((rank for rank, (text, _) in enumerate(hits, start=1) if text in right), None)
-
-
 def _show(hits: Ranking, right: Collection[str]) -> ShownHits:
     shown = [ShownHit(text=text, score=round(score, 6), right=text in right) for text, score in hits[:SHOWN_HITS]]
-    return ShownHits(rank=_first_rank(hits, right), searched=len(hits), hits=shown)
+    rank = next((rank for rank, (text, _) in enumerate(hits, start=1) if text in right), None)
+    return ShownHits(rank=rank, searched=len(hits), hits=shown)
 
 
 class QueriesInWords(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from nearfar.data.fingerprints import units_of_rows
 from nearfar.data.named_sets import Metric
@@ -63,31 +63,23 @@ def validation_scores(
     targets = np.asarray(gold, dtype=np.float64)
     if not labels:
         scores = outputs[:, 0].astype(np.float64)
-        constant = np.ptp(scores) == 0 or np.ptp(targets) == 0
-        return {
-            "pearson": 0.0 if constant else float(np.corrcoef(targets, scores)[0, 1]),
-            "spearman": 0.0 if constant else float(np.nan_to_num(spearman(targets, scores))),
-        }
+        if np.ptp(scores) == 0 or np.ptp(targets) == 0:
+            return {"pearson": 0.0, "spearman": 0.0}
+        rank = float(np.nan_to_num(spearman(targets, scores)))
+        return {"pearson": float(np.corrcoef(targets, scores)[0, 1]), "spearman": rank}
     predicted = outputs.argmax(axis=1)
-    available = metrics_of(labels=labels, pairs=pairs)
     found = {"accuracy": float(np.mean(predicted == targets))}
-    if "f1" in available:
-        found["f1"] = float(np.nan_to_num(f1_score(confusions(targets, predicted)[None])[0]))
-    if "matthews" in available:
-        found["matthews"] = matthews(targets, predicted)
+    measures = {"f1": f1_score, "matthews": matthews}
+    for metric in metrics_of(labels=labels, pairs=pairs)[1:]:
+        found[metric] = float(np.nan_to_num(measures[metric](confusions(targets, predicted)[None])[0]))
     return found
 
 
-def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """Matthews correlation of the labels 0 and 1; 0 where either side has only one label.
+def matthews(counts: NDArray[Any]) -> NDArray[np.float64]:
+    """Matthews correlation of the labels 0 and 1, of their confusions [rows, 4]; 0 where a side has only one label.
 
     (tp tn - fp fn) / sqrt((tp + fp)(tp + fn)(tn + fp)(tn + fn)), the Pearson correlation of the two.
     """
-    return float(_matthews(confusions(gold, predicted)[None])[0])
-
-
-def _matthews(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Matthews correlation of each row of counts: true negatives, false positives, false negatives, true positives."""
     tn, fp, fn, tp = counts.T.astype(np.float64)
     below = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
     return np.divide(tp * tn - fp * fn, below, out=np.zeros_like(below), where=below > 0)
@@ -121,17 +113,15 @@ def finetuned_entry(
         row = int(np.flatnonzero(~np.isfinite(outputs).all(axis=1))[0])
         raise NearfarError(f"the classifier's output for test row {row}, {' / '.join(texts[row])!r}, is not finite.")
     names = [label_names[int(label)] if label_names else label for label in gold]
-    digest = results.fingerprint([*row, name] for row, name in zip(texts, names, strict=True))
-    dev = {metric: round(100 * score, 4) for metric, score in (validation or {}).items()}
-    known: dict[str, Any] = {"texts": texts, "resamples": resamples, "seed": seed, "digest": digest}
+    dev = {f"dev_{metric}": round(100 * score, 4) for metric, score in (validation or {}).items()}
+    known: dict[str, Any] = {"texts": texts, "resamples": resamples, "seed": seed, **dev}
+    known["digest"] = results.fingerprint([*row, name] for row, name in zip(texts, names, strict=True))
     if not label_names:
-        known |= {"dev_pearson": dev.get("pearson"), "dev_spearman": dev.get("spearman")}
         return relatedness(np.asarray(gold, dtype=np.float64), outputs[:, 0].astype(np.float64), **known)
     labels, chosen = np.asarray(gold, dtype=np.intp), outputs.argmax(axis=1)
-    known |= {f"dev_{metric}": dev.get(metric) for metric in ("accuracy", "f1", "matthews")}
     if len(label_names) == 2:
         how: dict[str, Any] = {"resamples": resamples, "seed": seed, "units": units_of_rows(texts)}
-        known["matthews"] = confusion_estimate(_matthews, labels, chosen, **how)
+        known["matthews"] = confusion_estimate(matthews, labels, chosen, **how)
     accuracy = round(100 * float(np.mean(labels == chosen)), 4)
     known |= {"protocol": "finetune", "pairs": any(len(row) == 2 for row in texts[:1]), "fold_accuracies": [accuracy]}
     return classification(labels, chosen, names=label_names, **known)[0]

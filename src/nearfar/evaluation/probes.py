@@ -88,7 +88,7 @@ def inner_kfold(features: NDArray[np.floating], labels: Indices, *, classes: int
     for number, (_, test) in enumerate(outer):
         predicted[test] = refit.predict(number, 0, test)
         accuracies.append(_percent(predicted[test] == labels[test]))
-    accuracy, best = (float(round(np.mean(each), 2)) for each in (accuracies, [max(scores) for scores in dev]))
+    accuracy, best = float(round(np.mean(accuracies), 2)), float(round(np.mean([max(scores) for scores in dev]), 2))
     return ProbeResult(accuracy, best, predicted, accuracies, chosen, grid, dev)
 
 
@@ -204,10 +204,8 @@ def fit_relatedness(
     inputs = torch.as_tensor(features).float()
 
     def score(rows: Indices, logits: torch.Tensor) -> Floats:
-        grades = [_mean_grades(one) for one in logits]
-        return np.array(
-            [pearson(scores[rows], one) if np.ptp(one) > PREDICTION_TOLERANCE else np.nan for one in grades]
-        )
+        grades = map(_mean_grades, logits)
+        return np.array([pearson(scores[rows], of) if np.ptp(of) > PREDICTION_TOLERANCE else np.nan for of in grades])
 
     job = classifiers.Job(train_rows, dev_rows, (0.0,), np.random.RandomState(seed))
     targets = torch.from_numpy(soft_labels(scores))

@@ -20,6 +20,7 @@ sentence-transformers divides the average precision by min(R, 100), so ``map@100
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Never
 
@@ -28,7 +29,6 @@ from numpy.typing import NDArray
 
 from nearfar.data.fingerprints import units_of_rows
 from nearfar.data.retrieval import MEASURES, RetrievalTask
-from nearfar.evaluation.correlation import Floats
 from nearfar.evaluation.results import RetrievalScores
 from nearfar.evaluation.statistics import bootstrap_means, estimate, plain_numbers
 from nearfar.evaluation.tasks import ScoredTasks, TextEmbeddings, embed, embed_tasks
@@ -159,22 +159,21 @@ class _Search(NamedTuple):
             documents = queries._replace(vectors=queries.vectors[: len(texts)])
         else:
             documents = embed(self.encode_document, list(texts), texts_per_call=TEXTS_PER_CALL)
-            known_texts = documents.rows if self.encode_query is self.encode_document else {}
-            shared = [text for text in distinct if text in known_texts]
-            others = [text for text in distinct if text not in known_texts]
+            known = documents.rows if self.encode_query is self.encode_document else {}
+            shared = [text for text in distinct if text in known]
+            others = [text for text in distinct if text not in known]
             queries = embed(self.encode_query, others, texts_per_call=TEXTS_PER_CALL)
             if shared:
-                known = documents.vectors[[documents.rows[text] for text in shared]]
-                vectors = np.concatenate([known, queries.vectors]) if others else known
+                parts = [documents.vectors[[known[text] for text in shared]], *([queries.vectors] if others else ())]
                 rows = {text: row for row, text in enumerate([*shared, *others])}
-                queries = queries._replace(rows=rows, vectors=vectors)
+                queries = queries._replace(rows=rows, vectors=np.concatenate(parts))
         if self.similarity == "cosine":
             unit_rows(queries.vectors)
             if not self.per_task:  # where those of the documents are among these
                 unit_rows(documents.vectors)
         failure = queries.failure_reason(queries.rows) or documents.failure_reason(documents.rows)
         widths = queries.vectors.shape[1], documents.vectors.shape[1]
-        if not failure and len(set(widths)) > 1:
+        if not failure and widths[0] != widths[1]:
             raise NearfarError(
                 f"The vectors of queries have {widths[0]} numbers and those of documents {widths[1]}; they must have "
                 "the same width."
@@ -230,9 +229,9 @@ def _unjudged_copies(task: RetrievalTask) -> int:
     """
     if len(set(task.documents)) == len(task.documents):
         return 0
-    positions: dict[str, list[int]] = {}
+    positions = defaultdict[str, list[int]](list)
     for position, text in enumerate(task.documents):
-        positions.setdefault(text, []).append(position)
+        positions[text].append(position)
     copies: set[int] = set()
     for query, grades in enumerate(task.relevant):
         same = {copy for relevant in grades for copy in positions[task.documents[relevant]]}
@@ -244,20 +243,21 @@ def retrieval_scores(
     name: str, task: RetrievalTask, values: Mapping[str, NDArray[np.float64]], *, resamples: int, seed: int
 ) -> RetrievalScores:
     """The scores of a task, given each measure of each query, by the name of the measure."""
-    rounded: Floats = np.stack([values[measure] for measure in MEASURES]).round(6)
+    rounded = {str(measure): values[measure].round(6) for measure in MEASURES}
     units = units_of_rows([(query,) for query in task.queries])
-    draws = bootstrap_means(rounded, resamples=resamples, seed=[seed, *name.encode()], units=units)
+    seeds = [seed, *name.encode()]
+    draws = bootstrap_means(np.stack(list(rounded.values())), resamples=resamples, seed=seeds, units=units)
     copies = _unjudged_copies(task)
     return RetrievalScores(
         queries=len(task.queries),
         documents=len(task.documents),
         main=task.main,
         measures={
-            str(measure): estimate(100 * float(of_queries.mean()), drawn)
-            for measure, of_queries, drawn in zip(MEASURES, rounded, draws, strict=True)
+            measure: estimate(100 * float(of_queries.mean()), drawn)
+            for (measure, of_queries), drawn in zip(rounded.items(), draws, strict=True)
         },
         counts={**task.counts, **({COPIES: copies} if copies else {})},
-        per_query={str(measure): plain_numbers(row) for measure, row in zip(MEASURES, rounded, strict=True)},
+        per_query={measure: plain_numbers(of_queries) for measure, of_queries in rounded.items()},
         digest=retrieval_digest(task),
         units=units,
     )
@@ -276,27 +276,21 @@ def measure_rankings(
     """
     values = np.zeros((len(MEASURES), len(relevant)))
     for query, (documents, grades) in enumerate(zip(ranked, relevant, strict=True)):
+        best = np.array(sorted((grade for grade in grades.values() if grade > 0), reverse=True), dtype=np.float64)
+        if not len(best):
+            continue
         gains = np.array([max(grades.get(int(document), 0), 0) for document in documents[:DEPTH]], dtype=np.float64)
-        best = sorted((grade for grade in grades.values() if grade > 0), reverse=True)
-        if best:
-            values[:, query] = _measure(gains, np.array(best, dtype=np.float64))
+        hits = np.flatnonzero(gains) + 1  # ranks of relevant documents
+        precision = np.arange(1, len(hits) + 1) / hits
+        values[:, query] = [
+            _dcg(gains) / _dcg(best),
+            1 / hits[0] if len(hits) and hits[0] <= 10 else 0.0,
+            precision.sum() / len(best),
+            *(np.sum(hits <= depth) / len(best) for depth in (1, 10, 100)),
+        ]
     return dict(zip(MEASURES, values, strict=True))
 
 
-def _measure(gains: NDArray[np.float64], best: NDArray[np.float64]) -> list[float]:
-    """The measures of one query, in the order of ``MEASURES``.
-
-    ``gains`` are the grades of the ranked documents, ``best`` those of all relevant documents, highest first.
-    """
-    hits = np.flatnonzero(gains) + 1  # ranks of relevant documents
-    precision = np.arange(1, len(hits) + 1) / hits
-    return [
-        _dcg(gains[:10]) / _dcg(best[:10]),
-        1 / float(hits[0]) if len(hits) and hits[0] <= 10 else 0.0,
-        float(precision.sum()) / len(best),
-        *(int(np.sum(hits <= depth)) / len(best) for depth in (1, 10, 100)),
-    ]
-
-
 def _dcg(gains: NDArray[np.float64]) -> float:
-    return float(np.sum(gains / np.log2(np.arange(2, len(gains) + 2))))
+    """The discounted gains of the first 10 ranks."""
+    return float(np.sum(gains[:10] / np.log2(np.arange(2, len(gains[:10]) + 2))))

@@ -6,15 +6,14 @@ from typing import Any
 
 import msgspec
 
-from nearfar.evaluation.results import TrainingRecord
+from nearfar.evaluation.results import Result, TrainingRecord
 from nearfar.evaluation.results.evaluation import TransferScores
-from nearfar.evaluation.results.files import RESULT_TYPES
 from nearfar.validation import Tagged
 
 
 def result_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) that every result file and every run.json satisfies."""
-    results = list(dict.fromkeys(RESULT_TYPES.values()))
+    results = list(dict.fromkeys(Result.TYPES.values()))
     tagged = [*results, *TransferScores.kinds.values()]  # type: ignore[attr-defined]  # a union for type checkers
     references, definitions = msgspec.json.schema_components([*tagged, TrainingRecord], schema_hook=_schema_of_union)
     for kind in tagged:

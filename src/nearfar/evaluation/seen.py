@@ -1,6 +1,6 @@
 """Which share of a task a model has seen in training, and its score on the pairs that it has not seen."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -62,12 +62,12 @@ def unseen_scores(
     reason = undefined_reason(gold, cosines)
     if count < MIN_UNSEEN_PAIRS:
         reason = f"{count} unseen pair{'s' * (count != 1)}, where a score needs {MIN_UNSEEN_PAIRS}"
-    if reason is not None:
-        return UnseenScores(pairs=count, spearman=Estimate(None, None, None, reason), seen_pairs=positions)
-    sizes = np.bincount(subset_of[unseen], minlength=len(scored.subsets)).tolist()
-    how: dict[str, Any] = {"sizes": sizes, "resamples": resamples, "seed": [seed, *task.encode()]}
-    how["units"] = None if scored.units is None else number_units(np.array(scored.units)[unseen])
-    own = correlation_estimate("spearman", gold, cosines, **how)
+    own = Estimate(None, None, None, reason)
+    if reason is None:
+        sizes = np.bincount(subset_of[unseen], minlength=len(scored.subsets)).tolist()
+        how: dict[str, Any] = {"sizes": sizes, "resamples": resamples, "seed": [seed, *task.encode()]}
+        how["units"] = None if scored.units is None else number_units(np.array(scored.units)[unseen])
+        own = correlation_estimate("spearman", gold, cosines, **how)
     return UnseenScores(pairs=count, spearman=own, seen_pairs=positions)
 
 
@@ -90,25 +90,24 @@ def add_seen(
         retrieval: queries and documents of each retrieval task of the result.
         seed: seed of the bootstrap of the scores on unseen pairs.
     """
-    similarity, tested, retrieval = similarity or {}, tested or {}, retrieval or {}
-    tasks = {}
+
+    def shares(rows: Iterable[Sequence[object]]) -> SeenShares:
+        return seen_shares(seen, row_hashes(rows))
+
+    tasks, transfer = {}, result.transfer
     for task, scored in result.tasks.items():
-        rows = row_hashes(pair for pairs in similarity[task].values() for pair in pairs)
+        rows = row_hashes(pair for pairs in (similarity or {})[task].values() for pair in pairs)
         known = np.isin(rows.pairs, np.union1d(seen.trained_pairs, seen.chosen_pairs))
         unseen = unseen_scores(task, scored, known, resamples=result.resamples, seed=seed) if known.any() else None
         tasks[task] = replace(scored, seen=seen_shares(seen, rows), unseen=unseen)
     ranked = {
-        task: replace(scored, seen=seen_shares(seen, row_hashes(retrieval_rows(retrieval[task]))))
+        task: replace(scored, seen=shares(retrieval_rows((retrieval or {})[task])))
         for task, scored in result.retrieval.items()
     }
-    result = replace(result, tasks=tasks, retrieval=ranked)
-    if result.transfer is None:
-        return result
-    probed = {
-        task: replace(scored, seen=seen_shares(seen, row_hashes(tested[task])))
-        for task, scored in result.transfer.tasks.items()
-    }
-    return replace(result, transfer=replace(result.transfer, tasks=probed))
+    if transfer is not None:
+        probed = {task: replace(of, seen=shares((tested or {})[task])) for task, of in transfer.tasks.items()}
+        transfer = replace(transfer, tasks=probed)
+    return replace(result, tasks=tasks, retrieval=ranked, transfer=transfer)
 
 
 def retrieval_rows(task: RetrievalTask) -> Iterator[tuple[str, ...]]:

@@ -95,29 +95,30 @@ def similarity_scores(
     units = units_of_rows([pair[:2] for pairs in subsets.values() for pair in pairs])
     settings: dict[str, Any] = {"resamples": resamples, "seed": [seed, *task.encode()], "units": units}
     draws: Draws = {}
-    aggregates: dict[str, Any] = {}
-    of_subsets: dict[str, list[results.Estimate]] = {}
+    known: dict[str, Any] = {"pairs": len(gold), "zero_vectors": zero_vectors, "units": units}
+    of_subsets: list[dict[str, Any]] = [{} for _ in parts]
     for metric, weighted in CORRELATIONS.items():
         point = correlation.scores(weighted, gold, cosines[None], sizes=sizes)
         drawn = correlation.bootstrap_scores(weighted, gold, cosines[None], sizes=sizes, **settings)
         draws[metric] = {kind: drawn.aggregate(kind)[0] for kind in AGGREGATES}
-        points = {kind: 100 * float(point.aggregate(kind)[0, 0]) for kind in AGGREGATES}
-        estimates = {kind: estimate(points[kind], draws[metric][kind], reasons[kind]) for kind in AGGREGATES}
-        aggregates[metric] = results.AggregateEstimates(**estimates)
-        each = zip(point.subsets[0, :, 0].tolist(), drawn.subsets[0], whys, strict=True)
-        of_subsets[metric] = [estimate(100 * score, of_draws, why) for score, of_draws, why in each]
+        estimates = {
+            kind: estimate(100 * float(point.aggregate(kind)[0, 0]), draws[metric][kind], reasons[kind])
+            for kind in AGGREGATES
+        }
+        known[metric] = results.AggregateEstimates(**estimates)
+        each = zip(of_subsets, point.subsets[0, :, 0].tolist(), drawn.subsets[0], whys, strict=True)
+        for of_subset, score, of_draws, why in each:
+            of_subset[metric] = estimate(100 * score, of_draws, why)
     scored = {
         name: results.SubsetScores(
             pairs=len(pairs),
             digest=results.digest(pairs),
-            spearman=of_subsets["spearman"][number],
-            pearson=of_subsets["pearson"][number],
-            gold=plain_numbers(gold[parts[number]]),
-            cosines_e6=list(map(int, cosines[parts[number]].tolist())),
+            gold=plain_numbers(gold[part]),
+            cosines_e6=list(map(int, cosines[part].tolist())),
+            **of_subset,
         )
-        for number, (name, pairs) in enumerate(subsets.items())
+        for (name, pairs), part, of_subset in zip(subsets.items(), parts, of_subsets, strict=True)
     }
-    known: dict[str, Any] = {"pairs": len(gold), "zero_vectors": zero_vectors, "units": units, **aggregates}
     return results.SimilarityScores(subsets=scored, **known), draws
 
 
@@ -131,16 +132,12 @@ def _undefined_mean_reason(task: str, subsets: Sequence[str], whys: Sequence[str
 def _average(
     members: Sequence[str], scored: Mapping[str, results.SimilarityScores], draws: Mapping[str, Draws]
 ) -> results.SimilarityAverage:
-    averages = {}
+    averages: dict[str, Any] = {}
     for metric in CORRELATIONS:
-        of_tasks = {task: scored[task].metric(metric) for task in members}
-        means = {
-            kind: mean_estimate(
-                {task: estimates.of(kind) for task, estimates in of_tasks.items()},
-                [draws[task][metric][kind] for task in members],
-            )
-            for kind in AGGREGATES
-        }
+        means = {}
+        for kind in AGGREGATES:
+            estimates = {task: scored[task].metric(metric).of(kind) for task in members}
+            means[kind] = mean_estimate(estimates, [draws[task][metric][kind] for task in members])
         averages[metric] = results.AggregateEstimates(**means)
     return results.SimilarityAverage(tasks=list(members), **averages)
 

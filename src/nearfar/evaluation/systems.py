@@ -96,9 +96,8 @@ def compare_systems(
     chosen = {task: given.tasks[task] for task in tasks or given.tasks}
     runs = list(dict.fromkeys(run for one in chosen.values() for run in one.runs))
     bar = track(chosen.items(), "comparing", console=Console(stderr=True), transient=True, disable=not progress)
-    scored = {
-        task: _scores(task, one, runs, resamples=resamples, seed=seed, bound=given.points / 100) for task, one in bar
-    }
+    how: dict[str, Any] = {"resamples": resamples, "seed": seed}
+    scored = {task: _scores(task, one, runs, **how, bound=given.points / 100) for task, one in bar}
     places = {system: [place for place, run in enumerate(runs) if run[0] == system] for system, _ in runs}
     if len(places) < 2:
         raise NearfarError(f"{given.sources[runs[0][0]]}: has scores of one system only, {runs[0][0]}; compare more.")
@@ -114,17 +113,16 @@ def compare_systems(
     described = [
         results.ComparedSide(
             name=system,
-            models=[system] * len(places[system]),
-            sources=[given.sources[system]] * len(places[system]),
-            overall_rank=mean[number],
+            models=[system] * len(side),
+            sources=[given.sources[system]] * len(side),
+            overall_rank=of_mean,
             ranks={task: of_task[number] for task, of_task in ranks.items()},
             counts=given.counts.get(system),
         )
-        for number, system in enumerate(names)
+        for number, (system, side, of_mean) in enumerate(zip(names, sides, mean, strict=True))
     ]
-    settings: dict[str, Any] = {"metric": "score", "aggregate": "mean", "measure": measure, "margin": margin}
-    settings |= {"resamples": resamples, "seed": seed}
-    return comparison.pairwise_result(described, tests, not_compared=[], **settings)
+    how |= {"metric": "score", "aggregate": "mean", "measure": measure, "margin": margin}
+    return comparison.pairwise_result(described, tests, not_compared=[], **how)
 
 
 def _scores(
@@ -148,8 +146,7 @@ def _ranked(
     scored: comparison.RunScores, sides: Sequence[Sequence[int]], tests: Sequence[results.PairedTest]
 ) -> list[results.RankedScore]:
     """The score of each side on a task or average, with its interval and the ranks that follow from tests of pairs."""
-    told = {"better": 1, "worse": -1}
-    signs = [told.get(test.verdict or "", 0) for test in tests]
+    signs = [{"better": 1, "worse": -1}.get(test.verdict or "", 0) for test in tests]
     pairs = [pair[::sign] for pair, sign in zip(combinations(range(len(sides)), 2), signs, strict=True) if sign]
     above, below = Counter(worse for _, worse in pairs), Counter(better for better, _ in pairs)
     each = [scored.select(side) for side in sides]
@@ -158,7 +155,7 @@ def _ranked(
     for side, own in enumerate(each):
         how: dict[str, Any] = {"units": own.units, "bound": own.bound, "reason": own.reason}
         tested = comparison.difference_fields(own[:2], zero, order=None, margin=0.0, **how)
-        interval = [tested.get(key) for key in ("difference", "low", "high", "reason")]
         ranks = (None, None) if own.reason else (1 + above[side], most - below[side])
+        interval = [tested.get(key) for key in ("difference", "low", "high", "reason")]
         ranked.append(results.RankedScore(*interval, *ranks))
     return ranked

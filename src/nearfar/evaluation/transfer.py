@@ -9,7 +9,7 @@ Entries are :class:`~nearfar.evaluation.results.ClassificationScores` and
 its rows. Where a task has no result, its estimates are undefined with a reason and its lists are empty.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -70,18 +70,20 @@ def evaluate_transfer(
     if not tasks:
         raise NearfarError("no transfer tasks to evaluate on.")
     reasons = {name: _unprobeable_reason(task, probe) for name, task in tasks.items()}
-    prepared = {name: _prepare_task(task) for name, task in tasks.items()}
-    texts = {name: sorted(rows.distinct) for name, rows in prepared.items() if not reasons[name]}
+    prepared = {name: _SortedRows.of(task) for name, task in tasks.items()}
+    distinct = {name: {text for row in rows.texts for text in row} for name, rows in prepared.items()}
+    texts = {name: sorted(distinct[name]) for name in tasks if not reasons[name]}
     embedded = embed_tasks(encode, texts, per_task=per_task)
     entries: dict[str, results.TransferScores] = {}
     draws: dict[str, Floats] = {}
     bar = track(prepared.items(), "probing", console=Console(stderr=True), transient=True, disable=not progress)
     for name, rows in bar:
-        reason = reasons[name] or embedded[name].failure_reason(rows.distinct)
-        features = np.zeros((0, 0), dtype=np.float32) if reason else _features(rows, embedded[name])
+        reason = reasons[name] or embedded[name].failure_reason(distinct[name])
+        features = np.zeros((0, 0), dtype=np.float32) if reason else _features(rows.texts, embedded[name])
         if not np.isfinite(features).all():
             reason = "the embeddings are so large that products of them are infinite"
         how: dict[str, Any] = {"reason": reason, "resamples": resamples, "seed": [seed, *name.encode()]}
+        how |= {"texts": list(tasks[name].splits.values())[-1].texts, "digest": rows.digest}
         if tasks[name].label_names:
             entries[name], draws[name] = _classified(rows, tasks[name], features, probe, **how)
         else:
@@ -98,52 +100,38 @@ def evaluate_transfer(
     return ScoredTasks(entries, averages, {}, *encoded_size(embedded.values()))
 
 
-class _PreparedTask(NamedTuple):
+class _SortedRows(NamedTuple):
     """A task's rows in SentEval's order, split after split; those of the last one are tested."""
 
     texts: list[tuple[str, ...]]
     targets: NDArray[Any]
-    split_rows: tuple[Indices, ...]
+    splits: list[Indices]
     """The rows of each split."""
-    file_order: Indices
+    file_order: list[int]
     """For each tested row, its position in the file."""
-    tested: Sequence[tuple[str, ...]]
-    """The texts of the tested rows in the order of the file."""
     digest: str
 
-    @property
-    def gold(self) -> NDArray[Any]:
-        """The targets of the tested rows in the order of the file."""
-        return self.in_file_order(self.targets[self.split_rows[-1]])
+    @classmethod
+    def of(cls, task: TransferTask) -> "_SortedRows":
+        """The rows of a task."""
+        texts, targets, splits, lines, named = [], list[float](), [], [], task.label_names
+        order = [0]
+        for name, rows in task.splits.items():
+            keys = [(*(len(text.split()) for text in row), target) for row, target in zip(*rows, strict=True)]
+            order = sorted(range(len(keys)), key=keys.__getitem__)
+            splits.append(np.arange(len(texts), len(texts) + len(order)))
+            texts += [rows.texts[place] for place in order]
+            targets += [rows.targets[place] for place in order]
+            lines += [[name, *row, named[int(y)] if named else y] for row, y in zip(*rows, strict=True)]
+        numbers = np.array(targets, dtype=np.intp if named else np.float64)
+        return cls(texts, numbers, splits, order, results.fingerprint(lines))
 
-    @property
-    def distinct(self) -> set[str]:
-        """The texts of all rows."""
-        return {text for row in self.texts for text in row}
-
-    def in_file_order(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Put values of the tested rows into the order of the file."""
+    def in_file_order(self, values: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Values of the tested rows, by default their targets, in the order of the file."""
+        values = self.targets[self.splits[-1]] if values is None else values
         ordered = np.empty_like(values)
         ordered[self.file_order] = values
         return ordered
-
-
-def _prepare_task(task: TransferTask) -> _PreparedTask:
-    texts: list[tuple[str, ...]] = []
-    targets: list[float] = []
-    parts, order, lines, named = [], [0], [], task.label_names
-    for name, rows in task.splits.items():
-        keys = [(*(len(text.split()) for text in row), target) for row, target in zip(*rows, strict=True)]
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-        parts.append(np.arange(len(texts), len(texts) + len(order)))
-        texts += [rows.texts[place] for place in order]
-        targets += [rows.targets[place] for place in order]
-        lines += [[name, *row, named[int(y)] if named else y] for row, y in zip(*rows, strict=True)]
-    numbers = np.array(targets, dtype=np.intp if named else np.float64)
-    tested = list(task.splits.values())[-1].texts
-    return _PreparedTask(
-        texts, numbers, tuple(parts), np.array(order, dtype=np.intp), tested, results.fingerprint(lines)
-    )
 
 
 def _unprobeable_reason(task: TransferTask, probe: Probe) -> str | None:
@@ -163,56 +151,38 @@ def _unprobeable_reason(task: TransferTask, probe: Probe) -> str | None:
     return None
 
 
-def _features(one: _PreparedTask, embedded: TextEmbeddings) -> NDArray[np.float32]:
+def _features(texts: Sequence[tuple[str, ...]], embedded: TextEmbeddings) -> NDArray[np.float32]:
     """The classifier's features of each row [rows, features]."""
-    places = [[embedded.rows[text] for text in side] for side in zip(*one.texts, strict=True)]
+    places = [[embedded.rows[text] for text in side] for side in zip(*texts, strict=True)]
     with np.errstate(over="ignore", invalid="ignore"):
         sides = [embedded.vectors[side].astype(np.float32, copy=False) for side in places]
         return sides[0] if len(sides) == 1 else probes.pair_features(*sides)
 
 
 def _classified(
-    rows: _PreparedTask,
-    task: TransferTask,
-    features: NDArray[np.float32],
-    probe: Probe,
-    *,
-    reason: str | None,
-    **bootstrap: Any,
+    rows: _SortedRows, task: TransferTask, features: NDArray[np.float32], probe: Probe, **known: Any
 ) -> tuple[results.ClassificationScores, Floats]:
     """The entry of a task with labels, and the bootstrap draws of its accuracy."""
-    known: dict[str, Any] = {"protocol": probe.protocol, "names": task.label_names, "pairs": task.pairs}
-    known |= {"texts": rows.tested, "digest": rows.digest, **bootstrap}
-    if reason:
-        return classification(rows.gold, None, reason=reason, **known)
+    known |= {"protocol": probe.protocol, "names": task.label_names, "pairs": task.pairs}
+    if known["reason"]:
+        return classification(rows.in_file_order(), None, **known)
     protocols: Sequence[Callable[..., probes.ProbeResult]] = (probes.inner_kfold, probes.kfold, probes.split)
-    parts = rows.split_rows if len(rows.split_rows) > 1 else ()
+    parts = rows.splits if len(rows.splits) > 1 else ()
     how: dict[str, Any] = {"classes": len(task.label_names), "probe": probe}
-    probed = protocols[len(rows.split_rows) - 1](features, rows.targets, *parts, **how)
+    probed = protocols[len(rows.splits) - 1](features, rows.targets, *parts, **how)
     grid = {"l2" if probe.protocol == "senteval" else "c": list(probed.grid)}
-    return classification(
-        rows.gold,
-        rows.in_file_order(probed.predicted),
-        probed.accuracy,
-        dev_accuracy=probed.dev_accuracy,
-        grid=results.PenaltyGrid(**grid, dev_accuracy=probed.grid_accuracies),
-        chosen=probed.chosen,
-        fold_accuracies=probed.fold_accuracies,
-        **known,
-    )
+    known |= {name: getattr(probed, name) for name in ("dev_accuracy", "chosen", "fold_accuracies")}
+    known["grid"] = results.PenaltyGrid(**grid, dev_accuracy=probed.grid_accuracies)
+    return classification(rows.in_file_order(), rows.in_file_order(probed.predicted), probed.accuracy, **known)
 
 
-def _related(
-    rows: _PreparedTask, features: NDArray[np.float32], probe: Probe, *, reason: str | None, **bootstrap: Any
-) -> results.RelatednessScores:
+def _related(rows: _SortedRows, features: NDArray[np.float32], probe: Probe, **known: Any) -> results.RelatednessScores:
     """The entry of a task with scores."""
-    predicted, dev_pearson = None, None
-    if not reason:
-        found, dev_pearson = probes.fit_relatedness(features, rows.targets, *rows.split_rows, seed=probe.seed)
-        predicted = rows.in_file_order(found)
-    dev = None if dev_pearson is None else round(100 * dev_pearson, 4)
-    known: dict[str, Any] = {"texts": rows.tested, "digest": rows.digest, "dev_pearson": dev, **bootstrap}
-    return relatedness(rows.gold, predicted, reason=reason, **known)
+    if known["reason"]:
+        return relatedness(rows.in_file_order(), None, **known)
+    predicted, dev = probes.fit_relatedness(features, rows.targets, *rows.splits, seed=probe.seed)
+    known["dev_pearson"] = None if dev is None else round(100 * dev, 4)
+    return relatedness(rows.in_file_order(), rows.in_file_order(predicted), **known)
 
 
 def classification(
@@ -242,13 +212,13 @@ def classification(
         seed: seed of the bootstrap.
         fields: other fields of the entry.
     """
-    how: dict[str, Any] = {"resamples": resamples, "seed": seed, "units": (units := units_of_rows(texts))}
-    common: dict[str, Any] = {"rows": len(gold), "classes": list(names), "units": units, "digest": "", **fields}
+    how: dict[str, Any] = {"resamples": resamples, "seed": seed, "units": units_of_rows(texts)}
+    fields = {"rows": len(gold), "classes": list(names), "units": how["units"], "digest": "", **fields}
     with_f1 = pairs and len(names) == 2
     if predicted is None:
         missing = results.Estimate(None, None, None, reason)
-        common |= {"accuracy": missing, "f1": missing if with_f1 else None}
-        return results.ClassificationScores(**common), np.full(resamples, np.nan)
+        drawn = np.full(resamples, np.nan)
+        return results.ClassificationScores(accuracy=missing, f1=missing if with_f1 else None, **fields), drawn
     correct = (gold == predicted).astype(np.float64)
     drawn = bootstrap_means(correct[None], **how)[0]
     return results.ClassificationScores(
@@ -256,7 +226,7 @@ def classification(
         f1=confusion_estimate(f1_score, gold, predicted, **how, decimals=2) if with_f1 else None,
         gold=gold.tolist(),
         predicted=predicted.tolist(),
-        **common,
+        **fields,
     ), drawn
 
 
@@ -274,23 +244,23 @@ def relatedness(
 
     Where all predictions are equal the correlations are undefined (SentEval returns 0).
     """
-    common: dict[str, Any] = {"pairs": len(gold), "digest": "", **fields}
+    fields = {"pairs": len(gold), "digest": "", **fields}
     if predicted is None:
         missing = results.Estimate(None, None, None, reason)
-        return results.RelatednessScores(pearson=missing, spearman=missing, **common)
+        return results.RelatednessScores(pearson=missing, spearman=missing, **fields)
     whole, units = np.rint(predicted / PREDICTION_UNIT), units_of_rows(texts)
     constant = "all predicted scores are equal" if np.ptp(whole) <= 1 else None  # up to rounding
     undefined = constant or undefined_reason(gold, whole)
     how: dict[str, Any] = {"sizes": [len(gold)], "resamples": resamples, "seed": seed, "units": units}
     missing = results.Estimate(None, None, None, undefined)
     for name in CORRELATIONS:
-        common[name] = missing if undefined else correlation_estimate(name, gold, whole, **how)
+        fields[name] = missing if undefined else correlation_estimate(name, gold, whole, **how)
     return results.RelatednessScores(
         mse=round(float(np.mean((whole * PREDICTION_UNIT - gold) ** 2)), 6),
         gold=plain_numbers(gold),
         predicted_e6=whole.astype(int).tolist(),
         units=units,
-        **common,
+        **fields,
     )
 
 
@@ -349,11 +319,11 @@ def neighbour_vote(
         vectors, labelled = (unit_rows(np.array(side, dtype=np.float32)) for side in (vectors, labelled))
     found = nearest(vectors, labelled, k, similarity=similarity, device=device)
     winners = []
-    for places, cosines in zip(found.ids.tolist(), found.scores.tolist(), strict=True):
-        votes = Counter(labels[place] for place in places)
-        weights = dict.fromkeys(votes, 0.0)
-        for place, cosine in zip(places, cosines, strict=True):
-            weights[labels[place]] += cosine
+    for places, similarities in zip(found.ids.tolist(), found.scores.tolist(), strict=True):
+        votes, weights = Counter[str](), defaultdict[str, float](float)
+        for place, weight in zip(places, similarities, strict=True):
+            votes[labels[place]] += 1
+            weights[labels[place]] += weight
         winners.append(min(votes, key=lambda label: (-votes[label], -weights[label], label)))
     return winners
 

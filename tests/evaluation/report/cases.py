@@ -8,7 +8,13 @@ import numpy as np
 
 from nearfar.evaluation.comparison import EvaluationRun
 from nearfar.evaluation.report.inputs import EvaluatedModel, TrainingRun
-from nearfar.evaluation.results import DevEvaluation, EvaluationResult, TrainingRecord, TrainingStep
+from nearfar.evaluation.results import (
+    DevEvaluation,
+    EvaluationResult,
+    Result,
+    TrainingRecord,
+    TrainingStep,
+)
 
 PROVENANCE = {
     "date": "2024-01-02T03:04:05+00:00",
@@ -87,6 +93,11 @@ def transfer(accuracies: dict[str, float | None], *, protocol: str = "senteval")
     learned |= {"mse": 0.1, "gold": [1.0, 2.0, 3.0], "predicted_e6": [1, 2, 3]}
     tasks = {name: task(name, score) for name, score in accuracies.items()} | {"learned": learned}
     return {"protocol": protocol, "nhid": 0, "folds": 10, "averages": {}, "tasks": tasks}
+
+
+def read(content: dict[str, Any]) -> Any:
+    """The result of a file with this content."""
+    return Result.from_dict(content, source="f")
 
 
 def ranked(

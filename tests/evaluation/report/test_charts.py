@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nearfar.evaluation.report.blocks import COLOURS, Bar, Bars, Chart, Line, data_address, describe, downsample, svg
+from nearfar.evaluation.report.blocks import COLOURS, Bar, Bars, Chart, Line, data_address, describe, svg
+from nearfar.evaluation.report.sections import thinned
 
 UNSAFE = '</svg><script>alert("x")</script> $\\frac{1}{$ 文 \x07'
 
@@ -91,9 +92,7 @@ def test_the_text_alternative_has_the_ends_and_the_extremes() -> None:
 
 
 def test_long_lines_are_thinned_to_means() -> None:
-    x, y, size = downsample(list(range(1000)), [float(n % 2) for n in range(1000)], points=120)
-    assert size == 9
+    x, y = thinned([(n, float(n % 2)) for n in range(1000)], 9)
     assert len(x) == len(y) == 112
-    assert x[0] == 4
-    assert y[0] == pytest.approx(4 / 9)
-    assert downsample([1, 2], [3.0, 4.0], points=2) == ([1, 2], [3, 4], 1)
+    assert (x[0], y[0]) == (4, pytest.approx(4 / 9))
+    assert thinned([(1, 3.0), (2, 4.0)], 1) == ([1, 2], [3, 4])

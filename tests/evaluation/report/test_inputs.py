@@ -1,7 +1,6 @@
 """How a report groups its inputs, and how it names them."""
 
 from nearfar.evaluation.comparison import EvaluationRun
-from nearfar.evaluation.render import short_names
 from nearfar.evaluation.report.inputs import (
     assign_seed_groups,
     disambiguate_names,
@@ -52,8 +51,3 @@ def test_runs_that_differ_only_in_the_seed_are_grouped() -> None:
     with_other_run = [*runs, training_run("a", seed=9)]
     names = ["a-1", "a-2", "b-1", "a-7", "a"]  # "a" is another run
     assert [one.group_name for one in assign_seed_groups(with_other_run)] == names
-
-
-def test_short_names_are_as_short_as_uniqueness_allows() -> None:
-    assert short_names(["x/a", "x/b"]) == {"x/a": "a", "x/b": "b"}
-    assert short_names(["x/1/a", "x/2/a", "x/2/a"]) == {"x/1/a": "1/a", "x/2/a": "2/a"}

@@ -97,11 +97,8 @@ def cosines(
     vectors: Float32[np.ndarray, "texts dim"], ids: Int64[np.ndarray, "texts k"]
 ) -> Float32[np.ndarray, "texts k"]:
     """The cosine of each text with the texts in its list; ``vectors`` have unit length."""
-    found = np.empty(ids.shape, dtype=np.float32)
-    for start in range(0, len(ids), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        found[block] = np.einsum("td,tkd->tk", vectors[block], vectors[ids[block]])
-    return found
+    blocks = (slice(start, start + _BLOCK) for start in range(0, len(ids), _BLOCK))
+    return np.concatenate([np.einsum("td,tkd->tk", vectors[block], vectors[ids[block]]) for block in blocks])
 
 
 def compared_neighbours(texts: int) -> int:
@@ -221,11 +218,10 @@ def write_page(
     for name, unit in units.items():
         with progress_bar(f"neighbours, {name}", 2 * count**2, unit="pairs", shown=progress) as advance:
             lists.append(neighbourhoods(unit, device=device, on_block=advance))
-    steps = layout.EXAGGERATED + layout.ITERATIONS
-    for name, unit in units.items():
-        start = points[0] if points else None
-        with progress_bar(f"layout, {name}", steps, unit="steps", shown=progress) as advance:
-            points.append(layout.plane_layout(unit, start=start, seed=seed, on_steps=advance))
+    with progress_bar("layout", len(units), unit="encoders", shown=progress) as advance:
+        for unit in units.values():
+            points.append(layout.plane_layout(unit, start=points[0] if points else None, seed=seed))
+            advance(1)
     first = layout.normalise(points[0])
     layouts = [first, *(layout.align(one, first) for one in points[1:])]
     data = explorer_data(texts, columns, units, lists, layouts, color_by=color_by, notes=notes)
@@ -262,21 +258,26 @@ def explorer_data(
         color_by: the column that gives the colours at first.
         notes: sentences to show below the lists.
     """
-    near, far = ([[cosines(own, ids) for own in vectors.values()] for ids in side] for side in zip(*lists, strict=True))
+
+    def encoded(ids: Int64[np.ndarray, "texts k"]) -> dict[str, Any]:
+        scaled = [np.rint(np.clip(cosines(own, ids), -1, 1) * 32767) for own in vectors.values()]
+        return {"width": ids.shape[1], "ids": _encode(ids, "<u2"), "cosines": [_encode(one, "<i2") for one in scaled]}
+
     data: dict[str, Any] = {
         "models": list(vectors),
         "texts": [shorten(text, TEXT_LENGTH) for text in texts],
         "columns": [_column(column) for column in columns],
         "colorBy": color_by,
         "layouts": [_encode(points, "<f4") for points in layouts],
-        "nearest": [_lists(one.nearest, own) for one, own in zip(lists, near, strict=True)],
-        "farthest": [_lists(one.farthest, own) for one, own in zip(lists, far, strict=True)],
+        "nearest": [encoded(one.nearest) for one in lists],
+        "farthest": [encoded(one.farthest) for one in lists],
         "compared": compared_neighbours(len(texts)),
         "notes": [*notes, _LAYOUT_NOTE],
     }
     if len(lists) > 1:
         changes = change(lists[0], lists[1])
-        data |= {"change": _encode(changes, "<f4"), "order": _encode(order_by_change(changes, *near[0]), "<u2")}
+        near = [cosines(own, lists[0].nearest) for own in vectors.values()]
+        data |= {"change": _encode(changes, "<f4"), "order": _encode(order_by_change(changes, *near), "<u2")}
     return data
 
 
@@ -287,15 +288,14 @@ def explorer_html(data: Mapping[str, Any], title: str) -> str:
     JSON has no ``<``, ``>`` or ``&``, so that no text can end its element, and the script writes texts as text nodes.
     """
     folder = files("nearfar.evaluation.explorer")
-    style = (folder / "page.css").read_text(encoding="utf-8")
-    parts = [(folder / name).read_text(encoding="utf-8") for name in _SCRIPTS]
+    style, *parts = ((folder / name).read_text(encoding="utf-8") for name in ("page.css", *_SCRIPTS))
     script = '(() => {\n"use strict";\n' + "\n".join(parts) + "})();\n"
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
         "form-action 'none'"
     )
-    page = template("nearfar.evaluation.explorer", "page.html")
     own = {"policy": policy, "style": style, "script": script, "data": script_json(data)}
+    page = template("nearfar.evaluation.explorer", "page.html")
     return page.render(title=title, **{name: Markup(text) for name, text in own.items()}) + "\n"
 
 
@@ -308,11 +308,6 @@ def script_json(data: object) -> str:
 def shorten(text: str, length: int) -> str:
     """The text, or its first ``length`` characters and an ellipsis."""
     return text if len(text) <= length else text[:length] + "…"
-
-
-def _lists(ids: Int64[np.ndarray, "texts k"], values: Sequence[Float32[np.ndarray, "texts k"]]) -> dict[str, Any]:
-    scaled = [np.rint(np.clip(one, -1, 1) * 32767) for one in values]
-    return {"width": ids.shape[1], "ids": _encode(ids, "<u2"), "cosines": [_encode(one, "<i2") for one in scaled]}
 
 
 def _column(column: Column) -> dict[str, Any]:

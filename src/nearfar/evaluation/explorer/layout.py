@@ -1,11 +1,7 @@
 """Layouts of embeddings in the plane: principal components, then t-SNE, aligned with an earlier layout."""
 
 import logging
-import re
-from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
 from importlib.util import find_spec
-from io import TextIOBase
 from typing import Any
 
 import numpy as np
@@ -30,8 +26,6 @@ SLOW = 20_000
 """With more texts than this, scikit-learn takes minutes."""
 _START_SPREAD = 1e-4
 """Standard deviation of the first coordinate at the start of t-SNE (the default of scikit-learn)."""
-_ITERATION = re.compile(r"Iteration (\d+):")
-_CALLBACK_EVERY = 10
 
 
 def plane_layout(
@@ -39,7 +33,6 @@ def plane_layout(
     *,
     start: Float32[np.ndarray, "texts 2"] | None = None,
     seed: int = 0,
-    on_steps: Callable[[int], None] = lambda _: None,
 ) -> Float32[np.ndarray, "texts 2"]:
     """A layout of the vectors in the plane, in the units of t-SNE; see :func:`normalise` and :func:`align`.
 
@@ -53,30 +46,25 @@ def plane_layout(
         start: an earlier layout of the same texts, from which t-SNE starts, so that points keep their places. By
             default t-SNE starts from the first two principal components, scaled down.
         seed: seed of t-SNE.
-        on_steps: called now and then with the number of iterations since the last call.
     """
     components = principal_components(vectors, COMPONENTS)
+    plane = np.zeros((len(vectors), 2), dtype=np.float32)
+    plane[:, : min(2, components.shape[1])] = components[:, :2]
     if len(vectors) < FEWEST:
-        return _two_columns(components)
-    exaggeration = EXAGGERATION
+        return plane
+    initial: NDArray[Any] = plane if start is None else start
     if start is None:
-        initial = _two_columns(components)
-        spread = float(initial.std(axis=0)[0])
+        spread = float(plane.std(axis=0)[0])
         initial = initial / spread * _START_SPREAD if spread > FLOAT32_RESOLUTION else initial * 0
-    else:
-        initial, exaggeration = start, EXAGGERATION_FROM_START
     if initial.std() == 0:  # a collapsed space has no principal components to start from
         initial = np.random.default_rng(seed).normal(scale=_START_SPREAD, size=initial.shape)
     settings: dict[str, Any] = {
         "perplexity": min(PERPLEXITY, (len(vectors) - 1) / 3),
-        "early_exaggeration": exaggeration,
+        "early_exaggeration": EXAGGERATION if start is None else EXAGGERATION_FROM_START,
         "random_state": seed,
     }
     compute = _by_opentsne if uses_opentsne(len(vectors)) else _by_sklearn
-    progress = _Progress(on_steps)
-    points = compute(components, initial.astype(np.float32), settings, progress)
-    progress.reach(EXAGGERATED + ITERATIONS)
-    return np.asarray(points, dtype=np.float32)
+    return np.asarray(compute(components, initial.astype(np.float32), settings), dtype=np.float32)
 
 
 def principal_components(vectors: NDArray[np.floating], count: int) -> Float32[np.ndarray, "texts components"]:
@@ -106,65 +94,29 @@ def align(points: NDArray[np.floating], reference: Float32[np.ndarray, "texts 2"
     return (own @ (left @ right)).astype(np.float32)
 
 
-def _two_columns(points: NDArray[np.floating]) -> Float32[np.ndarray, "texts 2"]:
-    """The first two columns, with zeros for a missing one."""
-    padded = np.zeros((len(points), 2), dtype=np.float32)
-    padded[:, : min(2, points.shape[1])] = points[:, :2]
-    return padded
-
-
 def uses_opentsne(texts: int) -> bool:
     """Whether the layout of this number of texts is computed by openTSNE."""
     return texts > LARGE and find_spec("openTSNE") is not None
 
 
-class _Progress(TextIOBase):
-    """Iterations so far. As a stream it reads them in what scikit-learn prints, and shows nothing."""
-
-    def __init__(self, on_steps: Callable[[int], None]) -> None:
-        self._on_steps, self.finished = on_steps, 0
-
-    def reach(self, finished: int) -> None:
-        """Report the iterations since the last call."""
-        self._on_steps(finished - self.finished)
-        self.finished = finished
-
-    def write(self, text: str) -> int:
-        """Report the last iteration that ``text`` names."""
-        if numbers := _ITERATION.findall(text):
-            self.reach(int(numbers[-1]))
-        return len(text)
-
-
 def _by_sklearn(
-    components: NDArray[np.float32], initial: NDArray[np.float32], settings: Mapping[str, Any], progress: _Progress
+    components: NDArray[np.float32], initial: NDArray[np.float32], settings: dict[str, Any]
 ) -> NDArray[np.floating]:
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
-    # verbose is the only way to follow its progress.
-    model = TSNE(init=initial, max_iter=EXAGGERATED + ITERATIONS, verbose=2, **settings)
     # Its threads wait for each other in every iteration, which costs more than it saves for few texts.
-    threads = 1 if len(components) <= LARGE else None
-    with threadpool_limits(threads, user_api="openmp"), redirect_stdout(progress):
-        points: NDArray[np.floating] = model.fit_transform(components)
-    return points
+    with threadpool_limits(1 if len(components) <= LARGE else None, user_api="openmp"):
+        return TSNE(init=initial, max_iter=EXAGGERATED + ITERATIONS, **settings).fit_transform(components)
 
 
 def _by_opentsne(
-    components: NDArray[np.float32], initial: NDArray[np.float32], settings: Mapping[str, Any], progress: _Progress
+    components: NDArray[np.float32], initial: NDArray[np.float32], settings: dict[str, Any]
 ) -> NDArray[np.floating]:
     from openTSNE import TSNE
 
-    model = TSNE(
-        initialization=initial.astype(np.float64),
-        early_exaggeration_iter=EXAGGERATED,
-        n_iter=ITERATIONS,
-        n_jobs=-1,
-        callbacks=lambda *_: progress.reach(progress.finished + _CALLBACK_EVERY),
-        callbacks_every_iters=_CALLBACK_EVERY,
-        **settings,
-    )
+    iterations = {"early_exaggeration_iter": EXAGGERATED, "n_iter": ITERATIONS}
+    model = TSNE(initialization=initial.astype(np.float64), n_jobs=-1, **iterations, **settings)
     logger = logging.getLogger("openTSNE.tsne")
     level = logger.level
     logger.setLevel(logging.ERROR)  # it warns of any start that is not tiny

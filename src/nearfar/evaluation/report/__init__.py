@@ -1,19 +1,18 @@
 """The page of a report: summary, tests of runs, scores and comparisons; what follows is in ``sections``."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from nearfar.data.retrieval import MEASURES
 from nearfar.evaluation.correlation import AGGREGATES, Aggregate
 from nearfar.evaluation.render import Cell, Table
-from nearfar.evaluation.report.blocks import DASH, Bar, Bars, Block, Code, Figure, Page, Section
+from nearfar.evaluation.report.blocks import DASH, Bar, Bars, Block, Code, Figure, Section
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun
 from nearfar.evaluation.report.scores import MAX_BARS, AnyComparison, Grid
 from nearfar.evaluation.report.sections import geometry_blocks, outcome, settings, training
 from nearfar.evaluation.results import ComparisonResult, PairwiseResult, TaskTest
-from nearfar.evaluation.tables import comparison as tests_in_words
+from nearfar.evaluation.tables import comparison as words
 from nearfar.evaluation.tables.evaluation import LEGEND, format_seen, mean_score, seen_notes, seen_of
-from nearfar.evaluation.tables.ranking import ranking_tables
 from nearfar.types import metric_title
 
 MAX_MISSING_SHOWN = 6
@@ -27,7 +26,7 @@ _AGGREGATES = {
 
 def compose(
     inputs: ReportInputs, *, title: str, aggregate: Aggregate = "all", computed: AnyComparison | None = None
-) -> Page:
+) -> Section:
     """The page that shows the ``inputs``.
 
     Args:
@@ -37,12 +36,10 @@ def compose(
         computed: a comparison of all sides that was computed for this page.
     """
     sides = inputs.sides
-    unavailable = (
-        f"{side.name}: {task} was not evaluated. {reason}"
-        for side in sides
-        for task, reason in dict(item for run in side.runs for item in run.result.unavailable.items()).items()
-    )
-    missing = [*inputs.missing, *unavailable]
+    missing = list(inputs.missing)
+    for side in sides:
+        why = {task: reason for run in side.runs for task, reason in run.result.unavailable.items()}
+        missing += [f"{side.name}: {task} was not evaluated. {reason}" for task, reason in why.items()]
     top: list[Block] = [summary(inputs, computed, aggregate)]
     if missing:
         short = len(missing) <= MAX_MISSING_SHOWN
@@ -58,10 +55,10 @@ def compose(
         "Fine-tuned classifiers" if tuned else "Transfer tasks": transfer(sides, computed),
         "Seen in training": seen_in_training(sides),
         "Training": training(inputs.runs) if inputs.runs else [],
-        "Geometry": geometry_blocks(inputs.geometries) if inputs.geometries else [],
+        "Geometry": geometry_blocks(inputs.geometries),
         "Settings and provenance": settings(inputs),
     }
-    return Page(title, [Section(name, blocks) for name, blocks in sections.items() if blocks])
+    return Section(title, [Section(name, blocks) for name, blocks in sections.items() if blocks])
 
 
 def summary(inputs: ReportInputs, computed: AnyComparison | None, aggregate: Aggregate) -> list[str]:
@@ -72,10 +69,8 @@ def summary(inputs: ReportInputs, computed: AnyComparison | None, aggregate: Agg
         (Grid(sides, computed, "retrieval"), "Retrieval", "means over queries × 100"),
     ]
     for (protocol, _), indices in _protocols(sides).items():
-        tuned = protocol == "finetune"
-        how = "accuracy × 100" if tuned else f"accuracy × 100, protocol {protocol}"
-        probed = Grid(sides, computed, "transfer", indices=indices)
-        grids.append((probed, "Fine-tuned" if tuned else "Transfer", how))
+        kind, how = ("Fine-tuned", "") if protocol == "finetune" else ("Transfer", f", protocol {protocol}")
+        grids.append((Grid(sides, computed, "transfer", indices=indices), kind, f"accuracy × 100{how}"))
     return [
         *_tests(inputs.runs, [side.name for side in sides]),
         *(grid.headline(kind, metric) for grid, kind, metric in grids if grid.indices),
@@ -85,10 +80,12 @@ def summary(inputs: ReportInputs, computed: AnyComparison | None, aggregate: Agg
 
 def _tests(runs: Sequence[TrainingRun], evaluated: Collection[str]) -> list[str]:
     """The test results of training runs, those without one, and what the dev scores warn of."""
-    lines = []
-    for name, row in [(run.name, row) for run in runs for row in run.tests.values()]:
-        which = f"{name}, {tests_in_words.metric_of(row)} × 100 on {row.pairs or 0:,} held-out test rows"
-        lines.append(f"{which}: {tests_in_words.before_after_sentence(row)}")
+    lines = [
+        f"{run.name}, {words.metric_of(row)} × 100 on {row.pairs or 0:,} held-out test rows: "
+        f"{words.before_after_sentence(row)}"
+        for run in runs
+        for row in run.tests.values()
+    ]
     untested = [
         run.name for run in runs if run.record and not run.tested and not {run.name, run.group_name} & set(evaluated)
     ]
@@ -112,36 +109,28 @@ def _training(runs: Sequence[TrainingRun]) -> str:
 
 def similarity(sides: Sequence[EvaluatedModel], computed: AnyComparison | None, aggregate: Aggregate) -> list[Block]:
     """Spearman by the chosen aggregate; the other aggregates and Pearson in a block to open."""
-
-    def caption(metric: str, kind: Aggregate) -> str:
-        return f"{metric_title(metric)} × 100, {_AGGREGATES[kind]}"
-
-    return _scores(
-        Grid(sides, computed, "similarity", aggregate=aggregate),
-        caption("spearman", aggregate),
-        "Other averages of subsets, and Pearson",
-        lambda: [
-            Grid(sides, computed, "similarity", metric=metric, aggregate=kind).table(caption(metric, kind))
-            for metric in ("spearman", "pearson")
-            for kind in dict.fromkeys((aggregate, *AGGREGATES))
-            if (metric, kind) != ("spearman", aggregate)
-        ],
-    )
+    grid = Grid(sides, computed, "similarity", aggregate=aggregate)
+    if not grid.indices:
+        return []
+    tables = [
+        Grid(sides, computed, "similarity", metric=metric, aggregate=kind).table(
+            f"{metric_title(metric)} × 100, {_AGGREGATES[kind]}"
+        )
+        for metric in ("spearman", "pearson")
+        for kind in dict.fromkeys((aggregate, *AGGREGATES))
+    ]
+    figure = grid.figure(f"Spearman × 100, {_AGGREGATES[aggregate]}")
+    return [tables[0], *figure, Section("Other averages of subsets, and Pearson", tables[1:], folded=True)]
 
 
 def retrieval(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) -> list[Block]:
     """The main measure of each task; all measures in a block to open."""
-    return _scores(
-        Grid(sides, computed, "retrieval"),
-        "Retrieval × 100, means over queries",
-        "All measures of retrieval",
-        lambda: [Grid(sides, computed, "retrieval", metric=one).table(f"{one} × 100") for one in MEASURES],
-    )
-
-
-def _scores(grid: Grid, caption: str, more: str, others: Callable[[], list[Table]]) -> list[Block]:
-    """A table with its bars, and more tables in a block to open; nothing where no side has such scores."""
-    return [grid.table(caption), *grid.figure(caption), Section(more, others(), folded=True)] if grid.indices else []
+    grid = Grid(sides, computed, "retrieval")
+    if not grid.indices:
+        return []
+    every = [Grid(sides, computed, "retrieval", metric=one).table(f"{one} × 100") for one in MEASURES]
+    caption = "Retrieval × 100, means over queries"
+    return [grid.table(caption), *grid.figure(caption), Section("All measures of retrieval", every, folded=True)]
 
 
 def _protocols(sides: Sequence[EvaluatedModel]) -> dict[tuple[str, str], list[int]]:
@@ -172,18 +161,18 @@ def transfer(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) ->
 
 def seen_in_training(sides: Sequence[EvaluatedModel]) -> list[Block]:
     """A table with a row for each side whose training is known, and a column for each task; none if none is known."""
-    seen = [(side, seen_of([run.result for run in side.runs])) for side in sides]
-    tasks = list(dict.fromkeys(task for _, known in seen for task in known))
+    seen = {side.name: seen_of([run.result for run in side.runs]) for side in sides}
+    tasks = list(dict.fromkeys(task for known in seen.values() for task in known))
     if not tasks:
         return []
     rows: list[list[Cell | str]] = []
-    for side, known in seen:
+    for side in sides:
+        known = seen[side.name]
         cells = [Cell(format_seen(known[task]), _unseen(side, task)) if task in known else DASH for task in tasks]
         rows += [[side.name, *cells]] if known else []
-    notes = [LEGEND, *(f"{side.name}: {note}" for side, known in seen for note in seen_notes(known))]
-    if any(0 < len(known) < len(tasks) for _, known in seen):
-        notes.append(f"{DASH}: not evaluated.")
-    if unknown := [side.name for side, known in seen if not known]:
+    notes = [LEGEND, *(f"{name}: {note}" for name, known in seen.items() for note in seen_notes(known))]
+    notes += [f"{DASH}: not evaluated."] * any(0 < len(known) < len(tasks) for known in seen.values())
+    if unknown := [name for name, known in seen.items() if not known]:
         notes.append(f"Not in the table, because their training left no record: {', '.join(unknown)}.")
     caption = "Share of the pairs (in brackets: of the texts), and Spearman × 100 on the unseen pairs"
     return [Table(title=caption, columns=["model", *tasks], rows=rows, notes=notes)]
@@ -191,8 +180,8 @@ def seen_in_training(sides: Sequence[EvaluatedModel]) -> list[Block]:
 
 def _unseen(side: EvaluatedModel, task: str) -> str:
     """The score on the unseen pairs, for several runs the mean."""
-    unseen = [scored.unseen for run in side.runs if (scored := run.result.tasks.get(task)) is not None]
-    score = mean_score([None if one is None else one.spearman.score for one in unseen])
+    unseen = [run.result.tasks[task].unseen for run in side.runs if task in run.result.tasks]
+    score = mean_score([None if scores is None else scores.spearman.score for scores in unseen])
     return "" if score is None else f"unseen {score:.2f}"
 
 
@@ -216,10 +205,10 @@ def renamed(comparison: AnyComparison, sides: Sequence[EvaluatedModel]) -> AnyCo
 
 
 def _comparison(comparison: AnyComparison) -> list[Block]:
+    tables = words.comparison_tables(comparison)
     if isinstance(comparison, PairwiseResult) and comparison.ranked:
-        return list(ranking_tables(comparison))
-    table, *pairs = tests_in_words.comparison_tables(comparison)
-    return [table, *(Section(pair.title, [pair], folded=True) for pair in pairs)]
+        return [*tables]
+    return [tables[0], *(Section(pair.title, [pair], folded=True) for pair in tables[1:])]
 
 
 def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
@@ -231,9 +220,9 @@ def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
     notes = ["Each run is compared with the model that its training started from, on rows that it held out to test on."]
     for run, comparison in tested:
         for task, row in comparison.tasks.items():
-            cells = tests_in_words.before_after_cells(row)
-            rows.append([run.name, tests_in_words.metric_of(row), f"{row.pairs or 0:,}", *cells])
-            notes += [f"{run.name}: {note}" for note in tests_in_words.held_out_notes(comparison, task)]
+            cells = words.before_after_cells(row)
+            rows.append([run.name, words.metric_of(row), f"{row.pairs or 0:,}", *cells])
+            notes += [f"{run.name}: {note}" for note in words.held_out_notes(comparison, task)]
             notes += [f"{run.name}: {row.reason}."] * bool(row.reason)
     if len(tested) > 1:
         same = len({run.held_out for run, _ in tested}) == 1
@@ -242,26 +231,23 @@ def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
             if same
             else "The runs hold out different rows, so the scores of different runs cannot be compared."
         )
-    columns = ["run", "metric × 100", "test rows", *tests_in_words.BEFORE_AFTER]
+    columns = ["run", "metric × 100", "test rows", *words.BEFORE_AFTER]
     blocks: list[Block] = [Table(title="Test on held-out rows", columns=columns, rows=rows, notes=notes, left=2)]
-    blocks += _before_after_bars([(run.name, row) for run, _ in tested for row in run.tests.values()])
+    tests = [(run.name, row) for run, _ in tested for row in run.tests.values() if row.difference is not None]
+    if shown := tests[: MAX_BARS // 2]:  # up to as many as are easy to read
+        blocks.append(_before_after_bars(shown))
     for run, comparison in tested:
-        if (queries := tests_in_words.queries_in_words(comparison, trained=True)) is not None:
-            shown: list[Block] = [Code("\n".join(queries.lines))] if queries.lines else []
-            title = f"Queries before and after the training of {run.name}"
-            blocks.append(Section(title, [queries.summary, *shown]))
+        if (queries := words.queries_in_words(comparison, trained=True)) is not None:
+            code: list[Block] = [Code("\n".join(queries.lines))] if queries.lines else []
+            blocks.append(Section(f"Queries before and after the training of {run.name}", [queries.summary, *code]))
     return blocks
 
 
-def _before_after_bars(tests: Sequence[tuple[str, TaskTest]]) -> list[Figure]:
-    """Two bars for each test, up to as many as are easy to read."""
-    shown = [(name, row) for name, row in tests if row.difference is not None][: MAX_BARS // 2]
-    if not shown:
-        return []
-    spans = [((row.second or 0) + (row.low or 0), (row.second or 0) + (row.high or 0)) for _, row in shown]
-    before = Bar("before training", 1, [row.second for _, row in shown], [None] * len(shown))
-    after = Bar("after training", 0, [row.first for _, row in shown], spans)
-    names = [f"{name}, {tests_in_words.metric_of(row)}" for name, row in shown]
+def _before_after_bars(tests: Sequence[tuple[str, TaskTest]]) -> Figure:
+    """Two bars for each test."""
+    spans = [((row.second or 0) + (row.low or 0), (row.second or 0) + (row.high or 0)) for _, row in tests]
+    before = Bar("before training", 1, [row.second for _, row in tests], [None] * len(tests))
+    after = Bar("after training", 0, [row.first for _, row in tests], spans)
+    names = [f"{name}, {words.metric_of(row)}" for name, row in tests]
     caption = "Held-out test rows × 100. Lines: the 95% interval of the difference, from the score before training."
-    chart = Bars("Before and after training", names, [before, after])
-    return [Figure(caption, [chart], [(bar.name, bar.number) for bar in chart.bars])]
+    return Figure(caption, [Bars("Before and after training", names, [before, after])])

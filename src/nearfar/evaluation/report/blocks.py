@@ -75,15 +75,20 @@ class Bars(NamedTuple):
     title: str
     labels: Sequence[str]
     """The names of the groups, from the top."""
-    bars: Sequence[Bar]
+    lines: Sequence[Bar]
 
 
 class Figure(NamedTuple):
-    """Charts side by side that share a legend of names and numbers of lines or bars."""
+    """Charts side by side that share a legend of names and numbers of lines or bars, by default those of the first."""
 
     caption: str
     charts: Sequence[Chart | Bars]
-    legend: Sequence[tuple[str, int]]
+    names: Sequence[tuple[str, int]] = ()
+
+    @property
+    def legend(self) -> Sequence[tuple[str, int]]:
+        """The names and numbers."""
+        return self.names or [(line.name, line.number) for line in self.charts[0].lines]
 
 
 class Code(NamedTuple):
@@ -101,19 +106,12 @@ class Section(NamedTuple):
     """Whether the blocks are hidden until the reader opens them."""
 
 
-class Page(NamedTuple):
-    """A whole report."""
-
-    title: str
-    sections: Sequence[Section]
-
-
 Block: TypeAlias = str | list[str] | Table | Figure | Code | Section
 """A text is a paragraph, and a list of texts one with bullets."""
 
 
-def to_html(page: Page) -> str:
-    """The page as one HTML document."""
+def to_html(page: Section) -> str:
+    """The page as one HTML document; its blocks are the sections of the report."""
     numbers = count(1)
     document = template("nearfar.evaluation.report", "page.html").render(
         page=page,
@@ -127,12 +125,9 @@ def to_html(page: Page) -> str:
     return document.lstrip() + "\n"
 
 
-def to_markdown(page: Page) -> str:
+def to_markdown(page: Section) -> str:
     """The page in GitHub's Markdown: the same tables, and only the captions of figures."""
-    parts = [f"# {markdown_text(page.title)}"]
-    for section in page.sections:
-        parts += _markdown(section, 2)
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(_markdown(page, 1)) + "\n"
 
 
 def _markdown(block: Block, level: int) -> Iterator[str]:
@@ -163,29 +158,24 @@ def svg(chart: Chart | Bars) -> str:
     """One chart, always in the same bytes; without a finite point it says so."""
     from matplotlib import rc_context
 
-    rows = len(chart.labels) * len(chart.bars) if isinstance(chart, Bars) else 0
+    groups = len(chart.labels) if isinstance(chart, Bars) else 0
+    height = 0.7 + 0.2 * (groups * len(chart.lines)) + 0.1 * groups if isinstance(chart, Bars) else 3
     fonts: Any = {"font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 8}
     with rc_context(fonts), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # letters that its font lacks; the browser has them
-        figure = new_figure(4.5, 0.7 + 0.2 * rows + 0.1 * len(chart.labels) if isinstance(chart, Bars) else 3)
+        figure = new_figure(4.5, height)
         axes = figure.subplots()
         title = "\n".join(wrap(one_line(chart.title), 56))
         figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold", parse_math=False)
-        drawn = _draw_bars(axes, chart) if isinstance(chart, Bars) else _draw_lines(axes, chart)
-        if not drawn:
+        if not (_draw_bars(axes, chart) if isinstance(chart, Bars) else _draw_lines(axes, chart)):
             axes.text(0.5, 0.5, "no data", ha="center", transform=axes.transAxes)
         axes.grid(alpha=0.3, axis="x" if isinstance(chart, Bars) else "both")
         axes.tick_params(which="both", bottom=False, left=False)
-        written = file_content(figure, "svg", transparent=True).decode()
-    return _shortened(written)
-
-
-def _shortened(text: str) -> str:
-    """An SVG of matplotlib with rounded coordinates, without what is not shown: metadata, comments, names of groups."""
+        text = file_content(figure, "svg", transparent=True).decode()
+    # Without what is not shown (metadata, comments, names of groups), and with rounded coordinates.
     text = re.sub(r'<metadata>.*?</metadata>|<!--.*?-->|<[?!][^>]*>|(?<=<g) id="\w*?_\d+"', "", text, flags=re.DOTALL)
-    text = " ".join(text.split()).replace("> <", "><")
     coordinate = re.compile(r"(\.\d\d)\d+")
-    return re.sub(r"<[^>]*>", lambda tag: coordinate.sub(r"\1", tag[0]), text)
+    return re.sub(r"<[^>]*>", lambda tag: coordinate.sub(r"\1", tag[0]), " ".join(text.split()).replace("> <", "><"))
 
 
 def _draw_lines(axes: Any, chart: Chart) -> bool:
@@ -197,30 +187,27 @@ def _draw_lines(axes: Any, chart: Chart) -> bool:
         colour, style = line_of(line.number)
         marker = "." if len(line.x) <= MAX_DOTTED_POINTS else ""
         axes.plot(line.x, line.y, color=colour, linestyle=style, linewidth=1.4, marker=marker)
-        ring = [(x, y) for x, y in zip(line.x, line.y, strict=True) if x == line.best]
-        if ring:
-            axes.plot(*zip(*ring, strict=True), color=colour, marker="o", markersize=8, fillstyle="none")
+        if line.best is not None and line.best in line.x:
+            y = line.y[list(line.x).index(line.best)]
+            axes.plot(line.best, y, color=colour, marker="o", markersize=8, fillstyle="none")
     return bool(lines)
 
 
 def _draw_bars(axes: Any, chart: Bars) -> bool:
-    shown = False
-    width = 0.8 / max(len(chart.bars), 1)
-    for position, bar in enumerate(chart.bars):
-        colour, _ = line_of(bar.number)
+    shown, width = False, 0.8 / max(len(chart.lines), 1)
+    for position, bar in enumerate(chart.lines):
         for group, (value, span) in enumerate(zip(bar.values, bar.spans, strict=True)):
             if value is None or not math.isfinite(value):
                 continue
-            y = group + width * (position - (len(chart.bars) - 1) / 2)
-            axes.barh(y, value, 0.9 * width, color=colour, alpha=0.75)
+            y = group + width * (position - (len(chart.lines) - 1) / 2)
+            axes.barh(y, value, 0.9 * width, color=line_of(bar.number)[0], alpha=0.75)
             ends = [end for end in span or () if math.isfinite(end)]
             axes.plot(ends, [y] * len(ends), color="black", linewidth=1.2)
-            axes.annotate(
-                f"{value:.2f}", (max([value, 0.0, *ends]), y), (3, 0), textcoords="offset points", va="center"
-            )
+            at = max([value, 0.0, *ends]), y
+            axes.annotate(f"{value:.2f}", at, (3, 0), textcoords="offset points", va="center")
             shown = True
-    axes.set_yticks(range(len(chart.labels)))
-    axes.set_yticklabels(["\n".join(wrap(one_line(label), 24)) for label in chart.labels], parse_math=False)
+    names = ["\n".join(wrap(one_line(label), 24)) for label in chart.labels]
+    axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.invert_yaxis()
     axes.margins(x=0.18)
     return shown
@@ -237,19 +224,11 @@ def describe(chart: Chart | Bars) -> str:
         lines = _drawable_lines(chart)[:MAX_DESCRIBED_LINES]
         return "; ".join([f"{chart.title}, by {chart.x_label}", *map(_describe_line, lines)])
     parts = [chart.title]
-    for bar in chart.bars:
+    for bar in chart.lines:
         values = zip(chart.labels, bar.values, strict=True)
         words = ", ".join(f"{label} {value:.2f}" for label, value in values if value is not None)
         parts.append(f"{bar.name}: {words or 'no value'}")
     return "; ".join(parts)
-
-
-def downsample(x: Sequence[float], y: Sequence[float], *, points: int) -> tuple[list[float], list[float], int]:
-    """At most ``points`` points, each the mean of a chunk of successive ones, and the size of the chunks."""
-    size = max(1, math.ceil(len(x) / points))
-    cuts = [slice(cut, cut + size) for cut in range(0, len(x), size)]
-    own_x, own_y = ([sum(values[cut]) / len(values[cut]) for cut in cuts] for values in (x, y))
-    return own_x, own_y, size
 
 
 def _drawable_lines(chart: Chart) -> list[Line]:

@@ -1,7 +1,7 @@
 """Inputs of a report: evaluated sides, comparisons, training runs and geometries, and their names on the page."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
@@ -31,7 +31,7 @@ class TrainingRun(NamedTuple):
     source: str
     group_name: str
     """The name that it shares with runs that differ only in the seed; else its own."""
-    settings: Mapping[str, Any]
+    settings: dict[str, Any]
     """From config.toml, or where there is none from run.json."""
     files: Mapping[str, str]
     """The text of config.toml and second.toml."""
@@ -112,21 +112,19 @@ def group_by_setting(runs: Sequence[EvaluationRun], run_groups: Mapping[str, str
     """
     folders = [str(PurePath(run.source).parent) for run in runs]
     settings = [("", run_groups[folder]) if folder in run_groups else (folder, "") for folder in folders]
-    names = [name or run.result.model for (_, name), run in zip(settings, runs, strict=True)]
-    seeds = [run.result.training_seed for run in runs]
-    sides: dict[object, list[EvaluationRun]] = {}
-    for number, name in enumerate(_shared_names(list(zip(names, seeds, strict=True)), settings)):
-        sides.setdefault(number if name is None else (name, settings[number]), []).append(runs[number])
+    named = [
+        (name or run.result.model, run.result.training_seed) for (_, name), run in zip(settings, runs, strict=True)
+    ]
+    sides = defaultdict[object, list[EvaluationRun]](list)
+    for number, name in enumerate(_shared_names(named, settings)):
+        sides[number if name is None else (name, settings[number])].append(runs[number])
     return [combine_runs(members, default_name=members[0].result.model) for members in sides.values()]
 
 
 def assign_seed_groups(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
     """The runs; those that differ only in the seed get one group name, the common start of their names."""
-    settings = [
-        sorted(((key, value) for key, value in run.settings.items() if key not in ("seed", "output")), key=str)
-        for run in runs
-    ]
-    shared = _shared_names([(run.name, run.seed) for run in runs], map(str, settings))
+    settings = [str(sorted((run.settings | {"seed": "", "output": ""}).items(), key=str)) for run in runs]
+    shared = _shared_names([(run.name, run.seed) for run in runs], settings)
     taken = {run.group_name for run in runs}
     return [
         run if name is None or name in taken else run._replace(group_name=name)
@@ -140,9 +138,9 @@ def _shared_names(items: Sequence[tuple[str, Any]], settings: Iterable[object]) 
     None for one that is alone, or where a seed is not known or occurs twice.
     """
     starts = [(_strip_seed(name, seed), setting) for (name, seed), setting in zip(items, settings, strict=True)]
-    seeds: dict[tuple[str, object], list[Any]] = {}
+    seeds = defaultdict[tuple[str, object], list[Any]](list)
     for start, (_, seed) in zip(starts, items, strict=True):
-        seeds.setdefault(start, []).append(seed)
+        seeds[start].append(seed)
     joined = {start for start, own in seeds.items() if len(own) > 1 and None not in own and len({*own}) == len(own)}
     return [start[0] if start in joined else None for start in starts]
 
@@ -179,15 +177,11 @@ class RunNames:
         return replace(result, models=named) if len(named) == len(result.models) else result
 
     def _matching_names(self, model: str, *, single: bool) -> set[str]:
+        """Of runs whose folder ends as a model's name, as it was typed; one word is not enough."""
         parts = PurePath(model).parts
-        parts = parts[:-1] if parts[-1:] == ("model",) else parts
-        parts = tuple(part for part in parts if part != "..")
-        return {run.name if single else run.group_name for place, run in self._runs if _is_path_suffix(parts, place)}
-
-
-def _is_path_suffix(name: Sequence[str], place: Sequence[str]) -> bool:
-    """Whether a model's name, as it was typed, is the end of a folder's absolute path; one word is not enough."""
-    return len(name) > 1 and tuple(place[-len(name) :]) == tuple(name)
+        parts = tuple(part for part in (parts[:-1] if parts[-1:] == ("model",) else parts) if part != "..")
+        runs = [run for folder, run in self._runs if len(parts) > 1 and folder[-len(parts) :] == parts]
+        return {run.name if single else run.group_name for run in runs}
 
 
 def _strip_seed(name: str, seed: Any) -> str:

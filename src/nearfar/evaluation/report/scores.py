@@ -1,14 +1,13 @@
 """Scores of a report: a row for each side, a column for each task and average, with the best of each marked."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from nearfar.evaluation import results
-from nearfar.evaluation.comparison import EvaluationRun, fingerprints
+from nearfar.evaluation.comparison import fingerprints
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import DASH, Bar, Bars, Figure
@@ -19,14 +18,11 @@ from nearfar.types import metric_title
 
 AnyComparison: TypeAlias = results.ComparisonResult | results.PairwiseResult
 Kind: TypeAlias = Literal["similarity", "transfer", "retrieval"]
-Scored: TypeAlias = results.SimilarityScores | results.TransferScores | results.RetrievalScores
-Average: TypeAlias = results.SimilarityAverage | results.TransferAverage
 _OVERLAPS = {"sickr-full": "sickr"}
 """Task -> a task that is part of it; the two are not averaged together."""
 _AVERAGES = {"similarity": "overall", "transfer": "overall_transfer", "retrieval": "overall_retrieval"}
 MAX_BARS = 48
 """A figure with more bars than this is left out: it would be taller than its table."""
-_Value = TypeVar("_Value")
 
 
 class Entry(NamedTuple):
@@ -42,9 +38,9 @@ class Entry(NamedTuple):
 class Score(NamedTuple):
     """The score of one side; for several runs, the mean."""
 
-    value: float | None
-    low: float | None = None
-    high: float | None = None
+    value: float | None = None
+    ends: tuple[float, float] | None = None
+    """Of the interval; for several runs, one standard deviation to each side."""
     sd: float | None = None
     """Standard deviation over the runs of a side."""
     reason: str | None = None
@@ -57,20 +53,13 @@ class Score(NamedTuple):
             return f"± {self.sd:.2f}"
         return f"[{self.ends[0]:.1f}, {self.ends[1]:.1f}]" if self.ends else ""
 
-    @property
-    def ends(self) -> tuple[float, float] | None:
-        """The ends of the line on a bar."""
-        if self.value is not None and self.sd is not None:
-            return self.value - self.sd, self.value + self.sd
-        return None if self.low is None or self.high is None else (self.low, self.high)
 
-
-def scores_of(result: results.EvaluationResult, kind: Kind) -> tuple[Mapping[str, Scored], Mapping[str, Average]]:
+def scores_of(result: results.EvaluationResult, kind: Kind) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The tasks of one kind, and the named averages over them."""
-    if kind == "retrieval":
-        return result.retrieval, {}
     if kind == "similarity":
         return result.tasks, result.averages
+    if kind == "retrieval":
+        return result.retrieval, {}
     return (result.transfer.tasks, result.transfer.averages) if result.transfer else ({}, {})
 
 
@@ -83,23 +72,23 @@ def _entries(
     relatedness; retrieval has the main measure of each task unless ``metric`` names one.
     """
 
-    def estimate(scored: Scored | Average, name: str) -> results.Estimate | None:
+    def entry(tasks: Sequence[str], name: str, scored: Any, *, average: bool = False) -> Entry:
         known = scored.metric(name)
-        return known.of(aggregate or "all") if isinstance(known, results.AggregateEstimates) else known
+        estimate = known.of(aggregate or "all") if isinstance(known, results.AggregateEstimates) else known
+        return Entry(tuple(tasks), name, estimate, average)
 
+    entries: dict[str, Entry] = {}
     tasks, averages = scores_of(result, kind)
-    entries = {}
     for task, scored in tasks.items():
-        names = [metric or (scored.main if isinstance(scored, results.RetrievalScores) else "spearman")]
-        for name in sorted(scored.METRICS) if kind == "transfer" else names:
+        main = metric or (scored.main if kind == "retrieval" else "spearman")
+        for name in sorted(scored.METRICS) if kind == "transfer" else [main]:
             plain = kind == "similarity" or name in ("accuracy", metric)
-            entry = Entry((task,), name, estimate(scored, name))
-            if entry.estimate is not None or kind != "transfer":
-                entries[task if plain else f"{task}, {name if kind == 'retrieval' else metric_title(name)}"] = entry
+            title = task if plain else f"{task}, {name if kind == 'retrieval' else metric_title(name)}"
+            entries[title] = entry([task], name, scored)
     name = "accuracy" if kind == "transfer" else metric or "spearman"
     for title, average in averages.items():
-        entries[f"average of {title}"] = Entry(tuple(average.tasks), name, estimate(average, name), average=True)
-    return entries
+        entries[f"average of {title}"] = entry(average.tasks, name, average, average=True)
+    return {title: own for title, own in entries.items() if own.estimate is not None or kind != "transfer"}
 
 
 def _add_average(runs: Sequence[dict[str, Entry]], kind: Kind) -> None:
@@ -111,17 +100,14 @@ def _add_average(runs: Sequence[dict[str, Entry]], kind: Kind) -> None:
         for title, entry in _first(runs).items()
         if not entry.average and (kind != "transfer" or entry.metric == "accuracy")
     }
-    shared = {
-        entry.tasks[0]: title
-        for title, entry in averaged.items()
-        if all(title in run and run[title].estimate for run in runs)
-    }
+    everywhere = [title for title in averaged if all(title in run and run[title].estimate for run in runs)]
+    shared = {averaged[title].tasks[0]: title for title in everywhere}
     members = [task for task in shared if _OVERLAPS.get(task) not in shared]
-    if len(members) < 2 or len({entry.metric for entry in averaged.values()}) > 1:
+    metric, *others = {entry.metric for entry in averaged.values()} or {""}
+    if len(members) < 2 or others:
         return
     name = f"these {len(members)}" if len(members) == len(averaged) else ", ".join(members)
     for run in runs:
-        metric = run[shared[members[0]]].metric
         estimates = {task: estimate for task in members if (estimate := run[shared[task]].estimate)}
         of_run = mean_estimate(estimates, [np.zeros(0)])
         run[f"average of {name}"] = Entry(tuple(members), metric, of_run, average=True)
@@ -133,19 +119,23 @@ def _score(side: EvaluatedModel, estimates: Sequence[results.Estimate | None]) -
     if not known:
         return None
     if len(known) < len(estimates):
-        return Score(None, reason=f"only {len(known)} of {len(estimates)} runs were evaluated on it")
+        return Score(reason=f"only {len(known)} of {len(estimates)} runs were evaluated on it")
     for run, estimate in zip(side.runs, known, strict=True):
         if estimate.score is None:
-            return Score(None, reason=f"{run.source}: " * (len(known) > 1) + (estimate.reason or NO_REASON))
+            return Score(reason=f"{run.source}: " * (len(known) > 1) + (estimate.reason or NO_REASON))
     values = [estimate.score for estimate in known if estimate.score is not None]
-    return Score(mean(values), sd=stdev(values)) if len(values) > 1 else Score(values[0], known[0].low, known[0].high)
+    if len(values) > 1:
+        middle, sd = mean(values), stdev(values)
+        return Score(middle, (middle - sd, middle + sd), sd)
+    low, high = known[0].low, known[0].high
+    return Score(values[0], None if low is None or high is None else (low, high))
 
 
-def _first(mappings: Iterable[Mapping[str, _Value]]) -> dict[str, _Value]:
-    """The entries of all mappings; where several have a key, that of the first one."""
-    merged: dict[str, _Value] = {}
-    for key, value in chain.from_iterable(mapping.items() for mapping in mappings):
-        merged.setdefault(key, value)
+def _first(runs: Sequence[Mapping[str, Entry]]) -> dict[str, Entry]:
+    """The entries of all runs; where several have a title, that of the first one."""
+    merged: dict[str, Entry] = {}
+    for run in runs:
+        merged |= {title: entry for title, entry in run.items() if title not in merged}
     return merged
 
 
@@ -168,12 +158,13 @@ class Column(NamedTuple):
         """The scores of the sides that have one."""
         return {side: score.value for side, score in enumerate(self.scores) if score and score.value is not None}
 
-    def mark(self, side: int) -> Literal["best", "near", ""]:
-        """How the score of a side is marked: the best, or not told apart from it."""
-        if side in self.best:
-            return "best"
-        near = (other == side and test and not tells_apart(test) for (other, _), test in self.tests.items())
-        return "near" if any(near) else ""
+    def cell(self, side: int) -> Cell:
+        """The score of a side, marked where it is the best or not told apart from it."""
+        score = self.scores[side]
+        if score is None or score.value is None:
+            return Cell("undefined" if score else DASH)
+        near = any(other == side and test and not tells_apart(test) for (other, _), test in self.tests.items())
+        return Cell(f"{score.value:.2f}", score.spread, "best" if side in self.best else "near" if near else "")
 
 
 class Grid:
@@ -209,26 +200,22 @@ class Grid:
 
     def _column(self, title: str, entry: Entry) -> Column:
         """The scores under a title, with the best of them."""
-        found = {n: [run.get(title) for run in runs] for n, runs in self._runs.items()}
-        scores = [
-            _score(side, [one and one.estimate for one in found[n]]) if n in found else None
-            for n, side in enumerate(self.sides)
-        ]
+        scores: list[Score | None] = [None] * len(self.sides)
+        for n, runs in self._runs.items():
+            scores[n] = _score(self.sides[n], [run[title].estimate if title in run else None for run in runs])
         column = Column(title, entry, scores)
-        values = column.values
-        scored = ((run, one) for n in values for run, one in zip(self.sides[n].runs, found[n], strict=True) if one)
-        if len({str(self._data(run, one)) for run, one in scored}) > 1:
+        values, data = column.values, set[str]()
+        for n in values:  # scores on different data are not ranked
+            for run, entries in zip(self.sides[n].runs, self._runs[n], strict=True):
+                tasks = scores_of(run.result, self.kind)[0]
+                data.add(str([fingerprints(run, task) if task in tasks else None for task in entries[title].tasks]))
+        if len(data) > 1:
             return column._replace(problem="scored on different data, so no best score is marked")
         if len(values) < 2:
             return column
         best = [n for n, value in values.items() if value == max(values.values())]
         others = [n for n in values if n not in best]
         return column._replace(best=best, tests={(n, top): self._test(entry, [n, top]) for top in best for n in others})
-
-    def _data(self, run: EvaluationRun, entry: Entry) -> object:
-        """A fingerprint of the scored data; scores on different data are not ranked."""
-        tasks, _ = scores_of(run.result, self.kind)
-        return [(task, fingerprints(run, task) if task in tasks else None) for task in entry.tasks]
 
     def _test(self, entry: Entry, pair: list[int]) -> results.PairedTest | None:
         """The test of a score of two sides, where there is one."""
@@ -242,7 +229,7 @@ class Grid:
             return None
         row: results.PairedTest | None = tested[0]
         if entry.average:
-            average = tests.average(_AVERAGES[self.kind])
+            average = tests.averages.get(_AVERAGES[self.kind])
             row = average if average and set(average.tasks) == set(entry.tasks) else None
         return row if row is not None and row.difference is not None else None
 
@@ -250,12 +237,9 @@ class Grid:
         """A row for each side."""
         runs = [len(self.sides[n].runs) for n in self.indices]
         shown = ["[95% interval]"] * (1 in runs) + ["for several seeds the mean ± standard deviation"] * (max(runs) > 1)
-        rows = [
-            [_name(self.sides[n]), *(_cell(one.scores[n], one.mark(n)) for one in self.columns)] for n in self.indices
-        ]
-        header = ["model", *(one.title for one in self.columns)]
-        notes = [*self._legend(), *self._notes()]
-        return Table(title=f"{caption}; {', '.join(shown)}", columns=header, rows=rows, notes=notes)
+        rows = [[_name(self.sides[n]), *(column.cell(n) for column in self.columns)] for n in self.indices]
+        header = ["model", *(column.title for column in self.columns)]
+        return Table(title=f"{caption}; {', '.join(shown)}", columns=header, rows=rows, notes=self._notes())
 
     def figure(self, title: str) -> list[Figure]:
         """Bars of the scores with their intervals, for a few sides and columns; empty for one side."""
@@ -263,17 +247,21 @@ class Grid:
             return []
         bars = []
         for number, n in enumerate(self.indices):
-            scores = [one.scores[n] or Score(None) for one in self.columns]
-            bars.append(Bar(self.sides[n].name, number, [one.value for one in scores], [one.ends for one in scores]))
+            scores = [column.scores[n] or Score() for column in self.columns]
+            values, ends = [score.value for score in scores], [score.ends for score in scores]
+            bars.append(Bar(self.sides[n].name, number, values, ends))
         several = any(len(self.sides[n].runs) > 1 for n in self.indices)
         caption = f"Scores with their 95% intervals{', of several seeds with the standard deviation' * several}."
-        chart = Bars(title, [one.title for one in self.columns], bars)
-        return [Figure(caption, [chart], [(bar.name, bar.number) for bar in bars])]
+        return [Figure(caption, [Bars(title, [column.title for column in self.columns], bars)])]
 
     def headline(self, kind: str, metric: str) -> str:
         """The best side on the average that most sides have, and what the tests say of the others."""
         enough = min(2, len(self.indices))
-        chosen = max(self.columns, key=lambda one: (one.entry.average and len(one.values) >= enough, len(one.values)))
+
+        def reach(column: Column) -> tuple[bool, int]:
+            return column.entry.average and len(column.values) >= enough, len(column.values)
+
+        chosen = max(self.columns, key=reach)
         what = f"{kind}, {'' if chosen.entry.average else 'task '}{chosen.title} ({metric})"
         if chosen.problem:
             return f"{what}: {chosen.problem}."
@@ -285,48 +273,47 @@ class Grid:
         (best,) = chosen.best
         parts: dict[str, list[str]] = {}
         for (n, _), test in chosen.tests.items():
+            lead = ""
             if test is None:
                 words = "Not tested against it:"
-            elif tells_apart(test):
-                words = "It is better than"
             else:
-                words = "It is level with" if test.verdict == "level" else "It cannot be told apart from"
-            parts.setdefault(words, []).append(self.sides[n].name + _lead(test, -1 if best > n else 1))
+                level = "It is level with" if test.verdict == "level" else "It cannot be told apart from"
+                words = "It is better than" if tells_apart(test) else level
+                sign = -1 if best > n else 1
+                by, *ends = (sign * (value or 0.0) for value in (test.difference, test.low, test.high))
+                lead = f" (by {by:.2f} [{min(ends):.2f}, {max(ends):.2f}])"
+            parts.setdefault(words, []).append(self.sides[n].name + lead)
         parts["No score:"] = [self.sides[n].name for n in self.indices if n not in chosen.values]
         sentence = f"{what}: the best of {len(chosen.values)} is {self._in_words(chosen, best)}."
         return " ".join([sentence, *(f"{words} {', '.join(names)}." for words, names in parts.items() if names)])
 
     def _in_words(self, column: Column, side: int) -> str:
         """The name of a side and its score."""
-        score = column.scores[side] or Score(None)
+        score = column.scores[side] or Score()
         spread = f" {score.spread}" if score.spread else ""
         if score.sd is not None:
             spread = f" (mean of {len(self.sides[side].runs)} seeds, standard deviation {score.sd:.2f})"
         return f"{self.sides[side].name} with {score.value:.2f}{spread}"
 
-    def _legend(self) -> list[str]:
-        if not any(one.best for one in self.columns):
-            return []
-        if not any(test for one in self.columns for test in one.tests.values()):
-            return ["Bold: the highest score of its column; no comparison tests the differences."]
-        untested = ", ".join(one.title for one in self.columns if None in one.tests.values())
-        return [
-            "Bold: the best of its column; = not told apart from it, after Holm's correction where there are several "
-            "tests.",
-            *[f"Not all scores were tested against the best in: {untested}."] * bool(untested),
-        ]
-
     def _notes(self) -> list[str]:
-        notes = [f"{one.title}: {one.problem}." for one in self.columns if one.problem]
-        averages = {one.entry.tasks: one.title for one in self.columns if one.entry.average}
+        notes, tests = list[str](), [list(column.tests.values()) for column in self.columns]
+        if any(map(any, tests)):
+            notes.append(
+                "Bold: the best of its column; = not told apart from it, after Holm's correction where there are "
+                "several tests."
+            )
+            untested = [column.title for column, own in zip(self.columns, tests, strict=True) if None in own]
+            notes += [f"Not all scores were tested against the best in: {', '.join(untested)}."] * bool(untested)
+        elif any(column.best for column in self.columns):
+            notes.append("Bold: the highest score of its column; no comparison tests the differences.")
+        notes += [f"{column.title}: {column.problem}." for column in self.columns if column.problem]
+        averages = {column.entry.tasks: column.title for column in self.columns if column.entry.average}
         notes += [f"{title}: mean over {', '.join(tasks)}." for tasks, title in averages.items()]
-        shown = [(one, n, one.scores[n]) for one in self.columns for n in self.indices]
-        notes += [
-            f"{self.sides[n].name}, {one.title}: undefined, {score.reason}."
-            for one, n, score in shown
-            if score and score.reason
+        shown = [
+            (f"{self.sides[n].name}, {column.title}", column.scores[n]) for column in self.columns for n in self.indices
         ]
-        notes += [f"{DASH}: not evaluated."] * any(score is None for *_, score in shown)
+        notes += [f"{name}: undefined, {score.reason}." for name, score in shown if score and score.reason]
+        notes += [f"{DASH}: not evaluated."] * any(score is None for _, score in shown)
         return notes + [
             f"{self.sides[n].name}: fitted on the texts of each task, without their scores (transductive)."
             for n in self.indices
@@ -339,17 +326,3 @@ def _name(side: EvaluatedModel) -> Cell:
         return Cell(side.name)
     known = [str(seed) for seed in side.seeds if seed is not None]
     return Cell(side.name, f"{len(side.runs)} seeds{': ' if known else ''}{', '.join(known)}")
-
-
-def _cell(score: Score | None, mark: Literal["best", "near", ""]) -> Cell:
-    if score is None:
-        return Cell(DASH)
-    return Cell("undefined") if score.value is None else Cell(f"{score.value:.2f}", score.spread, mark)
-
-
-def _lead(test: results.PairedTest | None, sign: int) -> str:
-    """By how much the best side leads: the test's difference, or with ``sign`` -1 its opposite."""
-    if test is None:
-        return ""
-    difference, low, high = (sign * (value or 0.0) for value in (test.difference, test.low, test.high))
-    return f" (by {difference:.2f} [{min(low, high):.2f}, {max(low, high):.2f}])"

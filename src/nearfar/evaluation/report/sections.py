@@ -1,6 +1,7 @@
 """Sections of a report besides scores and tests: training, geometry, and settings with their provenance."""
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain, zip_longest
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 
 from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
 from nearfar.evaluation.render import Cell, Table
-from nearfar.evaluation.report.blocks import DASH, Block, Chart, Code, Figure, Line, Section, downsample
+from nearfar.evaluation.report.blocks import DASH, Block, Chart, Code, Figure, Line, Section
 from nearfar.evaluation.report.inputs import ReportInputs, TrainingRun
 from nearfar.evaluation.results import GeometryResult, ModelGeometry, Provenance
 from nearfar.evaluation.tables import geometry_table
@@ -48,44 +49,51 @@ def outcome(run: TrainingRun) -> Outcome:
 def training(runs: Sequence[TrainingRun]) -> list[Block]:
     """A table of the runs, then figures."""
     groups = list(dict.fromkeys(run.group_name for run in runs))
-    dev: dict[str, list[Line]] = {}
-    losses: dict[str, list[Line]] = {}
-    geometry: dict[str, list[Line]] = {name: [] for name in _MEASURES}
+    dev, losses, geometry = (defaultdict[str, list[Line]](list) for _ in range(3))
     points, size = max(LINE_POINTS, CHART_POINTS // len(runs)), 1
     for run in runs:
         line = partial(Line, run.name, number=groups.index(run.group_name))
         best = outcome(run).best_step
         if scores := run.scores():
-            dev.setdefault(f"{run.metric} × 100 on {run.dev}", []).append(line(*zip(*scores, strict=True), best=best))
+            dev[f"{run.metric} × 100 on {run.dev}"].append(line(*zip(*scores, strict=True), best=best))
         if run.steps:
-            x, y, thinned = downsample([one.step for one in run.steps], [one.loss for one in run.steps], points=points)
-            losses.setdefault(_method(run), []).append(line(x, y))
-            size = max(size, thinned)
+            chunk = max(1, math.ceil(len(run.steps) / points))
+            losses[_method(run)].append(line(*thinned([(one.step, one.loss) for one in run.steps], chunk)))
+            size = max(size, chunk)
         for name in dict.fromkeys(name for evaluation in run.evaluations for name in evaluation.measures):
             known = [(one.step, one.measures.get(name)) for one in run.evaluations]
             if values := [(step, value) for step, value in known if isinstance(value, int | float)]:
-                geometry.setdefault(name, []).append(line(*zip(*values, strict=True), best=best))
+                geometry[name].append(line(*zip(*values, strict=True), best=best))
     averaged = f" A point is the mean of up to {size} steps." if size > 1 else ""
+    measures = [
+        *(name for name in _MEASURES if name in geometry),
+        *(name for name in geometry if name not in _MEASURES),
+    ]
     figures = {
         "Dev scores by step; a ring marks the best step.": [Chart(title, "step", dev[title]) for title in dev],
         f"Training loss. Losses of different methods are not comparable.{averaged}": [
             _loss_chart(method, lines) for method, lines in losses.items()
         ],
         "Geometry of the embeddings of the dev sentences, by step.": [
-            Chart(_MEASURES.get(name, name.replace("_", " ")), "step", lines)
-            for name, lines in geometry.items()
-            if lines
+            Chart(_MEASURES.get(name, name.replace("_", " ")), "step", geometry[name]) for name in measures
         ],
     }
     counts = Counter(run.group_name for run in runs)
     legend = [(f"{name}, {counts[name]} runs" if counts[name] > 1 else name, n) for n, name in enumerate(groups)]
-    return [_table(runs, groups), *(Figure(caption, charts, legend) for caption, charts in figures.items() if charts)]
+    return [_table(runs, counts), *(Figure(caption, charts, legend) for caption, charts in figures.items() if charts)]
 
 
-def _table(runs: Sequence[TrainingRun], group_names: Sequence[str]) -> Table:
+def thinned(points: Sequence[tuple[float, float]], size: int) -> tuple[list[float], list[float]]:
+    """The x and y of the means of chunks of ``size`` successive points."""
+    chunks = [zip(*points[start : start + size], strict=True) for start in range(0, len(points), size)]
+    means = [[sum(values) / len(values) for values in chunk] for chunk in chunks]
+    return [x for x, _ in means], [y for _, y in means]
+
+
+def _table(runs: Sequence[TrainingRun], groups: Mapping[str, int]) -> Table:
     header = ["run", "method", "encoder", "seed", "steps", "dev before", "dev best", "at step", "minutes", "state"]
     rows: list[list[Cell | str]] = []
-    for group_name in group_names:
+    for group_name in groups:
         members = [run for run in runs if run.group_name == group_name]
         rows += [_row(run) for run in members]
         found = [outcome(run) for run in members if run.record]
@@ -96,7 +104,7 @@ def _table(runs: Sequence[TrainingRun], group_names: Sequence[str]) -> Table:
     notes = []
     if devs := dict.fromkeys(f"{run.metric} × 100 on {run.dev}" for run in runs if run.scores()):
         notes.append(f"dev before and dev best: {', or '.join(devs)}. They chose the step, so they are no test.")
-    if len(group_names) < len(runs):
+    if len(groups) < len(runs):
         notes.append(
             "Rows of several runs: mean ± standard deviation over the finished runs, which differ only in the seed."
         )
@@ -117,9 +125,7 @@ def _row(run: TrainingRun) -> list[Cell | str]:
 
 def _spread(values: Sequence[float | None]) -> Cell:
     known = [value for value in values if value is not None]
-    if len(known) < len(values):
-        return Cell(DASH)
-    return Cell(f"{mean(known):.2f}", f"± {stdev(known):.2f}")
+    return Cell(f"{mean(known):.2f}", f"± {stdev(known):.2f}") if len(known) == len(values) else Cell(DASH)
 
 
 def _method(run: TrainingRun) -> str:
@@ -153,13 +159,14 @@ def _geometry(result: GeometryResult) -> list[Block]:
 def _spectra(models: Mapping[str, ModelGeometry]) -> Figure:
     lines = []
     for number, (name, model) in enumerate(models.items()):
-        kept = [(place, value) for place, value in enumerate(model.spectrum, start=1) if value > FLOAT32_RESOLUTION]
+        kept = [(float(place), value) for place, value in enumerate(model.spectrum, 1) if value > FLOAT32_RESOLUTION]
         # All of the first 32 values, then fewer and fewer, because the axis is logarithmic.
         shown = [point for place, point in enumerate(kept) if place < 32 or place % (1 + place // 32) == 0]
-        lines.append(Line(name, [float(x) for x, _ in shown], [y for _, y in shown], number))
+        lines.append(Line(name, [x for x, _ in shown], [y for _, y in shown], number))
     chart = Chart("Size, relative to the largest", "singular value, from the largest", lines, logarithmic="both")
-    caption = "Singular values of the embeddings, on logarithmic axes; a flatter line is a more even space."
-    return Figure(caption, [chart], [(name, number) for number, name in enumerate(models)])
+    return Figure(
+        "Singular values of the embeddings, on logarithmic axes; a flatter line is a more even space.", [chart]
+    )
 
 
 def _layers(name: str, layers: Mapping[str, Sequence[float | None]], task: str, limits: tuple[float, float]) -> Table:
@@ -182,20 +189,21 @@ def _layers(name: str, layers: Mapping[str, Sequence[float | None]], task: str, 
 
 def settings(inputs: ReportInputs) -> list[Block]:
     """Configs of training and evaluation, and the provenance of every result."""
-    trained: dict[str, list[Mapping[str, Any]]] = {}
+    trained = defaultdict[str, list[Mapping[str, Any]]](list)
     for run in inputs.runs:
-        trained.setdefault(run.group_name, []).append(run.settings)
-    evaluated: dict[str, list[Mapping[str, Any]]] = {
-        side.name: [run.result.config for run in side.runs] for side in inputs.sides
-    }
+        trained[run.group_name].append(run.settings)
+    evaluated = {side.name: [run.result.config for run in side.runs] for side in inputs.sides}
     blocks: list[Block] = [
         *_differences("Differences between the training runs", "run", trained),
         *_differences("Differences between the evaluations", "model", evaluated),
     ]
-    origins = _provenance_by_source(inputs)
-    if origins:
-        blocks.append(Section("Commands", [Code("\n".join(_commands(origins)))]))
-        blocks.append(Section("Machines and versions", _environments(origins)))
+    if origins := _provenance_by_source(inputs):
+        commands = "\n".join(
+            f"# {source}, {origin.date or 'unknown date'}\n{origin.command or '# unknown command'}"
+            for source, origin in origins.items()
+        )
+        blocks.append(Section("Commands", [Code(commands)]))
+        blocks.append(Section("Machines and versions", [_environments(origins)]))
     configs = [Section(f"Training of {run.name}", _run_config_blocks(run), folded=True) for run in inputs.runs]
     for side in inputs.sides:
         files = [Code(f"# {run.source}\n{_lines(run.result.config)}") for run in side.runs]
@@ -203,7 +211,7 @@ def settings(inputs: ReportInputs) -> list[Block]:
     return [*blocks, *([Section("All settings", configs)] if configs else [])]
 
 
-def _differences(caption: str, title: str, configs: Mapping[str, list[Mapping[str, Any]]]) -> list[Block]:
+def _differences(caption: str, title: str, configs: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Block]:
     """A row for each group, with the values of all its runs, and a column for each key that differs."""
     every = [config for members in configs.values() for config in members]
     if len(every) < 2:
@@ -247,22 +255,15 @@ def _provenance_by_source(inputs: ReportInputs) -> dict[str, Provenance]:
     return {source: origin for source, origin in origins.items() if any(getattr(origin, key) for key in keys)}
 
 
-def _commands(origins: Mapping[str, Provenance]) -> list[str]:
-    lines = []
-    for source, origin in origins.items():
-        lines += [f"# {source}, {origin.date or 'unknown date'}", origin.command or "# unknown command"]
-    return lines
-
-
-def _environments(origins: Mapping[str, Provenance]) -> list[Block]:
+def _environments(origins: Mapping[str, Provenance]) -> Table:
     """A row for each combination of commit, versions and machine, with the files computed there."""
-    made: dict[tuple[str, ...], list[str]] = {}
+    made = defaultdict[tuple[str, ...], list[str]](list)
     for source, origin in origins.items():
         known = (
             ", ".join(f"{name} {value}" for name, value in (values or {}).items() if value)
             for values in (origin.versions, origin.hardware)
         )
-        made.setdefault((origin.commit or DASH, *(words or DASH for words in known)), []).append(source)
+        made[origin.commit or DASH, *(words or DASH for words in known)].append(source)
     rows = [[*where, ", ".join(sources)] for where, sources in made.items()]
     columns = ["commit", "versions", "hardware", "files"]
-    return [Table(title="Commits, versions and hardware", columns=columns, rows=rows, left=4)]
+    return Table(title="Commits, versions and hardware", columns=columns, rows=rows, left=4)

@@ -7,7 +7,9 @@ and ``reason`` says why.
 
 from dataclasses import field, fields
 from itertools import combinations
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta
 
 from nearfar.evaluation.results.evaluation import SeenShares
 from nearfar.evaluation.results.record import OMITTED, Estimate, Provenance, Record, Result, TestedDifference
@@ -54,11 +56,7 @@ class _Scores(Record):
 class PairedTest(TestedDifference, _Scores):  # in this order the keys of _Scores come first in the file
     """The test of a difference between two scores."""
 
-    def __post_init__(self) -> None:
-        """A difference without scores, interval or p."""
-        super().__post_init__()
-        if self.difference is not None and None in (self.first, self.second):
-            raise InvalidValueError("is null, and 'difference' is not", "first" if self.first is None else "second")
+    SCORES: ClassVar[tuple[str, ...]] = ("first", "second")
 
 
 class _Task(Record):
@@ -132,18 +130,12 @@ class ComparisonSettings(Record):
     """How a task with subsets becomes one number: ``all``, ``mean`` or ``wmean``."""
     measure: str | None = field(default=None, metadata=OMITTED)
     """The measure of all retrieval tasks; where it is null, each has its main measure."""
-    resamples: int
+    resamples: Annotated[int, Meta(ge=0)]
     seed: int = 0
     level: float
     """The significance level."""
-    margin: float
+    margin: Annotated[float, Meta(ge=0)]
     """The largest difference, in points, that counts as level."""
-
-    def __post_init__(self) -> None:
-        """A negative number of resamples, or a negative margin."""
-        for key in ("resamples", "margin"):
-            if getattr(self, key) < 0:
-                raise InvalidValueError("is below 0", key)
 
 
 class _Pair(Record):
@@ -162,9 +154,11 @@ class _Tests(Record):
     named_averages: dict[str, AverageTest] = field(default_factory=dict, metadata=OMITTED)
     """Averages that papers report, by name, other than those over all tasks of a kind."""
 
-    def average(self, group: str) -> AverageTest | None:
-        """The average ``overall``, ``overall_transfer`` or ``overall_retrieval``, or one of ``named_averages``."""
-        return getattr(self, group) if group in _AVERAGES else self.named_averages.get(group)
+    @property
+    def averages(self) -> dict[str, AverageTest]:
+        """All averages that there are: ``overall``, ``overall_transfer``, ``overall_retrieval`` and those by name."""
+        every = {name: getattr(self, name) for name in _AVERAGES} | self.named_averages
+        return {name: average for name, average in every.items() if average is not None}
 
 
 class PairTests(_Tests, _Pair):
@@ -176,12 +170,10 @@ def _tests(result: "PairTests | ComparisonResult") -> dict[str, Any]:
     return {one.name: getattr(result, one.name) for one in fields(_Tests)}
 
 
-class _Comparison(Result):
+class _TwoSides(Result):
     WHAT: ClassVar[str] = "a result file of nearfar compare"
     """What the file is, in error messages."""
 
-
-class _TwoSides(_Comparison):
     kind: Literal["comparison"] = "comparison"
     """The kind of the file."""
     first: ComparedSide
@@ -216,11 +208,14 @@ class ComparisonResult(_Tests, _TwoSides):  # in this order the tests come last 
         return [PairTests(pair=[0, 1], **_tests(self))]
 
 
-class PairwiseResult(_Comparison):
+class PairwiseResult(Result):
     """What ``nearfar compare`` writes for three sides or more, and for scores of any tool: the tests of each pair.
 
     ``p_holm`` is corrected over tasks and pairs of sides; that of the averages over pairs of sides.
     """
+
+    WHAT: ClassVar[str] = _TwoSides.WHAT
+    """What the file is, in error messages."""
 
     kind: Literal["comparisons"] = "comparisons"
     """The kind of the file."""
@@ -257,9 +252,5 @@ class PairwiseResult(_Comparison):
         expected = [list(pair) for pair in combinations(range(len(self.sides)), 2)]
         if not expected or [tests.pair for tests in self.comparisons] != expected:
             raise InvalidValueError("does not hold one comparison for each pair of sides, in order", "comparisons")
-        compared = [
-            (set(tests.tasks), set(tests.named_averages), *(tests.average(name) is None for name in _AVERAGES))
-            for tests in self.comparisons
-        ]
-        if any(one != compared[0] for one in compared):
+        if len({(frozenset(tests.tasks), frozenset(tests.averages)) for tests in self.comparisons}) > 1:
             raise InvalidValueError("does not hold the same tasks for each pair of sides", "comparisons")

@@ -6,11 +6,14 @@ computed from the stored values. A file alone reproduces its scores, and two fil
 
 from collections.abc import Mapping
 from dataclasses import field
-from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
-from nearfar.evaluation.results.record import OMITTED, Estimate, Number, Provenance, Record, Result
+from msgspec import Meta
+
+from nearfar.evaluation.results.record import OMITTED, Estimate, Number, Provenance, Record, Result, check_length
 from nearfar.validation import InvalidValueError, Tagged
+
+Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 
 
 class SeenShares(Record):
@@ -20,13 +23,13 @@ class SeenShares(Record):
     training with nearfar is known: the model that training started from may have seen more.
     """
 
-    pairs: float | None = field(default=None, metadata=OMITTED)
+    pairs: Share | None = field(default=None, metadata=OMITTED)
     """Share of the pairs; null where rows have one text."""
-    texts: float
+    texts: Share
     """Share of the distinct texts."""
-    chosen_pairs: float | None = field(default=None, metadata=OMITTED)
+    chosen_pairs: Share | None = field(default=None, metadata=OMITTED)
     """Share of the pairs that were not trained on, but chose the step; part of ``pairs``."""
-    chosen_texts: float
+    chosen_texts: Share
     """The same of the texts; part of ``texts``."""
     dev: bool | None = field(default=None, metadata=OMITTED)
     """True if the whole task is in the dev set that chose the step."""
@@ -35,13 +38,6 @@ class SeenShares(Record):
     def main(self) -> float:
         """The share of the pairs, or of the texts where rows have one text."""
         return self.texts if self.pairs is None else self.pairs
-
-    def __post_init__(self) -> None:
-        """Numbers that are no shares."""
-        for key in ("pairs", "texts", "chosen_pairs", "chosen_texts"):
-            value = getattr(self, key)
-            if value is not None and not 0 <= value <= 1:
-                raise InvalidValueError(f"is {value}, not from 0 to 1", key)
 
 
 class _Measured(Record):
@@ -72,22 +68,26 @@ class _Task(_Measured):
         compared: Estimate = self.metric(self.COMPARED)
         return compared
 
-    def _check_predictions(self, key: str, gold: list[Number], predicted: list[Number]) -> None:
-        if len(gold) != len(predicted):
-            raise InvalidValueError(f"has {len(predicted)} predictions for {len(gold)} gold values", key)
+    def __post_init__(self) -> None:
+        """Not one unit for each row."""
+        units: list[int] | None = getattr(self, "units", None)
+        if units is not None:
+            check_length(units, self.size, "units", of=self.SIZE)
+
+
+class _PredictedTask(_Task):
+    """Scores of predictions, which the field ``PREDICTED`` has, for the rows of ``gold``."""
+
+    PREDICTED: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        """Not one prediction for each gold value, or no score and no reason."""
+        super().__post_init__()
+        gold, predicted = len(getattr(self, "gold")), len(getattr(self, self.PREDICTED))  # noqa: B009
+        if gold != predicted:
+            raise InvalidValueError(f"has {predicted} predictions for {gold} gold values", self.PREDICTED)
         if self.compared.score is None and self.compared.reason is None:
             raise InvalidValueError("is null without a reason", self.COMPARED, "score")
-        self._check_units()
-
-    def _check_units(self) -> None:
-        units: list[int] | None = getattr(self, "units", None)
-        if units is None:
-            return
-        if len(units) != self.size:
-            raise InvalidValueError(f"has {len(units)} numbers, and {self.SIZE!r} is {self.size}", "units")
-        largest = accumulate(units, max, initial=-1)
-        if any(not 0 <= unit <= before + 1 for unit, before in zip(units, largest, strict=False)):
-            raise InvalidValueError("are not numbered from 0 in the order of the first", "units")
 
 
 class UnseenScores(Record):
@@ -97,14 +97,8 @@ class UnseenScores(Record):
     """Number of unseen pairs."""
     spearman: Estimate
     """Over the unseen pairs of all subsets together, x 100."""
-    seen_pairs: list[int]
-    """Positions, from 0, of the pairs that the model has seen, counted over all subsets in order."""
-
-    def __post_init__(self) -> None:
-        """Positions that are not in ascending order."""
-        positions = self.seen_pairs
-        if positions and (positions[0] < 0 or any(one >= other for one, other in pairwise(positions))):
-            raise InvalidValueError("are not ascending positions", "seen_pairs")
+    seen_pairs: list[Annotated[int, Meta(ge=0)]]
+    """Positions, from 0 and ascending, of the pairs that the model has seen, counted over all subsets in order."""
 
 
 class AggregateEstimates(Record):
@@ -141,8 +135,7 @@ class SubsetScores(_Measured):
     def __post_init__(self) -> None:
         """Arrays whose length is not the number of pairs."""
         for key, numbers in (("gold", self.gold), ("cosines_e6", self.cosines_e6)):
-            if len(numbers) != self.pairs:
-                raise InvalidValueError(f"has {len(numbers)} numbers, and 'pairs' is {self.pairs}", key)
+            check_length(numbers, self.pairs, key, of="pairs")
 
 
 class SimilarityScores(_Task):
@@ -166,12 +159,12 @@ class SimilarityScores(_Task):
 
     def __post_init__(self) -> None:
         """A task without subsets, or a seen pair that it does not have."""
-        seen = self.unseen.seen_pairs if self.unseen else []
-        if seen and seen[-1] >= self.pairs:
-            raise InvalidValueError(f"names pair {seen[-1]}, and 'pairs' is {self.pairs}", "unseen", "seen_pairs")
+        super().__post_init__()
+        last = max(self.unseen.seen_pairs if self.unseen else [], default=-1)
+        if last >= self.pairs:
+            raise InvalidValueError(f"names pair {last}, and 'pairs' is {self.pairs}", "unseen", "seen_pairs")
         if not self.subsets:
             raise InvalidValueError("is empty", "subsets")
-        self._check_units()
 
 
 class SimilarityAverage(_Measured):
@@ -188,7 +181,7 @@ class RetrievalScores(_Task):
     SIZE: ClassVar[str] = "queries"
 
     kind: Literal["retrieval"] = "retrieval"
-    queries: int
+    queries: Annotated[int, Meta(ge=1)]
     """Number of queries."""
     documents: int
     """Number of documents that were ranked for each query."""
@@ -218,17 +211,12 @@ class RetrievalScores(_Task):
         return self.measures.get(name)
 
     def __post_init__(self) -> None:
-        """No queries, a main measure without a score, or not one value for each query."""
-        if self.queries < 1:
-            raise InvalidValueError("is below 1", "queries")
+        """A main measure without a score, or not one value for each query."""
+        super().__post_init__()
         if self.main not in self.measures:
             raise InvalidValueError(f"has no {self.main!r}, the main measure", "measures")
         for measure in self.measures:
-            values = self.per_query.get(measure)
-            if values is None or len(values) != self.queries:
-                found = 0 if values is None else len(values)
-                raise InvalidValueError(f"has {found} numbers, and 'queries' is {self.queries}", "per_query", measure)
-        self._check_units()
+            check_length(self.per_query.get(measure, []), self.queries, "per_query", measure, of="queries")
 
 
 class PenaltyGrid(Record):
@@ -242,11 +230,12 @@ class PenaltyGrid(Record):
     """Accuracy x 100 by penalty, for each fold of a pool, else one list."""
 
 
-class ClassificationScores(_Task):
+class ClassificationScores(_PredictedTask):
     """Predictions of a probe or a fine-tuned classifier on one task with labels."""
 
     SIZE: ClassVar[str] = "rows"
     COMPARED: ClassVar[str] = "accuracy"
+    PREDICTED: ClassVar[str] = "predicted"
     METRICS: ClassVar[tuple[str, ...]] = ("accuracy", "f1", "matthews")
 
     kind: Literal["classification"] = "classification"
@@ -285,13 +274,11 @@ class ClassificationScores(_Task):
         """The estimate that tables show first: accuracy."""
         return self.accuracy
 
-    def __post_init__(self) -> None:
-        """Not one prediction for each gold label."""
-        self._check_predictions("predicted", self.gold, self.predicted)
 
-
-class RelatednessScores(_Task):
+class RelatednessScores(_PredictedTask):
     """Predictions of a learned regression on one task with scores."""
+
+    PREDICTED: ClassVar[str] = "predicted_e6"
 
     kind: Literal["relatedness"] = "relatedness"
     pairs: int
@@ -317,10 +304,6 @@ class RelatednessScores(_Task):
     def main(self) -> Estimate:
         """The estimate that tables show first: Pearson."""
         return self.pearson
-
-    def __post_init__(self) -> None:
-        """Not one prediction for each gold score."""
-        self._check_predictions("predicted_e6", self.gold, self.predicted_e6)
 
 
 if TYPE_CHECKING:

@@ -6,19 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nearfar import disk
-from nearfar.evaluation.results.comparison import ComparisonResult, PairwiseResult
-from nearfar.evaluation.results.evaluation import EvaluationResult
-from nearfar.evaluation.results.models import ExportResult, GeometryResult
-from nearfar.evaluation.results.record import Result, check_version, short_repr
-from nearfar.evaluation.results.study_table import StudyTable
+from nearfar.evaluation.results.record import Result
 from nearfar.types import NearfarError, ScoredPair
 
-RESULT_TYPES: dict[str, type[Result]] = {
-    kind: result
-    for result in (EvaluationResult, ComparisonResult, PairwiseResult, GeometryResult, StudyTable, ExportResult)
-    for kind in result.kinds()
-}
-"""``kind`` of a file -> its model."""
 REPLACEABLE_KINDS = ("evaluation", "comparison", "comparisons", "geometry")
 """Kinds of files that the next result replaces without --overwrite."""
 
@@ -29,24 +19,7 @@ def load_result(file: str | Path) -> Result:
     Raises:
         NearfarError: no such file, invalid JSON, no known kind, or what the model of its kind refuses.
     """
-    return parse_result(disk.read_json(Path(file), otherwise="Compute the result again to replace it."), source=file)
-
-
-def parse_result(content: object, *, source: object) -> Result:
-    """The model of the content of a result file, by its ``kind``.
-
-    Raises:
-        NearfarError: no known kind, or what the model refuses.
-    """
-    check_version(content, source=source)
-    assert isinstance(content, dict)
-    kind = content.get("kind")
-    if not isinstance(kind, str) or kind not in RESULT_TYPES:
-        raise NearfarError(
-            f"{source}: has no known kind of result (kind {short_repr(kind)}); expected one of "
-            f"{', '.join(RESULT_TYPES)}."
-        )
-    return RESULT_TYPES[kind].from_dict(content, source=source)
+    return Result.load(file)
 
 
 def fingerprint(rows: Iterable[object]) -> str:
@@ -75,7 +48,10 @@ def check_output(output: str | Path, *, inputs: Iterable[object] = (), overwrite
         raise NearfarError(f"{file}: a result file ends in .json (its Markdown table is written beside it).")
     check_both(file, inputs=inputs)
     if not is_result(file):
-        _refuse_part_of(file, inputs)
+        folders = [given for given in inputs if isinstance(given, str | Path) and Path(given).is_dir()]
+        for given in folders if file.exists() else ():  # such as the config.json of a model
+            if file.resolve().is_relative_to(Path(given).resolve()):
+                raise NearfarError(f"--output {file}: is a file of the input {given}; choose another --output.")
         refuse_both(file, "a result file", overwrite=overwrite)
     return file
 
@@ -100,15 +76,6 @@ def refuse_both(file: Path, kind: str, *, overwrite: bool) -> None:
     """
     disk.refuse_existing([file], overwrite=overwrite, what=f"exists and is not {kind} of nearfar")
     disk.refuse_existing([file.with_suffix(".md")], overwrite=overwrite, what=f"exists without {kind} beside it")
-
-
-def _refuse_part_of(file: Path, inputs: Iterable[object]) -> None:
-    """Refuse a file inside a folder that is an input, such as the config.json of a model."""
-    for given in inputs:
-        if not isinstance(given, str | Path) or not Path(given).is_dir() or not file.exists():
-            continue
-        if file.resolve().is_relative_to(Path(given).resolve()):
-            raise NearfarError(f"--output {file}: is a file of the input {given}; choose another --output.")
 
 
 def make_folder(file: Path) -> None:

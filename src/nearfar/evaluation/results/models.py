@@ -5,7 +5,6 @@ from dataclasses import field
 from typing import Any, ClassVar, Literal, Self
 
 from nearfar.evaluation.results.record import OMITTED, Number, Provenance, Record, Result
-from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError
 
 
@@ -30,13 +29,8 @@ class TrainingRecord(Provenance):
     step: Number | None = None
     seconds: float | None = None
     items: Number | None = None
-    history: list[list[Number]] = field(default_factory=list)
+    history: list[tuple[Number, Number]] = field(default_factory=list)
     """``[step, score]`` of each evaluation."""
-
-    def __post_init__(self) -> None:
-        """Entries of the history that are not pairs."""
-        if any(len(point) != 2 for point in self.history):
-            raise InvalidValueError("does not hold pairs of step and score", "history")
 
 
 class TrainingStep(Record, kw_only=False):
@@ -68,15 +62,11 @@ class DevEvaluation(Record, kw_only=False):
             NearfarError: a missing key or a value of the wrong type.
         """
         metric = line["metric"]
-        if isinstance(metric, str) and metric not in line:
-            raise NearfarError(
-                f"{source}: is damaged, or was written by another version of nearfar: it lacks {metric!r}."
-            )
-        score = line[metric] if isinstance(metric, str) else None
-        known = ("step", "metric", "best", "score", metric)
-        measures = {key: value for key, value in line.items() if key not in known}
-        content = {"metric": metric, "score": score, "measures": measures}
-        return cls.from_dict({"step": line["step"], **content} if "step" in line else content, source=source)
+        named = isinstance(metric, str)
+        content = {key: line[key] for key in ("step", "metric") if key in line} | ({} if named else {"score": None})
+        content |= {"score": line[metric]} if named and metric in line else {}
+        measured = line.keys() - {"step", "metric", "best", "score"} - ({metric} if named else set())
+        return cls.from_dict(content | {"measures": {key: line[key] for key in line if key in measured}}, source=source)
 
     def __post_init__(self) -> None:
         """A metric without a score."""
@@ -138,20 +128,12 @@ class PlottedTexts(Record):
 class Projection(Record):
     """Where the plotted texts lie by t-SNE of one model; positions have no unit."""
 
-    similar: list[list[float]] = field(default_factory=list)
+    similar: list[tuple[float, float, float, float]] = field(default_factory=list)
     """``[x, y, x, y]`` of the two texts of each of the most similar pairs."""
-    dissimilar: list[list[float]] = field(default_factory=list)
+    dissimilar: list[tuple[float, float, float, float]] = field(default_factory=list)
     """The same of the least similar pairs."""
-    labelled: dict[str, list[list[float]]] = field(default_factory=dict)
+    labelled: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     """Label -> ``[x, y]`` of each of its texts."""
-
-    def __post_init__(self) -> None:
-        """Positions that are not two or four numbers."""
-        for key, points in (("similar", self.similar), ("dissimilar", self.dissimilar)):
-            if any(len(point) != 4 for point in points):
-                raise InvalidValueError("does not hold four numbers for each pair", key)
-        if any(len(point) != 2 for points in self.labelled.values() for point in points):
-            raise InvalidValueError("does not hold two numbers for each text", "labelled")
 
 
 class ModelGeometry(Record):

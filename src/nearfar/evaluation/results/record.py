@@ -7,7 +7,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from html import escape
@@ -53,19 +53,31 @@ class Record:
         Raises:
             NearfarError: a missing key or a value of the wrong type; the message names source, key and problem.
         """
-        try:
-            return convert(content, cls)
-        except InvalidValueError as error:
-            raise NearfarError(
-                f"{source}: is damaged, or was written by another version of nearfar: {error}."
-            ) from None
+        return convert_record(content, cls, source=source)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object: plain dicts, lists, texts and numbers, with the keys in the order of the fields."""
-        written = ((one, getattr(self, one.name)) for one in fields(self))
-        return {
-            one.name: _plain(value) for one, value in written if "omit" not in one.metadata or value not in (None, {})
-        }
+        return _plain(self)
+
+
+def convert_record(content: object, kind: type[Any], *, source: object) -> Any:
+    """The record of this kind that ``content`` describes; see :meth:`Record.from_dict`."""
+    return convert(content, kind, source=f"{source}: is damaged, or was written by another version of nearfar")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        items = ((key, getattr(value, key.name)) for key in fields(value))
+        return {key.name: _plain(item) for key, item in items if "omit" not in key.metadata or item not in (None, {})}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def check_length(numbers: Sized, size: int, *path: str, of: str) -> None:
+    """Refuse a list, found at ``path``, whose length is not ``size``, the number in the field ``of``."""
+    if len(numbers) != size:
+        raise InvalidValueError(f"has {len(numbers)} numbers, and {of!r} is {size}", *path)
 
 
 def is_number(value: object) -> bool:
@@ -77,16 +89,6 @@ def short_repr(value: object) -> str:
     """A value in an error message, at most 40 characters."""
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[: _MAX_SHOWN_CHARS - 1]}…"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Record):
-        return value.to_dict()
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
 
 
 SCHEMA = 1
@@ -113,6 +115,9 @@ Verdict: TypeAlias = Literal["better", "worse", "level", "no worse", "cannot tel
 class TestedDifference(Record):
     """A difference of two scores x 100, first minus second, with its one interval; null with a ``reason``."""
 
+    SCORES: ClassVar[tuple[str, ...]] = ()
+    """The fields with the two scores, where the record has them."""
+
     difference: float | None = None
     low: float | None = None
     """The 95% interval of the difference, from ``low`` to ``high``, over test units and training runs."""
@@ -133,35 +138,46 @@ class TestedDifference(Record):
     def __post_init__(self) -> None:
         """A difference without interval or p."""
         if self.difference is not None:
-            for key in ("low", "high", "p"):
+            for key in (*self.SCORES, "low", "high", "p"):
                 if getattr(self, key) is None:
                     raise InvalidValueError("is null, and 'difference' is not", key)
 
 
 class Result(Record):
-    """A result file of any kind."""
+    """A result file of any kind: ``Result.load`` reads them all, a subclass its own."""
 
     WHAT: ClassVar[str] = "a result file of nearfar"
+    TYPES: ClassVar[dict[str, type["Result"]]] = {}
+    """``kind`` of a file -> its model."""
     SHOWN_AS: ClassVar[dict[Literal["text", "html"], Callable[[Any], str]]] = {}
     """How a result is shown; filled by :mod:`nearfar.evaluation.tables`, which stands on this module."""
 
     schema: Literal[1] = 1
     """The format version."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        Result.TYPES |= {kind: cls for key in fields(cls) if key.name == "kind" for kind in get_args(key.type)}
+
     @classmethod
     def from_dict(cls, content: object, *, source: object = "the result") -> Self:
         """Check and convert the content of a result file; see :meth:`Record.from_dict`.
 
         Raises:
-            NearfarError: another kind of file, a file of a newer version, a missing key or a value of the wrong type.
+            NearfarError: another kind of file, another format version, a missing key or a value of the wrong type.
         """
         check_version(content, source=source)
-        kinds = cls.kinds()
         assert isinstance(content, dict)
-        if content.get("kind") not in kinds:
-            found = f"its kind is {short_repr(content['kind'])}" if "kind" in content else "it has no 'kind'"
-            raise NearfarError(f"{source}: is not {cls.WHAT}: {found}; expected {kinds[0]!r}.")
-        return super().from_dict(content, source=source)
+        kind, types = content.get("kind"), {key: of for key, of in cls.TYPES.items() if issubclass(of, cls)}
+        if isinstance(kind, str) and kind in types:
+            return convert_record(content, types[kind], source=source)
+        if cls is Result:
+            expected = ", ".join(types)
+            raise NearfarError(
+                f"{source}: has no known kind of result (kind {short_repr(kind)}); expected one of {expected}."
+            )
+        found = f"its kind is {short_repr(kind)}" if "kind" in content else "it has no 'kind'"
+        raise NearfarError(f"{source}: is not {cls.WHAT}: {found}; expected {next(iter(types))!r}.")
 
     def __repr__(self) -> str:
         """The tables that the command prints."""
@@ -172,12 +188,6 @@ class Result(Record):
         """The same for a notebook."""
         show = self.SHOWN_AS.get("html")
         return escape(repr(self)) if show is None else show(self)
-
-    @classmethod
-    def kinds(cls) -> tuple[str, ...]:
-        """The values of ``kind``."""
-        (kind,) = (field.type for field in fields(cls) if field.name == "kind")
-        return get_args(kind)
 
     @classmethod
     def load(cls, file: str | Path) -> Self:
@@ -207,10 +217,9 @@ def check_version(content: object, *, source: object) -> None:
     Raises:
         NearfarError: it says which version the file has, and which ones are read.
     """
-    if not isinstance(content, dict):
-        raise NearfarError(f"{source}: is not a result file of nearfar: it is not a JSON object.")
-    if "schema" not in content:
-        raise NearfarError(f"{source}: is not a result file of nearfar: it has no 'schema'.")
+    if not isinstance(content, dict) or "schema" not in content:
+        why = "it has no 'schema'" if isinstance(content, dict) else "it is not a JSON object"
+        raise NearfarError(f"{source}: is not a result file of nearfar: {why}.")
     schema = content["schema"]
     if type(schema) is int and schema > SCHEMA:
         readable = f"(schema {schema}; this version reads up to {SCHEMA}). Update nearfar to read it."

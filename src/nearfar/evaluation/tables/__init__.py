@@ -8,7 +8,6 @@ from nearfar.evaluation.render import Table, code_block, code_span, markdown_tex
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, load_result  # noqa: F401
 from nearfar.evaluation.tables.comparison import comparison_tables, queries_in_words
 from nearfar.evaluation.tables.evaluation import evaluation_tables
-from nearfar.evaluation.tables.ranking import ranking_tables
 
 # nearfar.EvaluationResult and others are those of this module, so that they show their tables
 Tabulated = EvaluationResult | ComparisonResult | PairwiseResult | results.GeometryResult
@@ -83,10 +82,9 @@ def screen_tables(result: results.Result) -> list[Table]:
     match result:
         case EvaluationResult():
             return evaluation_tables(result, screen=True)
-        case PairwiseResult() if result.ranked:
-            return ranking_tables(result)[:2]
         case ComparisonResult() | PairwiseResult():
-            return comparison_tables(result)[:1]
+            ranked = isinstance(result, PairwiseResult) and result.ranked
+            return comparison_tables(result)[: 1 + ranked]
         case results.GeometryResult():
             return [geometry_table(result)]
     facts = {key: value for key, value in vars(result).items() if isinstance(value, str | int | float | None)}
@@ -115,12 +113,11 @@ def result_markdown(result: Tabulated) -> str:
             tables = evaluation_tables(result, metrics=("spearman", "pearson"), subsets=True)
         case results.GeometryResult():
             title, tables = "Geometry of embedding spaces", [geometry_table(result)]
-        case PairwiseResult() if result.ranked:
-            title, tables = f"{len(result.sides)} systems compared", ranking_tables(result)
         case _:
-            names = [side.name for side in result.sides]
+            names, tables = [side.name for side in result.sides], comparison_tables(result)
             title = (" against " if isinstance(result, ComparisonResult) else ", ").join(names)
-            tables = comparison_tables(result)
+            if isinstance(result, PairwiseResult) and result.ranked:
+                title = f"{len(names)} systems compared"
     plots = result.plots if isinstance(result, results.GeometryResult) else []
     images = [f"![{_PLOTS.get(file, 'Spearman x 100 by layer and pooling')}]({file})" for file in plots]
     parts = [f"# {markdown_text(title)}", *(to_markdown(table, level=2) for table in tables)]

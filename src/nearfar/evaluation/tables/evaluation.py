@@ -1,7 +1,7 @@
 """Evaluations as tables: similarity, transfer tasks, retrieval, and what the model has seen of them in training."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import mean
 from typing import Any, Literal
@@ -41,34 +41,30 @@ def evaluation_tables(
     tables = [_similarity(result, metric, subsets=subsets) for metric in metrics] if result.tasks else []
     if result.transfer:
         tables.append(_transfer(result, result.transfer))
-        if result.transfer.protocol == "finetune":
-            entries = result.transfer.tasks.values()
-            tables += [
-                class_table(one) for one in entries if isinstance(one, results.ClassificationScores) and one.gold
-            ]
+        entries = list(result.transfer.tasks.values()) if result.transfer.protocol == "finetune" else []
+        tables += [class_table(one) for one in entries if isinstance(one, results.ClassificationScores) and one.gold]
     if result.retrieval:
         tables.append(_retrieval(result, measure, screen=screen))
     notes = [f"{task}: not evaluated. {why}" for task, why in result.unavailable.items()]
-    if result.transductive:
-        notes.append("Fitted on the texts of each task, without their scores (transductive).")
-    notes += stored_notes(result)
+    notes += ["Fitted on the texts of each task, without their scores (transductive)."] * result.transductive
+    dimensions, kind = result.config.get("dimensions"), result.config.get("quantize")
+    parts = [f"the first {dimensions} dimensions"] * bool(dimensions) + [f"stored as {kind}"] * bool(kind)
+    notes += [f"Embeddings: {', '.join(parts)}; {stored_bytes(result)} bytes each."] * bool(parts)
     if not tables:
         return []
     return [*tables[:-1], replace(tables[-1], notes=[*tables[-1].notes, *notes]), *seen_tables(result)]
 
 
 def _similarity(result: results.EvaluationResult, metric: str, *, subsets: bool) -> Table:
+    def row(name: str, size: object, scored: Any) -> list[str]:
+        return [name, str(size), *(format_estimate(estimate) for _, estimate in scored.metric(metric).items())]
+
     tasks = []
     for task, scored in result.tasks.items():
-        estimates = [format_estimate(estimate) for _, estimate in scored.metric(metric).items()]
-        tasks.append([task, str(scored.pairs), *estimates])
-        if subsets and len(scored.subsets) > 1:
-            for name, subset in scored.subsets.items():
-                tasks.append([f"{task} / {name}", str(subset.pairs), format_estimate(subset.metric(metric)), "", ""])
-    averages = [
-        [f"average of {name}", "", *(format_estimate(estimate) for _, estimate in average.metric(metric).items())]
-        for name, average in result.averages.items()
-    ]
+        tasks.append(row(task, scored.pairs, scored))
+        for name, subset in list(scored.subsets.items()) if subsets and len(scored.subsets) > 1 else []:
+            tasks.append([f"{task} / {name}", str(subset.pairs), format_estimate(subset.metric(metric)), "", ""])
+    averages = [row(f"average of {name}", "", average) for name, average in result.averages.items()]
     title = f"{result.model}: {metric_title(metric)} x 100 [95% interval]"
     columns = ["task", "pairs", *AGGREGATES]
     return Table.of_groups([tasks, averages], columns=columns, title=title, notes=_similarity_notes(result, metric))
@@ -98,25 +94,29 @@ def _intervals(result: results.EvaluationResult, units: str) -> list[str]:
 
 def _transfer(result: results.EvaluationResult, transfer: results.TransferResults) -> Table:
     """Probes or fine-tuned classifiers: accuracy, F1 and Matthews where there are any; correlations of relatedness."""
-    tasks, notes = [], []
+    tasks, reasons = [], []
     for task, scored in transfer.tasks.items():
-        if isinstance(scored, results.ClassificationScores):
-            others = [("F1", scored.f1), ("Matthews", scored.matthews)]
-        else:
-            others = [("Spearman", scored.spearman)]
-        more = ", ".join(f"{name} {format_estimate(estimate)}" for name, estimate in others if estimate is not None)
-        title = "accuracy" if scored.kind == "classification" else "Pearson"
-        tasks.append([task, str(scored.size), title, format_estimate(scored.main), more])
-        if scored.main.reason is not None:
-            notes.append(f"{task}: {scored.main.reason}.")
+        first, *others = ("accuracy", "f1", "matthews") if scored.kind == "classification" else ("pearson", "spearman")
+        title = first if first == "accuracy" else metric_title(first)
+        more = [(metric_title(name), scored.metric(name)) for name in others]
+        also = ", ".join(f"{name} {format_estimate(estimate)}" for name, estimate in more if estimate is not None)
+        tasks.append([task, str(scored.size), title, format_estimate(scored.main), also])
+        reasons += [f"{task}: {scored.main.reason}."] * (scored.main.reason is not None)
     averages = [
         [f"average of {name}", "", "accuracy", format_estimate(average.accuracy), ""]
         for name, average in transfer.averages.items()
     ]
     finetuned = transfer.protocol == "finetune"
     head = [] if finetuned else [f"Probes with protocol {transfer.describe_probe()}."]
+    notes = [*head, *_intervals(result, "the tested rows"), *reasons]
+    if finetuned and (training := result.training):
+        speed = training.updates_per_second
+        notes.append(
+            f"Validation rows: {training.metric} {training.validation:.2f}, best step {training.best_step} of "
+            f"{training.steps}{'' if speed is None else f', {speed:.2f} updates per second'}."
+        )
+    notes += [f"{source}." for source in result.config.get("data") or [] if finetuned]
     title = f"{result.model}: {'fine-tuned' if finetuned else 'transfer tasks'}, x 100 [95% interval]"
-    notes = [*head, *_intervals(result, "the tested rows"), *notes, *_training_notes(result)]
     columns = ["task", "rows", "metric", "score", "also"]
     return Table.of_groups([tasks, averages], columns=columns, title=title, notes=notes)
 
@@ -149,69 +149,46 @@ def class_table(entry: results.ClassificationScores) -> Table:
     )
 
 
-def _training_notes(result: results.EvaluationResult) -> list[str]:
-    """How a classifier was fine-tuned, and on which rows."""
-    training, data = result.training, [f"{source}." for source in result.config.get("data") or []]
-    if result.transfer is None or result.transfer.protocol != "finetune":
-        return []
-    if training is None:
-        return data
-    speed = "" if training.updates_per_second is None else f", {training.updates_per_second:.2f} updates per second"
-    chosen = f"{training.metric} {training.validation:.2f}, best step {training.best_step} of {training.steps}{speed}"
-    return [f"Validation rows: {chosen}.", *data]
-
-
 def _retrieval(result: results.EvaluationResult, measure: str | None, *, screen: bool) -> Table:
     """The retrieval tasks of an evaluation, with intervals, and the mean over several tasks.
 
     In a file all measures are columns. On a screen each task has a row with ``measure``, by default its main one, and
     then up to :data:`ALL_MEASURES_UP_TO` tasks have a row for each other measure.
     """
-    tasks, groups, averages = result.retrieval, [], []
-    several = measure is None and len(tasks) <= ALL_MEASURES_UP_TO
+    tasks, groups = result.retrieval, []
+    several = screen and measure is None and len(tasks) <= ALL_MEASURES_UP_TO
     for name, scored in tasks.items():
-        head, main = [name, str(scored.queries), str(scored.documents)], measure or scored.main
-        estimates = {column: format_estimate(scored.metric(column)) for column in (main, *MEASURES)}
+        head, first = [name, str(scored.queries), str(scored.documents)], measure or scored.main
+        estimates = {column: format_estimate(scored.metric(column)) for column in (first, *MEASURES)}
         if not screen:
             groups.append([[*head, *(estimates[column] for column in MEASURES)]])
-        else:
-            others = [["", "", "", *one] for one in estimates.items() if several and one[0] != main]
-            groups.append([[*head, main, estimates[main]], *others])
-    if not (screen and several):
+            continue
+        others = [["", "", "", *one] for one in estimates.items() if several and one[0] != first]
+        groups.append([[*head, first, estimates[first]], *others])
+    if not several:
         groups = [[row for group in groups for row in group]]
     compared = {measure or scored.main for scored in tasks.values()}
-    shown = MEASURES if not screen else tuple(compared) if len(compared) == 1 else ()
-    if shown and (means := _retrieval_averages(result, shown)):
-        averages = [["average", "", "", *(compared if screen else ()), *means]]
-    return Table.of_groups(
-        [*groups, averages],
-        columns=["task", "queries", "documents", *(("measure", "score") if screen else MEASURES)],
-        title=f"{result.model}: retrieval, x 100 [95% interval]",
-        notes=list(_retrieval_notes(result)),
-    )
+    if len(tasks) > 1 and (not screen or len(compared) == 1):
+        each = [[task.metric(name) for task in tasks.values()] for name in (compared if screen else MEASURES)]
+        means = (mean_score([None if one is None else one.score for one in of_measure]) for of_measure in each)
+        shown = ("" if score is None else format_score(score) for score in means)
+        groups.append([["average", "", "", *(compared if screen else ()), *shown]])
+    columns = ["task", "queries", "documents", *(("measure", "score") if screen else MEASURES)]
+    title = f"{result.model}: retrieval, x 100 [95% interval]"
+    return Table.of_groups(groups, columns=columns, title=title, notes=_retrieval_notes(result))
 
 
-def _retrieval_averages(result: results.EvaluationResult, measures: Sequence[str]) -> list[str]:
-    """The mean of each measure over several tasks; empty for a single task."""
-    tasks = result.retrieval.values()
-    if len(tasks) < 2:
-        return []
-    each = [[task.metric(name) for task in tasks] for name in measures]
-    scores = (mean_score([None if one is None else one.score for one in of_measure]) for of_measure in each)
-    return ["" if score is None else format_score(score) for score in scores]
-
-
-def _retrieval_notes(result: results.EvaluationResult) -> Iterator[str]:
-    yield from _intervals(result, "queries")
-    mains: dict[str, list[str]] = {}
+def _retrieval_notes(result: results.EvaluationResult) -> list[str]:
+    notes, mains = _intervals(result, "queries"), defaultdict[str, list[str]](list)
     for name, scored in result.retrieval.items():
-        mains.setdefault(scored.main, []).append(name)
+        mains[scored.main].append(name)
     for main, names in mains.items():
-        yield f"Main measure: {main}." if len(mains) == 1 else f"Main measure of {', '.join(names)}: {main}."
+        of = f" of {', '.join(names)}" * (len(mains) > 1)
+        notes.append(f"Main measure{of}: {main}.")
     for name, scored in result.retrieval.items():
         counts = [f"{what} ({number})" for what, number in scored.counts.items() if number]
-        if counts:
-            yield f"{name}: {', '.join(counts)}."
+        notes += [f"{name}: {', '.join(counts)}."] * bool(counts)
+    return notes
 
 
 def stored_bytes(result: results.EvaluationResult) -> int | None:
@@ -220,13 +197,6 @@ def stored_bytes(result: results.EvaluationResult) -> int | None:
         return None
     kind: Quantization | Literal["float32"] = result.config.get("quantize") or "float32"
     return bytes_per_vector(result.dim, kind)
-
-
-def stored_notes(result: results.EvaluationResult) -> list[str]:
-    """A note on the embeddings, if they are smaller than those of the model."""
-    dimensions, kind, size = result.config.get("dimensions"), result.config.get("quantize"), stored_bytes(result)
-    parts = [f"the first {dimensions} dimensions"] * bool(dimensions) + [f"stored as {kind}"] * bool(kind)
-    return [f"Embeddings: {', '.join(parts)}; {size} bytes each."] if parts else []
 
 
 def format_score(score: float | None) -> str:
@@ -270,13 +240,14 @@ def format_seen(seen: results.SeenShares | None) -> str:
 def mean_seen(runs: Sequence[results.SeenShares | None]) -> results.SeenShares | None:
     """The mean over runs, rounded to 6 decimals; None where a run has no record."""
     known = [one for one in runs if one is not None]
-    if not known or len(known) < len(runs) or all(one == known[0] for one in known):
-        return known[0] if known and len(known) == len(runs) else None
+    if not known or len(known) < len(runs):
+        return None
     means: dict[str, Any] = {}
     for key in ("pairs", "texts", "chosen_pairs", "chosen_texts"):
         values = [getattr(one, key) for one in known]
         means[key] = None if None in values else round(mean(values), 6)
-    return results.SeenShares(**means, dev=True if all(one.dev for one in known) else None)
+    same = all(one == known[0] for one in known)
+    return known[0] if same else replace(known[0], **means, dev=True if all(one.dev for one in known) else None)
 
 
 def seen_of(evaluations: Sequence[results.EvaluationResult]) -> dict[str, results.SeenShares]:
@@ -312,16 +283,14 @@ def seen_tables(result: results.EvaluationResult) -> list[Table]:
         cells = [task, "" if shares.pairs is None else format_share(shares.pairs), format_share(shares.texts)]
         if task in unseen:
             score = format_score(result.tasks[task].spearman.all.score)
-            cells += [score, str(unseen[task].pairs), format_estimate(unseen[task].spearman)]
-        elif unseen:
-            cells += [""] * 3
-        rows.append(cells)
+            rows.append([*cells, score, str(unseen[task].pairs), format_estimate(unseen[task].spearman)])
+        else:
+            rows.append([*cells, *[""] * 3 * bool(unseen)])
     title = f"{result.model}: share of each task that the model has seen in training"
     what = ["Scores: Spearman x 100 (all), over all pairs, and over those that the model has not seen."] * bool(unseen)
     reasons = [f"{task}, unseen: {one.spearman.reason}." for task, one in unseen.items() if one.spearman.reason]
-    scores = ["score", "unseen pairs", "unseen score"] if unseen else []
-    notes = [LEGEND, *what, *seen_notes(seen), *sorted(reasons)]
-    return [Table(title=title, columns=["task", "pairs seen", "texts seen", *scores], rows=rows, notes=notes)]
+    columns = ["task", "pairs seen", "texts seen", *["score", "unseen pairs", "unseen score"] * bool(unseen)]
+    return [Table(title=title, columns=columns, rows=rows, notes=[LEGEND, *what, *seen_notes(seen), *sorted(reasons)])]
 
 
 def mean_score(scores: Sequence[float | None]) -> float | None:
@@ -333,26 +302,22 @@ def mean_score(scores: Sequence[float | None]) -> float | None:
 def comparison_notes(names: Sequence[str], sides: Sequence[results.ComparedSide]) -> list[str]:
     """Notes on a comparison: the shares of tasks that the sides have seen, and tasks that are a side's dev set."""
     seen = [side.seen or {} for side in sides]
-    tasks = dict.fromkeys(task for one in seen for task in one)
-    equal, unequal = [], []
-    for task in tasks:
+    equal, unequal, dev = [], [], []
+    for task in dict.fromkeys(task for one in seen for task in one):
         known = [one.get(task) for one in seen]
         # a side without a record may have seen nothing
         if len({(0.0, 0.0) if one is None else (one.pairs or 0.0, one.texts) for one in known}) > 1:
-            words = ("not recorded" if one is None else format_seen(one) for one in known)
-            each = (f"{name} {share}" for name, share in zip(names, words, strict=True))
-            unequal.append(f"{task} {', '.join(each)}")
+            shares = ("not recorded" if one is None else format_seen(one) for one in known)
+            unequal.append(f"{task} {', '.join(map(' '.join, zip(names, shares, strict=True)))}")
         elif known[0] and known[0].texts:
             equal.append(f"{task} {format_seen(known[0])}")
-    dev = [
-        f"{task} is in the dev set that chose the training step of {name}: its score is a dev score, not a test score."
-        for name, one in zip(names, seen, strict=True)
-        for task, shares in one.items()
-        if shares.dev
-    ]
-    shares = "shares of the tested pairs (in brackets: of the texts) in training"
-    notes = [f"The sides have seen equal {shares}: {'; '.join(equal)}."] if equal else []
+    for name, one in zip(names, seen, strict=True):
+        for task in (task for task, shares in one.items() if shares.dev):
+            which = f"{task} is in the dev set that chose the training step of {name}"
+            dev.append(f"{which}: its score is a dev score, not a test score.")
+    what = "shares of the tested pairs (in brackets: of the texts) in training"
+    notes = [f"The sides have seen equal {what}: {'; '.join(equal)}."] if equal else []
     if unequal:
         more = f"which favours the side that has seen more: {'; '.join(unequal)}"
-        notes.append(f"The sides have seen unequal {shares}, {more}.")
+        notes.append(f"The sides have seen unequal {what}, {more}.")
     return [*notes, *dev]
