@@ -32,7 +32,7 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.tables import screen_tables
 from nearfar.studies.cells import load_study
-from nearfar.studies.groups import Group
+from nearfar.studies.groups import scores_of
 from nearfar.studies.page import Layout, Order, agreement, claim, number, order_of, paper_number, scores_table
 from nearfar.studies.papers import table_file
 from nearfar.studies.spec import NO_SCORES
@@ -207,17 +207,16 @@ def study(words: str) -> str:
     A lead over a row of sentence-transformers has no word where fewer of its settings were tried.
     """
     layout, shown = _shown(words)
-    runs = {group.place: len(group.kept) for group in layout.groups}
     hidden = () if shown[0] in PROBES else PROBES
     rows = _means(layout, shown)
     recipes_here = [one for start in RECIPES.values() for one in start if one.study == words.partition(":")[0]]
     fewer_tried = any(theirs < ours for ours, theirs in map(_settings_tried, recipes_here))
     for pair, of_column in _pairs(layout).items():
         one = next(iter(of_column.values()))
-        sides = (Group(one.first, one.first_coordinates), Group(one.second, one.second_coordinates))
-        if min(runs[side.place] for side in sides) > 1 or "training" in pair or "teacher" in pair:
+        sides = ((one.first, one.first_coordinates), (one.second, one.second_coordinates))
+        if min(layout.runs(layout.groups.index(side)) for side in sides) > 1 or "training" in pair or "teacher" in pair:
             empty = [""] * (1 + len(layout.study.axes))
-            by_peer = [OF_PEER in layout.study.row(side.row).name for side in sides]
+            by_peer = [OF_PEER in layout.study.row(row).name for row, _ in sides]
             searched = fewer_tried and by_peer == [False, True]
             differences = [None if column in hidden else of_column.get(column) for column in shown]
             told = [_claim(one, word=not (searched and one and (one.difference or 0) > 0)) for one in differences]
@@ -229,8 +228,7 @@ def means(words: str) -> str:
     """``NAME[: COLUMN; ...][ of ROW; ...]``: as ``study``, without differences; rows are named by their ids."""
     words, _, rows = words.partition(" of ")
     layout, shown = _shown(words)
-    layout.groups = [one for one in layout.groups if not rows or one.row in rows.split("; ")]
-    return _table(_columns(layout, shown), _means(layout, shown))
+    return _table(_columns(layout, shown), _means(layout, shown, rows.split("; ") if rows else ()))
 
 
 def scores(name: str) -> str:
@@ -259,8 +257,8 @@ def _shown(words: str) -> tuple[Layout, list[str]]:
         return layout, columns.split("; ")
     tested = list(dict.fromkeys(one.column for one in layout.table.comparisons))
     shown = tested or [column for column in layout.table.columns if column not in NOT_SHOWN]
-    pairs = [[layout.scores.get((group.place, column)) for column in (STS, UNSEEN)] for group in layout.groups]
-    known = [[score.ours.mean or 0.0 for score in pair if score] for pair in pairs]
+    pairs = [[layout.scores.get((group, column)) for column in (STS, UNSEEN)] for group in range(len(layout.groups))]
+    known = [[score.mean or 0.0 for score in pair if score] for pair in pairs]
     same = all(len(means) == 2 and abs(means[0] - means[1]) < 0.1 for means in known)
     return layout, [column for column in shown if column != UNSEEN or not same]
 
@@ -269,16 +267,18 @@ def _columns(layout: Layout, shown: Sequence[str]) -> list[str]:
     return ["", *(axis.name for axis in layout.study.axes), "runs", *map(layout.heading, shown)]
 
 
-def _means(layout: Layout, shown: Sequence[str]) -> list[list[str]]:
+def _means(layout: Layout, shown: Sequence[str], rows: Sequence[str] = ()) -> list[list[str]]:
+    """A line for each group, or for those of ``rows``."""
     axes = [axis.name for axis in layout.study.axes]
     return [
         [
-            _name(layout.name(group.row, {})),
-            *(group.coordinates.get(axis, "") for axis in axes),
-            str(len(group.kept)),
+            _name(layout.name(row, {})),
+            *(coordinates.get(axis, "") for axis in axes),
+            str(layout.runs(group)),
             *(_mean(layout, group, column) for column in shown),
         ]
-        for group in layout.groups
+        for group, (row, coordinates) in enumerate(layout.groups)
+        if not rows or row in rows
     ]
 
 
@@ -290,8 +290,8 @@ def _pairs(layout: Layout) -> dict[str, dict[str, StudyComparison]]:
     return pairs
 
 
-def _mean(layout: Layout, group: Group, column: str) -> str:
-    score = layout.scores[group.place, column].ours
+def _mean(layout: Layout, group: int, column: str) -> str:
+    score = layout.scores[group, column]
     return "–" if score.mean is None else number(score.mean, column)
 
 
@@ -319,7 +319,7 @@ def recipes(start: str) -> str:
     for recipe in RECIPES[start]:
         table = study_of(recipe.study)
         layout = Layout(table)
-        groups = {group.row: group for group in layout.groups}
+        groups = {row: group for group, (row, _) in enumerate(layout.groups)}
         ours, theirs = _settings_tried(recipe)
         for place, column in enumerate(layout.study.claims or ()):
             over = {one.second: one for one in table.comparisons if (one.first, one.column) == (recipe.ours, column)}
@@ -413,7 +413,7 @@ def paper(name: str) -> str:
     shown = scores_table(layout)
     text = to_markdown(replace(shown, title="", notes=[one for one in shown.notes if one[0] in MARKS]))
     timed = all(column in NO_SCORES for column in table.columns)
-    added = _added_comparisons(name, table, layout)
+    added = _added_comparisons(name, table)
     averages = [one for one in (*table.comparisons, *added) if one.column.startswith("average")]
     tested = averages or table.comparisons
     rows: list[list[str]] = [
@@ -437,20 +437,20 @@ def paper(name: str) -> str:
     return "\n\n".join(part.strip() for part in parts if part)
 
 
-def _added_comparisons(name: str, table: StudyTable, layout: Layout) -> list[StudyComparison]:
+def _added_comparisons(name: str, table: StudyTable) -> list[StudyComparison]:
     """Pairs that the description compares and an older record does not: their intervals are over the runs alone.
 
     The scores of test pairs are not in a record, so that the test data cannot be resampled.
     """
     described = load_study(table_file(name), table.scale, placeholders={"start": "start", "data": "data"})
     known = {(one.first, one.second) for one in table.comparisons}
-    missing = structs.replace(
-        layout.study, compare=[one for one in described.pairs if one not in known], compare_with=()
+    scores = scores_of(table)
+    scores.study = structs.replace(
+        scores.study, compare=[one for one in described.pairs if one not in known], compare_with=()
     )
-    if not missing.pairs or not known or any(axis.baseline for axis in missing.axes):
+    if not scores.study.pairs or not known or any(axis.baseline for axis in scores.study.axes):
         return []
-    compared = what_is_compared(missing, layout.groups)
-    return compare_groups(missing, compared, Resampler([], resamples=1, seed=0))
+    return compare_groups(scores, what_is_compared(scores), Resampler([], resamples=1, seed=0))
 
 
 def _orderings(layout: Layout, tested: Sequence[StudyComparison]) -> str:
@@ -478,7 +478,7 @@ def _timing(layout: Layout) -> str:
     settings = layout.table.study.get("speed")
     if settings is None:
         return ""
-    runs = sorted({len(group.kept) for group in layout.groups})
+    runs = sorted(set(map(layout.runs, range(len(layout.groups)))))
     size = settings.get("batch_size")
     how = f"batches of {size}, in the order of the file" if size else "batches of similar length, of no set size"
     rounds = f"{runs[0]} rounds over all rows, with their standard deviation"
@@ -486,9 +486,9 @@ def _timing(layout: Layout) -> str:
         rounds = "One run of each row, so nothing is known of its spread"
     words = [f"{rounds}; texts in {how}."]
     for column in layout.table.columns:
-        known = {group.row: layout.scores[group.place, column] for group in layout.groups}
-        here = {row: one.ours.mean for row, one in known.items() if one.ours.mean is not None}
-        there = {row: one.paper.value for row, one in known.items() if one.paper is not None}
+        known = {row: layout.scores[group, column] for group, (row, _) in enumerate(layout.groups)}
+        here = {row: one.mean for row, one in known.items() if one.mean is not None}
+        there = {row: one.paper for row, one in known.items() if one.paper is not None}
         first, printed = (layout.name(min(times, key=times.__getitem__), {}) for times in (here, there))
         words.append(f"{layout.heading(column)}: the cheapest is {first} here, {printed} in the paper.")
     return " ".join(words)

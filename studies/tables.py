@@ -24,7 +24,7 @@ from common import HERE, if_committed, nearfar
 
 from nearfar.disk import write_text
 from nearfar.evaluation.results import StudyTable
-from nearfar.studies.groups import study_of
+from nearfar.studies.groups import scores_of
 from nearfar.studies.papers import table_file, table_names
 from nearfar.studies.table import compare_again, correct
 from nearfar.studies.units import UNITS
@@ -71,7 +71,7 @@ def tell_again(name: str) -> None:
     study = {key: value for key, value in table.study.items() if key != "claims"}
     table = replace(table, study=study | ({} if claims is None else {"claims": claims}))
     units = record.with_name(UNITS)
-    told = compare_again(table, units) if units.exists() else correct(study_of(table), table.comparisons)
+    told = compare_again(table, units) if units.exists() else correct(scores_of(table).study, table.comparisons)
     replace(table, comparisons=told).save(record)
 
 

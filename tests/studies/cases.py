@@ -11,13 +11,14 @@ from nearfar.evaluation.results import (
     GeometryResult,
     Provenance,
     SimilarityAverage,
+    StudyCell,
     StudyTable,
     TransferAverage,
     TransferResults,
 )
 from nearfar.evaluation.sts import evaluate_sts
 from nearfar.evaluation.transfer import classification
-from nearfar.studies.groups import Run
+from nearfar.studies.scores import Run
 from nearfar.studies.spec import read_recorded
 from nearfar.studies.table import build_table
 from nearfar.types import ScoredPair
@@ -112,6 +113,25 @@ STUDY: dict[str, Any] = {
 }
 
 
+def run(
+    row: str,
+    coordinates: dict[str, str] | None = None,
+    replicate: dict[str, Any] | None = None,
+    measured: Any = (),
+    *,
+    key: str = "",
+    missing: str | None = None,
+    curves: Any = None,
+    **values: float | None,
+) -> Run:
+    """A run with its results; ``values`` are its validation and seconds."""
+    known = {name: value for name, value in values.items() if value is not None}
+    cell = StudyCell(
+        row=row, coordinates=coordinates or {}, replicate=replicate or {}, key=key, missing=missing, values=known
+    )
+    return Run(cell, measured, curves or {})
+
+
 def build(
     study: dict[str, Any], runs: list[Run], *, base: Any = None, scale: str | None = None, **how: Any
 ) -> StudyTable:
@@ -130,5 +150,5 @@ def cells(*, seeds: tuple[int, ...] = (1, 2, 3)) -> list[Run]:
         for seed in seeds:
             results = [fixed if row == "fixed" else similarity(noise, seed)]
             key = row if row == "fixed" else f"{row}{seed}"
-            found.append(Run(row, {}, {"seed": seed}, results, seconds=1.5, key=key))
+            found.append(run(row, {}, {"seed": seed}, results, seconds=1.5, key=key))
     return found

@@ -15,7 +15,6 @@ import pytest
 
 from nearfar.evaluation.results import StudyTable
 from nearfar.evaluation.results.study_table import StudyComparison
-from nearfar.studies.groups import Run
 from nearfar.studies.page import (
     Layout,
     agreement,
@@ -30,7 +29,7 @@ from nearfar.studies.plots import study_plots, write_outputs
 from nearfar.studies.spec import changes
 from nearfar.types import NearfarError
 from tests.hostile_text import HOSTILE, active_parts
-from tests.studies.cases import RESAMPLES, STUDY, build, cells, geometry
+from tests.studies.cases import RESAMPLES, STUDY, build, cells, geometry, run
 
 EVIL = "a|b_c <b>&amp; $x$ \\ 50% #1 {y} ^~ [z](w) *i* `k`"
 
@@ -41,7 +40,7 @@ def numbers_study(values, **changes):
     rows = [{"id": row} for row in values]
     study = {"title": "Numbers", "columns": columns, "compare_columns": columns, "rows": rows, **changes}
     some = [
-        Run(row, {}, {"seed": seed}, [{name: scores[seed] for name, scores in by_column.items()}])
+        run(row, {}, {"seed": seed}, [{name: scores[seed] for name, scores in by_column.items()}])
         for row, by_column in values.items()
         for seed in range(len(next(iter(by_column.values()))))
     ]
@@ -129,16 +128,21 @@ def test_only_lines_with_the_same_test_are_ordered():
     paper += [{"task": task, "lambda": "average", "a": 99.0} for task in "xy"]
     study = {"title": "t", "columns": ["a"], "axes": axes, "rows": [{"id": "r", "paper": paper}]}
     scores = {("x", "0.1"): 1.0, ("x", "0.9"): 2.0, ("y", "0.1"): 4.0, ("y", "0.9"): 3.0}
-    some = [Run("r", {"task": task, "lambda": one}, {}, [{"a": value}]) for (task, one), value in scores.items()]
+    some = [run("r", {"task": task, "lambda": one}, {}, [{"a": value}]) for (task, one), value in scores.items()]
     assert agreement(Layout(build(study, some, resamples=1)), "a") == (1, 2)
 
 
 @pytest.mark.long
 def test_what_is_missing_or_not_run_or_not_measured_is_told_apart():
-    some = [replace(one, results=[], missing="failed: no | memory") if one.key == "bad2" else one for one in cells()]
+    some = [
+        replace(one, measured=[], cell=replace(one.cell, missing="failed: no | memory"))
+        if one.cell.key == "bad2"
+        else one
+        for one in cells()
+    ]
     study = {**STUDY, "columns": ["stsb", "seconds", "rate"]}
     study["rows"] = [*STUDY["rows"], {"id": "winner", "steps": [], "paper": {"stsb": 85.5}}]
-    some[0].results = [*some[0].results, {"rate": 2.0}]
+    some[0].measured = [*some[0].results, {"rate": 2.0}]
     table = build(study, some, resamples=RESAMPLES)
     page = study_markdown(table)
     assert page.index("**Incomplete: 1 of 9 runs have no result**") < page.index("| --- |")
@@ -201,8 +205,8 @@ def test_a_claim_is_a_difference_its_interval_and_the_verdict():
 def test_axes_are_columns_of_the_csv():
     axes = [{"name": "task", "values": ["x"], "as": "columns"}, {"name": "lambda", "values": [0.1]}]
     study = {"title": "t", "columns": ["a"], "rows": [{"id": "r"}, {"id": "s"}], "axes": axes}
-    some = [Run("r", {"task": "x", "lambda": "0.1"}, {}, [{"a": 1.0}])]
-    some += [Run("s", {}, {}, [{"a": 2.0}])]
+    some = [run("r", {"task": "x", "lambda": "0.1"}, {}, [{"a": 1.0}])]
+    some += [run("s", {}, {}, [{"a": 2.0}])]
     table = build(study, some, resamples=1)
     rows = list(csv.DictReader(io.StringIO(study_csv(table))))
     assert [(row["task"], row["lambda"], row["mean"]) for row in rows] == [("x", "0.1", "1.0"), ("", "", "2.0")]
@@ -266,7 +270,7 @@ def test_a_record_of_somebody_else_cannot_add_markup(text):
 def test_plots_of_hostile_names_are_in_the_folder(name, tmp_path):
     axes = [{"name": name, "values": [1, 2], "as": "x"}]
     study = {"title": name, "columns": ["a"], "rows": [{"id": "r", "name": name}], "axes": axes}
-    some = [Run("r", {name: str(value)}, {}, [{"a": float(value)}]) for value in (1, 2)]
+    some = [run("r", {name: str(value)}, {}, [{"a": float(value)}]) for value in (1, 2)]
     written = write_outputs(build(study, some, resamples=1), tmp_path / "out" / "page")
     assert all(file.parent == tmp_path / "out" / "page" for file in written)
     assert {one.name for one in tmp_path.iterdir()} == {"out"}
@@ -286,12 +290,12 @@ def line_table(*, plot=None, labels=("CE", "0.3", "1.0"), wide=False, paper=True
     study = {"title": "Some $ study", "columns": ["b", "a"], "axes": [axis], "rows": rows}
     study |= {} if plot is None else {"plot": plot}
     some = [
-        Run(row, {"lambda": label}, {"seed": seed}, [{"a": 60 + place + seed + 10 * (row == "cap"), "b": 1.0}])
+        run(row, {"lambda": label}, {"seed": seed}, [{"a": 60 + place + seed + 10 * (row == "cap"), "b": 1.0}])
         for row in ("scl", "cap")
         for place, label in enumerate(labels)
         for seed in (1, 2, 3)
     ]
-    some += [Run("glove", {}, {}, [{"a": 50.0, "b": 1.0}])]
+    some += [run("glove", {}, {}, [{"a": 50.0, "b": 1.0}])]
     return build(study, some, resamples=1)
 
 
@@ -332,13 +336,13 @@ def grid_table(plot, rows=("scl",)):
     axes = [{"name": "lambda", "values": [0.1, 0.9]}, {"name": "temperature", "values": [0.1, 0.3], "average": True}]
     study = {"title": "t", "columns": ["a"], "axes": axes, "rows": [{"id": row} for row in (*rows, "ce")], "plot": plot}
     some = [
-        Run(row, {"lambda": one, "temperature": other}, {}, [{"a": 10 * float(one) + float(other)}])
+        run(row, {"lambda": one, "temperature": other}, {}, [{"a": 10 * float(one) + float(other)}])
         for row in rows
         for one in ("0.1", "0.9")
         for other in ("0.1", "0.3")
         if (one, other) != ("0.9", "0.3")
     ]
-    return build(study, [*some, Run("ce", {}, {}, [{"a": 7.5}])], resamples=1)
+    return build(study, [*some, run("ce", {}, {}, [{"a": 7.5}])], resamples=1)
 
 
 @pytest.mark.long
@@ -370,9 +374,7 @@ def geometry_table(plot=None):
     study = {"title": "t", "columns": ["uniformity"], "rows": [{"id": "a"}, {"id": "b"}]}
     study |= {} if plot is None else {"plot": plot}
     some = [
-        Run(
-            row, {}, {"seed": seed}, [geometry(seed)], key=f"{row}{seed}", curves={"loss": [(0, 2.0 * seed), (10, 1.0)]}
-        )
+        run(row, {}, {"seed": seed}, [geometry(seed)], key=f"{row}{seed}", curves={"loss": {0: 2.0 * seed, 10: 1.0}})
         for row in "ab"
         for seed in (1, 2)
     ]
@@ -432,6 +434,6 @@ def test_no_plot_without_a_finished_run(tmp_path):
     kinds += [{"kind": "spectrum"}, {"kind": "layers"}, {"kind": "curves", "y": "loss"}]
     kinds += [{"kind": "pairs"}, {"kind": "labels"}]
     study = {"title": "t", "columns": ["a"], "axes": [axis], "rows": [{"id": "r"}], "plot": kinds}
-    empty = build(study, [Run("r", {"lambda": "1"}, {}, missing="not run")], resamples=1)
+    empty = build(study, [run("r", {"lambda": "1"}, {}, missing="not run")], resamples=1)
     assert study_plots(Layout(empty)) == {}
     assert [file.name for file in write_outputs(empty, tmp_path)] == ["study.json", "page.md", "table.csv", "table.tex"]

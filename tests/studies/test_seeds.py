@@ -14,9 +14,8 @@ from nearfar.cli import main
 from nearfar.commands.train.choose import resolve_config
 from nearfar.evaluation.results import StudyTable
 from nearfar.runs.held_out import load_held_out
-from nearfar.studies import TABLE, dry_run, study
+from nearfar.studies import MAX_SHOWN, MODELS, TABLE, dry_run, model_lines, study
 from nearfar.studies.cells import load_study, plan_cells
-from nearfar.studies.scores import MAX_SHOWN, MODELS, model_lines
 from nearfar.studies.table import compare_again
 from nearfar.studies.units import UNITS
 from nearfar.types import NearfarError

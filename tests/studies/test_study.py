@@ -349,19 +349,6 @@ def test_finetuning_from_the_model_of_the_step_before(inside: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.long
-def test_shards_together_are_the_whole(inside: Path) -> None:
-    found: list[set[str]] = []
-    for number in (1, 2):
-        study("study.toml", output=f"shard-{number}", shard=f"{number}/2", **SETTINGS)
-        found.append({file.parent.name for file in (inside / f"shard-{number}" / "cells").glob("*/job.json")})
-    whole = {file.parent.name for file in (inside / "whole" / "cells").glob("*/job.json")}
-    assert found[0] | found[1] == whole
-    assert not found[0] & found[1]
-    assert all(found)
-
-
-@pytest.mark.nightly
-@pytest.mark.long
 def test_workers_give_the_same_files(inside: Path) -> None:
     study("study.toml", output="parallel", scale="tiny", start="start", workers=2, threads=1, resamples=20)
     whole, parallel = contents(inside / "whole"), contents(inside / "parallel")
@@ -434,13 +421,19 @@ resamples = 10
 
 [[rows]]
 id = "student"
-train = { method = "distill", teacher = "TEACHER", keep_layers = "1" }
+train = { TRAINING }
 """
-SECOND = 'method = "distill"\ndata = ["texts.txt"]\nteacher = "TEACHER"\n'
+WITH_TEACHER = (
+    'method = "distill", teacher = "TEACHER", keep_layers = "1"',
+    'method = "simcse-unsup", second = "second.toml"',
+)
 
 
-def cell(teacher: str, text: str = DISTILLED) -> Cell:
-    (only,) = cells_of(text.replace("TEACHER", teacher), Path())
+def cell(training: str, teacher: str = "") -> Cell:
+    """The only cell of the study with this training."""
+    second = f'method = "distill"\ndata = ["texts.txt"]\nteacher = "{teacher}"\n'
+    Path("second.toml").write_text(second if teacher else 'method = "simcse-unsup"\n', encoding="utf-8")
+    (only,) = cells_of(DISTILLED.replace("TRAINING", training).replace("TEACHER", teacher), Path())
     return only
 
 
@@ -453,14 +446,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_teacher_is_known_by_its_content(folder: Path) -> None:
-    first = cell("teacher")
-    shutil.copytree("teacher", "moved")
-    assert cell(str(folder / "moved")).key == first.key
-    save_tiny(folder / "moved", seed=2)
-    assert cell("moved").key != first.key
+@pytest.mark.parametrize("training", WITH_TEACHER)
+def test_a_teacher_is_known_by_its_content(folder: Path, training: str) -> None:
+    first = cell(training, "teacher")
     assert not first.missing
-    (missing,) = cell("nowhere/at/all").missing
+    save_tiny(folder / "teacher", seed=2)
+    assert cell(training, "teacher").key != first.key
+    (missing,) = cell(training, "nowhere/at/all").missing
     assert missing.missing == ("nowhere/at/all: no such model folder",)
 
 
@@ -487,36 +479,19 @@ def test_another_training_split_is_tested_on_the_rows_of_its_task(
     assert [line.partition(": ")[0] for line in found.on_hub] == ["mnli:dev_matched"]
 
 
-def test_the_teacher_of_a_second_objective_is_known_too(folder: Path) -> None:
-    text = DISTILLED.replace(
-        'method = "distill", teacher = "TEACHER"', 'method = "simcse-unsup", second = "second.toml"'
-    )
-
-    def second_cell(teacher: str) -> Cell:
-        Path("second.toml").write_text(SECOND.replace("TEACHER", teacher), encoding="utf-8")
-        return cell(teacher, text)
-
-    first = second_cell("teacher")
-    assert not first.missing
-    save_tiny(folder / "teacher", seed=2)
-    assert second_cell("teacher").key != first.key
-    assert [one.spec for one in second_cell("nowhere/at/all").missing] == ["nowhere/at/all"]
-
-
 @pytest.mark.parametrize("second", ["simcse-unsup", "second.toml"])
 def test_the_default_data_of_a_second_objective_are_data_too(
     folder: Path, monkeypatch: pytest.MonkeyPatch, second: str
 ) -> None:
     monkeypatch.setenv("NEARFAR_DATA", str(folder / "data"))
-    Path("second.toml").write_text('method = "simcse-unsup"\n', encoding="utf-8")
-    text = DISTILLED.replace('method = "distill", teacher = "TEACHER"', f'method = "simcse-unsup", second = "{second}"')
-    assert [one.spec for one in cell("", text).missing] == ["wiki1m"]
+    training = f'method = "simcse-unsup", second = "{second}"'
+    assert [one.spec for one in cell(training).missing] == ["wiki1m"]
     (folder / "data" / "text").mkdir(parents=True)
     file = folder / "data" / "text" / "wiki1m_for_simcse.txt"
     keys = set()
     for line in ("one text", "another text"):
         file.write_text(f"{line}\n", encoding="utf-8")
-        found = cell("", text)
-        assert not found.missing
-        keys.add(found.key)
+        known = cell(training)
+        assert not known.missing
+        keys.add(known.key)
     assert len(keys) == 2

@@ -129,7 +129,7 @@ def test_later_settings_have_precedence(tmp_path: Path) -> None:
         "title": "Transfer",
         "columns": ["amazon2"],
         "finetune": {"epochs": 2, "batch_size": 4, "temperature": 0.5},
-        "replicates": {"seed": [5], "few-shot": {"sample_seed": [6]}},
+        "replicates": {"seed": [5], "finetune": {"sample_seed": [6]}},
         "axes": [{"name": "n", "setting": "finetune.sample_size", "values": [20]}],
         "rows": [
             {
@@ -138,7 +138,7 @@ def test_later_settings_have_precedence(tmp_path: Path) -> None:
                 "finetune": {"batch_size": 8},
                 "steps": [
                     {"finetune": {"task": "sst2", "seed": 9, "sample_size": "none"}},
-                    {"finetune": {"task": "amazon2"}, "name": "few-shot"},
+                    {"finetune": {"task": "amazon2"}},
                 ],
             }
         ],
@@ -146,7 +146,7 @@ def test_later_settings_have_precedence(tmp_path: Path) -> None:
     (cell,) = plan_cells(load(tmp_path, content))
     first, second = (step.config for step in cell.steps)
     names = ("task", "epochs", "batch_size", "temperature", "seed", "sample_seed", "sample_size")
-    assert [getattr(first, name) for name in names] == ["sst2", 2, 8, 0.5, 9, 1, None]
+    assert [getattr(first, name) for name in names] == ["sst2", 2, 8, 0.5, 9, 6, None]
     assert [getattr(second, name) for name in names] == ["amazon2", 2, 8, 0.5, 5, 6, 20]
     assert [step.model for step in cell.steps] == ["x", None]
 
@@ -188,7 +188,6 @@ MISTAKES = {  # what is changed, in TOML (``drop`` removes keys, ``row`` changes
     'row.steps = ["trian"]': "steps: no step is called 'trian'. Did you mean 'train'?",
     "row.steps = [{ train = {}, evaluate = {} }]": "must have one verb",
     "row.steps = [1]": "row 'scl': steps[0] = 1: must be text or a table.",
-    'row.steps = ["train", { evaluate = {}, name = "a" }, { evaluate = {}, name = "a" }]': "the name 'a' occurs twice",
     'axes = [{ setting = "seed", values = [1] }]': "[[axes]] number 1: lacks 'name'.",
     'axes = [{ name = "a", values = [1] }]': "needs setting = ",
     f"axes = [{{ {AXIS}, values = [] }}]": "axis 'lambda': values: is empty",

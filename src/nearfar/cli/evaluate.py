@@ -156,7 +156,7 @@ def _run_study(
 
 def _say_written(call: Call, table: "StudyTable", folder: Path) -> None:
     """Print where the models and the page of a table are, and how many of its cells have no result."""
-    from nearfar.studies.scores import model_lines
+    from nearfar.studies import model_lines
 
     note = f" {len(table.missing)} cells have no result; the page lists them." if table.missing else ""
     call.say(*model_lines(folder), f"The table is in {folder / 'page.md'}.{note}")

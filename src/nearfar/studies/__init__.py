@@ -2,11 +2,14 @@
 
 The modules, in the order of the data: ``spec`` (what a study file says), ``cells`` (rows x labels x replicates with
 checked settings, and their jobs), ``sources`` (the data and models that jobs read), ``steps`` (what a job does), this
-one (``nearfar study``, and what it would do), ``scores`` (results -> runs and the numbers of their columns), ``units``
-(what is resampled), ``groups`` (runs -> groups of replicates), ``table`` (all runs -> the record study.json), ``page``
-and ``plots`` (the record -> one frame -> Markdown, LaTeX, CSV and pictures), ``papers`` (``nearfar reproduce``).
+one (``nearfar study``, and what it would do), ``scores`` (results of a run -> the values of its columns), ``units``
+(what is resampled), ``groups`` (all values -> one frame in groups of replicates), ``table`` (the frame -> the record
+study.json), ``page`` and ``plots`` (the record -> the frame -> Markdown, LaTeX, CSV and pictures), ``papers``
+(``nearfar reproduce``).
 """
 
+import csv
+import io
 import os
 import shlex
 import shutil
@@ -19,12 +22,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import StudyConfig
 from nearfar.data.paths import as_path
-from nearfar.disk import create_folder, path_errors
-from nearfar.evaluation.render import duration
+from nearfar.disk import create_folder, path_errors, read_text, write_text
+from nearfar.evaluation.render import csv_lines, duration
 from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, run_jobs, shard_of, with_inputs
 from nearfar.registry import is_of_this_process, name_of
-from nearfar.studies.cells import MODEL, Cell, all_jobs, check_rows, in_rounds, load_study, plan_jobs
+from nearfar.studies.cells import MODEL, Cell, ScriptConfig, all_jobs, check_rows, in_rounds, load_study, plan_jobs
 from nearfar.studies.spec import Study
 from nearfar.types import NearfarError
 from nearfar.validation import unknown_name_message
@@ -33,8 +36,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 TABLE = "study.json"
+MODELS = "models.csv"
 MAX_NAMES = 2
 """Number of cells that the line of a shared job names."""
+MAX_SHOWN = 12
+"""Largest number of models that the command prints."""
 
 
 @accepts_settings(StudyConfig)
@@ -76,12 +82,12 @@ def study(
     from rich.console import Console
 
     from nearfar.studies.plots import write_outputs
-    from nearfar.studies.scores import collect, write_models
+    from nearfar.studies.scores import collect
     from nearfar.studies.table import build_table
     from nearfar.studies.units import UNITS
 
     console = console or Console(quiet=True)
-    loaded, cells, chosen = _plan(file, config)
+    loaded, cells, chosen, store = _plan(file, config)
     runnable = [cell for cell in chosen if not cell.missing]
     advice = _lines("missing", chosen)
     if chosen and not runnable:
@@ -96,13 +102,13 @@ def study(
         )
     for line in advice:
         console.print(f"missing, so some rows are not run: {line}", markup=False, highlight=False)
-    store = _store(config)
     check_rows(loaded, runnable, store)
     failed = _run_cells(cells, runnable, store, config, console)
     runs = collect(cells, store)
-    if failed is not None and all(run.missing is not None for run in runs):
+    if failed is not None and all(run.cell.missing is not None for run in runs):
         raise failed
-    create_folder(Path(config.output))
+    output = Path(config.output)
+    create_folder(output)
     table = build_table(
         loaded,
         runs,
@@ -110,17 +116,19 @@ def study(
         resamples=config.resamples,
         seed=config.seed,
         progress=console.is_terminal,
-        units=Path(config.output) / UNITS,
+        units=output / UNITS,
     )
-    write_outputs(table, Path(config.output))
-    write_models(Path(config.output), cells, store)
+    write_outputs(table, output)
+    _write_models(output, cells, store)
     if failed is not None:
         raise failed
     return table
 
 
-def _plan(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> tuple[Study, list[Cell], list[Cell]]:
-    """The study of a call, its cells, and those of the rows that are to run.
+def _plan(
+    file: "str | os.PathLike[str] | Study", config: StudyConfig
+) -> tuple[Study, list[Cell], list[Cell], JobStore]:
+    """The study of a call, its cells, those of the rows that are to run, and the finished jobs.
 
     The placeholders are ``start``, and ``data``, the folder NEARFAR_DATA.
 
@@ -141,12 +149,13 @@ def _plan(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> tuple[
     if (folder / TABLE).exists() and (title := StudyTable.load(folder / TABLE).title) != loaded.title:
         raise NearfarError(f"--output {folder}: holds the table of another study, {title!r}; choose another folder.")
     cells = plan_jobs(loaded)
-    return loaded, cells, [cell for cell in cells if not config.only or cell.row.id in config.only]
+    chosen = [cell for cell in cells if not config.only or cell.row.id in config.only]
+    return loaded, cells, chosen, JobStore(folder / "cells" if config.cells is None else config.cells)
 
 
-def _store(config: StudyConfig) -> JobStore:
-    """The finished jobs."""
-    return JobStore(Path(config.output) / "cells" if config.cells is None else config.cells)
+def _lines(kind: Literal["missing", "on_hub"], cells: Iterable[Cell]) -> tuple[str, ...]:
+    """What of the sources of ``cells`` is not here, each once, with how to get it."""
+    return tuple(dict.fromkeys(line for cell in cells for one in cell.sources for line in getattr(one, kind)))
 
 
 def _run_cells(
@@ -165,14 +174,20 @@ def _run_cells(
     cores = min(available_cores(), cpu_quota() or available_cores())
     names, every = _job_names(cells), with_inputs(all_jobs(cells))
     users = _users(every)
+
+    def discard(models: Iterable[Job]) -> None:
+        """Remove the models that no unfinished job of the study needs."""
+        for job in models if config.discard_models else ():
+            if store.is_finished(job) and all(map(store.is_finished, users.get(job, ()))):
+                shutil.rmtree(store.folder(job) / "run" / "model", ignore_errors=True)
+
     failed = None
     with _shown(console, names) as show:
 
         def on_event(event: JobEvent) -> None:
             show(event)
-            if config.discard_models and event.kind == "finished":  # now, so that models do not fill the disk
-                for needed in event.job.inputs.values():
-                    discard_model(needed, users, store)
+            if event.kind == "finished":  # now, so that models do not fill the disk
+                discard(event.job.inputs.values())
 
         try:
             run_jobs(
@@ -188,8 +203,7 @@ def _run_cells(
         except JobsFailedError as error:
             named = [one._replace(message=f"{names.get(one.job.key)}: {one.message}") for one in error.failures]
             failed = JobsFailedError(named, error.skipped)
-    for job in every if config.discard_models else ():
-        discard_model(job, users, store)
+    discard(every)
     return failed
 
 
@@ -235,12 +249,6 @@ def _users(jobs: Iterable[Job]) -> dict[Job, list[Job]]:
     return users
 
 
-def discard_model(job: Job, users: Mapping[Job, Sequence[Job]], store: JobStore) -> None:
-    """Remove the model of a job if it and all jobs of the study that need it are finished."""
-    if store.is_finished(job) and all(map(store.is_finished, users.get(job, ()))):
-        shutil.rmtree(store.folder(job) / "run" / "model", ignore_errors=True)
-
-
 def _job_names(cells: Sequence[Cell]) -> dict[str, str]:
     """Key of a job -> its step and its cells in words: ``train: scl (lambda 0.3, seed 1)``."""
     used: dict[Job, dict[str, None]] = {}
@@ -249,11 +257,9 @@ def _job_names(cells: Sequence[Cell]) -> dict[str, str]:
         for job in waiting:  # and those that trained its model
             waiting += [job.inputs[MODEL]] if MODEL in job.inputs else []
             used.setdefault(job, {})[cell.name] = None
-    names = {}
-    for job, every in used.items():
-        more = f"; and {len(every) - MAX_NAMES} more" if len(every) > MAX_NAMES else ""
-        names[job.key] = f"{job.function.rpartition(':')[2]}: {'; '.join([*every][:MAX_NAMES])}{more}"
-    return names
+    more = {job: f"; and {len(every) - MAX_NAMES} more" * (len(every) > MAX_NAMES) for job, every in used.items()}
+    verbs = {job: job.function.rpartition(":")[2] for job in used}
+    return {job.key: f"{verbs[job]}: {'; '.join([*every][:MAX_NAMES])}{more[job]}" for job, every in used.items()}
 
 
 @contextmanager
@@ -288,6 +294,48 @@ def _shown(console: "Console", names: Mapping[str, str]) -> Iterator[Callable[[J
         yield show
 
 
+def _write_models(output: Path, cells: Sequence[Cell], store: JobStore) -> None:
+    """Write ``models.csv``: row, axes, replicate and run folder of each model that is there; without one, no file.
+
+    A run folder inside ``output`` is written relative to it.
+    """
+    root, models = output.absolute(), []
+    for cell in cells:
+        if (training := cell.last_training) is not None and store.is_finished(training):
+            run = store.folder(training) / "run"
+            if (run / "model").is_dir():
+                folder = run if (run / "run.json").is_file() else run / "model"  # of a script
+                shown = folder.relative_to(root) if folder.is_relative_to(root) else folder
+                models.append((cell.row.id, {**cell.coordinates, **cell.replicate}, str(shown)))
+    if not models:
+        (output / MODELS).unlink(missing_ok=True)
+        return
+    names = dict.fromkeys(name for _, place, _ in models for name in place)
+    lines = [[row, *(str(place.get(name, "")) for name in names), folder] for row, place, folder in models]
+    write_text(output / MODELS, csv_lines([["row", *names, "folder"], *lines]))
+
+
+def model_lines(output: Path) -> list[str]:
+    """The models of a study in words, a line for each; only the name of the file if there are many; empty without.
+
+    Raises:
+        NearfarError: the file is damaged.
+    """
+    file = output / MODELS
+    if not file.is_file():
+        return []
+    header, *models = list(csv.reader(io.StringIO(read_text(file)))) or [[]]
+    if len(header) < 2 or any(len(one) != len(header) for one in models):
+        raise NearfarError(f"{file}: is damaged. Remove it; nearfar study writes it again.")
+    if len(models) > MAX_SHOWN:
+        return [f"The run folders of the {len(models)} trained models are listed in {file}."]
+    lines = ["Trained models, as run folders (also in models.csv):"]
+    for row, *labels, folder in models:
+        place = ", ".join(f"{name} {label}" for name, label in zip(header[1:-1], labels, strict=True) if label)
+        lines.append(f"  {row}{f' ({place})' if place else ''}: {os.path.normpath(output / folder)}")
+    return lines
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowPlan:
     """The cells of one row."""
@@ -297,38 +345,43 @@ class RowPlan:
     finished: int
     missing: tuple[str, ...]
     """Data and models that are missing, each with how to get it."""
-    lines: tuple[str, ...]
-    """The row in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DryRun:
     """What a study would do."""
 
-    title: str
-    scale: str | None
+    study: Study
     rows: tuple[RowPlan, ...]
     cells: tuple[Cell, ...]
     jobs: int
     """Number of different jobs of the cells that run, trainings that evaluations need among them."""
     finished: int
     """Number of jobs that are finished, or needed by finished ones alone."""
-    downloads: tuple[str, ...]
-    """Models, and data sets by split, that are not here and are read from the hub, each with how to get it."""
-    scripts: tuple[str, ...] = ()
-    """Python scripts of the study's author that the jobs run, relative to the study file."""
+
+    @property
+    def downloads(self) -> tuple[str, ...]:
+        """Models, and data sets by split, that are not here and are read from the hub, each with how to get it."""
+        return _lines("on_hub", self.cells)
+
+    @property
+    def scripts(self) -> tuple[str, ...]:
+        """Python scripts of the study's author that the jobs run, relative to the study file."""
+        configs = [step.config for cell in self.cells for step in cell.steps]
+        return tuple(dict.fromkeys(config.file for config in configs if isinstance(config, ScriptConfig)))
 
     def lines(self) -> list[str]:
         """The plan as text."""
-        shown = [self.title + (f", scale {self.scale}" if self.scale else "")]
+        shown = [self.study.title + (f", scale {self.study.scale}" if self.study.scale else "")]
         for row in self.rows:
-            shown += ["", *row.lines]
+            shown += ["", *_in_words(self.study, row)]
         counted = f"{len(self.cells)} cells, {self.jobs} jobs of cells whose data are here or on the hub"
         shown += ["", f"{counted}, {self.finished} finished"]
-        if self.downloads:
-            shown += ["not here, so read from the hub unless cached:", *(f"  {one}" for one in self.downloads)]
-        if self.scripts:
-            shown += ["runs code of the study's author:", *(f"  {one}" for one in self.scripts)]
+        for title, listed in (
+            ("not here, so read from the hub unless cached:", self.downloads),
+            ("runs code of the study's author:", self.scripts),
+        ):
+            shown += [title, *(f"  {one}" for one in listed)] if listed else []
         return shown
 
 
@@ -340,43 +393,29 @@ def dry_run(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> DryR
     Raises:
         NearfarError: as :func:`nearfar.study` before its first job.
     """
-    loaded, _, cells = _plan(file, config)
+    loaded, _, cells, store = _plan(file, config)
     runnable = [cell for cell in cells if not cell.missing]
-    store = _store(config)
     check_rows(loaded, runnable, store)
     jobs = with_inputs(shard_of(all_jobs(runnable), config.shard_numbers))
     finished, users = {job for job in jobs if store.is_finished(job)}, _users(jobs)
     done = [job for job in jobs if job in finished or (job in users and finished.issuperset(users[job]))]
-    names = config.only or [row.id for row in loaded.rows]
-    return DryRun(
-        title=loaded.title,
-        scale=loaded.scale,
-        rows=tuple(_row(loaded, name, [cell for cell in cells if cell.row.id == name], store) for name in names),
-        cells=tuple(cells),
-        jobs=len(jobs),
-        finished=len(done),
-        downloads=_lines("on_hub", cells),
-        scripts=tuple(dict.fromkeys(one for cell in cells for one in cell.scripts)),
-    )
+    rows = []
+    for name in config.only or [row.id for row in loaded.rows]:
+        own = [cell for cell in cells if cell.row.id == name]
+        whole = sum(all(map(store.is_finished, cell.jobs)) for cell in own)
+        rows.append(RowPlan(row=name, cells=len(own), finished=whole, missing=_lines("missing", own)))
+    return DryRun(study=loaded, rows=tuple(rows), cells=tuple(cells), jobs=len(jobs), finished=len(done))
 
 
-def _lines(kind: Literal["missing", "on_hub"], cells: Iterable[Cell]) -> tuple[str, ...]:
-    """What of the sources of ``cells`` is not here, each once, with how to get it."""
-    return tuple(dict.fromkeys(line for cell in cells for one in cell.sources for line in getattr(one, kind)))
-
-
-def _row(loaded: Study, name: str, cells: Sequence[Cell], store: JobStore) -> RowPlan:
-    row = loaded.row(name)
-    finished = sum(all(store.is_finished(job) for job in cell.jobs) for cell in cells)
-    missing = _lines("missing", cells)
-    parts = [f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}, {finished} finished"]
-    parts.append(" then ".join(step.name for step in loaded.steps_of(row)) or "no steps: numbers of the paper only")
-    parts += [f"{axis.name}: {', '.join(axis.labels)}" for axis in loaded.axes_of(row) if loaded.steps_of(row)]
-    if len(replicates := loaded.replicates_of(row)) > 1:
+def _in_words(study: Study, plan: RowPlan) -> list[str]:
+    row = study.row(plan.row)
+    steps = [step.verb for step in study.steps_of(row)]
+    parts = [f"{plan.cells} {'cell' if plan.cells == 1 else 'cells'}, {plan.finished} finished"]
+    parts.append(" then ".join(steps) or "no steps: numbers of the paper only")
+    parts += [f"{axis.name}: {', '.join(axis.labels)}" for axis in study.axes_of(row) if steps]
+    if len(replicates := study.replicates_of(row)) > 1:
         words = [", ".join(f"{name} {value}" for name, value in replicate.items()) for replicate in replicates]
         parts.append("replicates: " + "; ".join(words))
-    parts += [f"missing: {one}" for one in missing]
+    parts += [f"missing: {one}" for one in plan.missing]
     parts += [f"needs {one}" for one in row.needs if not as_path(one.partition(": ")[0]).exists()]
-    head = f"{row.id} ({row.name})" if row.name != row.id else row.id
-    lines = (head, *(f"  {part}" for part in parts))
-    return RowPlan(row=name, cells=len(cells), finished=finished, missing=missing, lines=lines)
+    return [f"{row.id} ({row.name})" if row.name != row.id else row.id, *(f"  {part}" for part in parts)]

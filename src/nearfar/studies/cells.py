@@ -4,8 +4,7 @@ A job has the settings of a step, and the content of its data and models, withou
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import product
 from math import prod
@@ -35,14 +34,15 @@ from nearfar.studies.sources import (
     find_task,
 )
 from nearfar.studies.spec import (
+    AVERAGE,
     BYTES,
     GEOMETRY,
     MODEL_VERBS,
     ONLY_TASK,
+    UNSEEN_BY_ALL,
     VERBS,
     Coordinates,
     Row,
-    Step,
     Study,
     Verb,
     agree,
@@ -64,9 +64,6 @@ MODEL, HELD_OUT = "model", "held_out"
 """Inputs of a job: the training of its model, and the training whose held-out rows it is evaluated on."""
 _NOT_VALUES = ("device", "output", "overwrite", "name", "page", "model", "held_out_of", "track")
 """Settings that are not among the values of a job: they do not change the result, or have an entry of their own."""
-_DATA_ARGUMENTS = ("data", "evaluate_on")
-"""Arguments of a script that name data sets: their content is part of the key of the job."""
-_NOISES = ("none", "word-dropout", "word-swap", "characters")
 _GEOMETRY_DEFAULTS = {"pairs": "stsb:dev", "task": "stsb", "labelled": "sst2:test"}
 """Data sets of ``nearfar geometry`` that may be missing if they are not named."""
 
@@ -153,10 +150,6 @@ AUTO = "auto"
 """In place of a method: the recipe of ``nearfar train --data`` for the rows and the start."""
 _SEEDED = ("flow:",)
 """Models that are fitted with a seed."""
-_OUTPUT = "cell"
-"""Stands for the output, which the job decides."""
-_DECIDED = ("output", "overwrite", "name", "page")
-"""Settings that the job decides."""
 _TRAINING = ("validation", "start_validation", "steps", "best_step", "updates_per_second")
 _MEASURED = {
     "train": _TRAINING,
@@ -174,7 +167,6 @@ class CellStep:
     """One step of a cell."""
 
     verb: Verb
-    name: str
     config: Settings
     """The checked settings; ``output`` is a placeholder, and the ``model`` of a later step is not used."""
     model: str | None
@@ -189,6 +181,8 @@ class Cell:
     coordinates: Coordinates
     replicate: Mapping[str, Any]
     """Dotted setting -> value."""
+    number: int
+    """Of the replicate, from 0."""
     steps: tuple[CellStep, ...]
     jobs: tuple[Job, ...] = ()
     """The last jobs, which are measured."""
@@ -214,11 +208,6 @@ class Cell:
     def missing(self) -> tuple[Source, ...]:
         """Data and models that are missing."""
         return tuple(one for one in self.sources if one.fingerprint is None)
-
-    @property
-    def scripts(self) -> tuple[str, ...]:
-        """Scripts of the study's author that the cell runs."""
-        return tuple(step.config.file for step in self.steps if isinstance(step.config, ScriptConfig))
 
 
 def load_study(file: str | Path, scale: str | None = None, *, placeholders: Mapping[str, str] | None = None) -> Study:
@@ -249,83 +238,66 @@ def plan_cells(study: Study) -> list[Cell]:
     )
     if count > MAX_CELLS:
         raise NearfarError(f"{study.file}: has {count:,} cells; a study has at most {MAX_CELLS:,}.")
-    steps = {row.id: study.steps_of(row) for row in study.rows}
-    known = list(dict.fromkeys([*VERBS, *(step.name for some in steps.values() for step in some)]))
-    return [cell for row in study.rows if steps[row.id] for cell in _cells(study, row, steps[row.id], known)]
+    return [cell for row in study.rows if study.steps_of(row) for cell in _cells(study, row)]
 
 
-def _cells(study: Study, row: Row, steps: Sequence[Step], known: Sequence[str]) -> Iterator[Cell]:
-    """The cells of a row; ``known`` are the names of all steps of the study."""
+def _cells(study: Study, row: Row) -> Iterator[Cell]:
     axes = study.axes_of(row)
     for places in product(*(range(len(axis.labels)) for axis in axes)):
         chosen = list(zip(axes, places, strict=True))
         coordinates = {axis.name: axis.labels[place] for axis, place in chosen}
-        changes = [dict(zip(axis.settings, axis.values[place], strict=True)) for axis, place in chosen]
+        changes = {name: one for axis, at in chosen for name, one in zip(axis.settings, axis.values[at], strict=True)}
         shown = ", ".join(f"{name} {label}" for name, label in coordinates.items())
         where = f"{study.file}: row {row.id!r}{f' ({shown})' if shown else ''}"
-        if unused := set(row.settings) - {step.verb for step in steps}:
-            raise NearfarError(f"{where}: has settings of {', '.join(sorted(unused))}, which is none of its steps.")
-        for replicate in study.replicates_of(row):
-            own = [(step, {**study.settings.get(step.verb, {}), **row.settings.get(step.verb, {})}) for step in steps]
-            done = _cell_steps(row.model, own, [*changes, replicate], known, where)
-            yield Cell(row, coordinates, replicate, done)
+        for number, replicate in enumerate(study.replicates_of(row)):
+            steps = _cell_steps(study, row, {**changes, **replicate}, where)
+            yield Cell(row, coordinates, replicate, number, steps)
 
 
-def _cell_steps(
-    model: Any,
-    steps: Sequence[tuple[Step, dict[str, Any]]],
-    changes: Sequence[Mapping[str, Any]],
-    known: Sequence[str],
-    where: str,
-) -> tuple[CellStep, ...]:
+def _cell_steps(study: Study, row: Row, changes: Mapping[str, Any], where: str) -> tuple[CellStep, ...]:
     """The steps of a cell: settings of file and row, changed by axes and replicate, then by the step's own."""
-    seed = None
-    for setting, value in (item for change in changes for item in change.items()):
-        name, _, key = setting.partition(".")
-        if setting == "model":
-            model = value
-        elif setting == "seed":
-            seed = value
-        elif not key or name not in known:
+    steps, model, done = study.steps_of(row), changes.get("model", row.model), list[CellStep]()
+    if unused := set(row.settings) - {step.verb for step in steps}:
+        raise NearfarError(f"{where}: has settings of {', '.join(sorted(unused))}, which is none of its steps.")
+    dotted = [(name.partition("."), value) for name, value in changes.items() if name not in ("model", "seed")]
+    for (verb, dot, key), _ in dotted:
+        if not key or verb not in VERBS:
             raise NearfarError(
-                f"{where}: {format_value(setting)} is no setting. Write seed, model, or STEP.SETTING with a step of "
-                f"{', '.join(known)}."
+                f"{where}: {format_value(verb + dot + key)} is no setting. Write seed, model, or STEP.SETTING with a "
+                f"step of {', '.join(VERBS)}."
             )
-        for step, own in steps:
-            if key and name in (step.name, step.verb):
-                own[key] = value
     if model is not None and not isinstance(model, str):
         raise NearfarError(f"{where}: model = {format_value(model)}: must be a text.")
-    done: list[CellStep] = []
-    for step, own in steps:
+    for step in steps:
+        values = {**study.settings.get(step.verb, {}), **row.settings.get(step.verb, {})}
+        values |= {key: value for (verb, _, key), value in dotted if verb == step.verb}
+        if "seed" in changes and (step.verb in MODEL_VERBS or str(model).startswith(_SEEDED)):
+            values["seed"] = changes["seed"]
+        values |= step.settings
+        own_model = values.pop("model", None)
         later = any(one.verb in MODEL_VERBS for one in done)
-        if seed is not None and (step.verb in MODEL_VERBS or str(model).startswith(_SEEDED)):
-            own["seed"] = seed
-        own.update(step.settings)
-        given = own.pop("model", None)
-        done.append(_cell_step(step, own, None if later else model or given, later=later, where=where))
+        done.append(_cell_step(step.verb, values, None if later else model or own_model, later=later, where=where))
     return tuple(done)
 
 
-def _cell_step(step: Step, values: dict[str, Any], model: Any, *, later: bool, where: str) -> CellStep:
-    source = f"{where}: {step.name}"
-    for key in _DECIDED if step.verb != "script" else ():
+def _cell_step(verb: Verb, values: dict[str, Any], model: Any, *, later: bool, where: str) -> CellStep:
+    source = f"{where}: {verb}"
+    for key in ("output", "overwrite", "name", "page") if verb != "script" else ():
         if key in values:
             raise NearfarError(f"{source}: {key} is set by the study; leave it out.")
-    config: Settings
-    if step.verb == "script":
-        config = ScriptConfig.read(values, source=source)
+    if verb == "script":
+        config: Any = ScriptConfig.read(values, source=source)
     else:
-        if step.verb in MODEL_VERBS and model is not None:
+        if verb in MODEL_VERBS and model is not None:
             values["model"] = model
-        kind = _KINDS.get(step.verb) or _method(values, source, later=later)
+        kind = _KINDS.get(verb) or _method(values, source, later=later)
         if "output" in {field.name for field in fields(kind)}:
-            values["output"] = _OUTPUT
+            values["output"] = "cell"  # the job decides
         config = build(kind, values, source=source)
-        model = config.model if step.verb in MODEL_VERBS else model  # type: ignore[attr-defined]
+        model = config.model if verb in MODEL_VERBS else model
     if not later and (not isinstance(model, str) or not model.strip()):
         raise NearfarError(f'{where}: has no model to start from; give it one, as in model = "{{start}}".')
-    return CellStep(step.verb, step.name, config, None if later else model)
+    return CellStep(verb, config, None if later else model)
 
 
 def _method(values: dict[str, Any], source: str, *, later: bool) -> type[Settings]:
@@ -364,10 +336,10 @@ def check_columns(study: Study, cells: Iterable[Cell]) -> None:
     verbs = {step.verb for step in steps}
     tasks = dict.fromkeys(task for step in steps for task in _tasks(step.config))
     known = dict.fromkeys(name for step in steps for name in _MEASURED[step.verb])
-    known |= {name: None for step in steps if isinstance(step.config, ScriptConfig) for name in step.config.numbers}
+    known |= dict.fromkeys(name for step in steps for name in getattr(step.config, "numbers", ()))
     known["seconds"] = None
     if verbs & {"evaluate", "finetune"}:
-        known |= dict.fromkeys((*ONLY_TASK, "average", "average.unseen_by_all"))
+        known |= dict.fromkeys((*ONLY_TASK, AVERAGE, f"{AVERAGE}{UNSEEN_BY_ALL}"))
     for column in study.columns if verbs else ():
         is_task = any(column == task or column.startswith(f"{task}.") for task in tasks)
         is_layer = column.startswith("layer.") and "geometry" in verbs
@@ -381,16 +353,19 @@ def _tasks(config: object) -> Iterator[str]:
     from nearfar.runs.held_out import TASK
 
     if isinstance(config, EvaluateConfig):
-        named = (*(config.tasks or ()), *config.pairs, *config.labelled, *config.retrieval)
-        yield from named
-        held_out = config.held_out or config.held_out_of is not None
-        if held_out:
+        yield from (*(config.tasks or ()), *config.pairs, *config.labelled, *config.retrieval, *_suite(config))
+        if config.held_out or config.held_out_of is not None:
             yield TASK
-        if config.suite or not (named or held_out):
-            yield from suite_tasks(config.suite or "sts")
     elif isinstance(config, FinetuneConfig):
         tested = config.test or config.task
         yield from (tested, tested.partition(":")[0], Path(tested).stem, Path(tested).name)
+
+
+def _suite(config: EvaluateConfig) -> Sequence[str]:
+    """The tasks of the suite of an evaluation, which is sts where nothing else is named."""
+    named = (config.tasks, config.pairs, config.labelled, config.retrieval, config.held_out, config.held_out_of)
+    suite = config.suite or (None if any(named) else "sts")
+    return suite_tasks(suite) if suite else ()
 
 
 def plan_jobs(study: Study) -> list[Cell]:
@@ -421,15 +396,8 @@ def in_rounds(cells: Sequence[Cell]) -> list[Cell]:
 
     What slows the machine down for a while then meets every row, not the replicates of one.
     """
-    if not any(step.verb == "speed" for cell in cells for step in cell.steps):
-        return list(cells)
-    met: Counter[tuple[object, ...]] = Counter()
-    rounds = []
-    for cell in cells:
-        place = (cell.row.id, *cell.coordinates.items())
-        rounds.append(met[place])
-        met[place] += 1
-    return [cell for _, cell in sorted(zip(rounds, cells, strict=True), key=lambda one: one[0])]
+    is_timed = any(step.verb == "speed" for cell in cells for step in cell.steps)
+    return sorted(cells, key=lambda cell: cell.number if is_timed else 0)
 
 
 def check_rows(study: Study, cells: Iterable[Cell], store: JobStore) -> None:
@@ -442,43 +410,41 @@ def check_rows(study: Study, cells: Iterable[Cell], store: JobStore) -> None:
     """
     from nearfar.commands.train.inputs import read_training_data, resolve_objectives
 
-    checked: set[object] = set()
-    for cell in cells:
-        for job, config in cell.trainings:
-            read = replace(config, sentences=tuple(spec for spec in config.sentences if spec != VOCABULARY))
-            sources = [one for some in _training_data(read).values() for one in some]
-            is_here = not any(one.on_hub or one.spec == VOCABULARY for one in sources)
-            # What decides how rows are read: the method, and all settings but numbers, of which only the limit does.
-            values = [(field.name, getattr(read, field.name)) for field in fields(read)]
-            kept = [(name, repr(value)) for name, value in values if type(value) not in (int, float) or name == "limit"]
-            reading = (name_of(type(read)), tuple(kept))
-            if store.is_finished(job) or not is_here or reading in checked:
-                continue
-            checked.add(reading)
-            try:
-                read_training_data(resolve_objectives(read))
-            except NearfarError as error:
-                raise NearfarError(f"{study.file}: row {cell.row.id!r}: train: {error}") from error
+    checked: set[str] = set()
+    for row, job, config in [(cell.row.id, *training) for cell in cells for training in cell.trainings]:
+        read = replace(config, sentences=tuple(spec for spec in config.sentences if spec != VOCABULARY))
+        sources = _sources(read)
+        rows = [one for name in ("data", "sentences", "second") for one in sources[name]]
+        # What decides how rows are read: the method, and all settings but numbers, of which only the limit does.
+        values = {
+            name: value for name, value in vars(read).items() if type(value) not in (int, float) or name == "limit"
+        }
+        reading = repr((name_of(type(read)), values))
+        if store.is_finished(job) or reading in checked or any(one.on_hub or one.spec == VOCABULARY for one in rows):
+            continue
+        checked.add(reading)
+        try:
+            read_training_data(resolve_objectives(read))
+        except NearfarError as error:
+            raise NearfarError(f"{study.file}: row {row!r}: train: {error}") from error
 
 
 def _plan_cell(study: Study, cell: Cell, cells: Sequence[Cell]) -> Cell:
-    sources: list[Source] = []
-    jobs: list[Job] = []
+    sources: dict[Source, None] = {}
+    jobs: dict[Job, None] = {}
     trainings: list[tuple[Job, TrainConfig]] = []
     model: Job | None = None
-    used: set[str] = set()
     for place, step in enumerate(cell.steps):
         held_out, rows = _held_out(step, cell, cells)
         keep_model = place < len(cell.steps) - 1
         job, read = _job(step, model, Path(study.file).parent, keep_model=keep_model, held_out=held_out)
-        sources += [*rows, *read]
-        jobs.append(job)
+        sources |= dict.fromkeys([*rows, *read])
+        jobs[job] = None
         trainings += [(job, step.config)] if isinstance(step.config, TrainConfig) else []
-        used |= {model.key} if model else set()
         model = job if step.verb in MODEL_VERBS else model
-    measured = tuple(dict.fromkeys(job for job in jobs if job.key not in used))
-    read_by_all = tuple(dict.fromkeys(sources))
-    return replace(cell, jobs=measured, last_training=model, trainings=tuple(trainings), sources=read_by_all)
+    used = [job.inputs.get(MODEL) for job in jobs]
+    measured = tuple(job for job in jobs if job not in used)
+    return replace(cell, jobs=measured, last_training=model, trainings=tuple(trainings), sources=tuple(sources))
 
 
 def _held_out(step: CellStep, cell: Cell, cells: Sequence[Cell]) -> tuple[Job | None, list[Source]]:
@@ -507,16 +473,21 @@ def _job(
     step: CellStep, model: Job | None, folder: Path, *, keep_model: bool, held_out: Job | None = None
 ) -> tuple[Job, list[Source]]:
     """The job of a step, and the data and models that must be there; ``folder`` is that of the study file."""
-    config = step.config
+    config, named = step.config, _sources(step.config)
     settings: dict[str, Any] = {"format": FORMATS.get(step.verb, 1)}
-    local: dict[str, Any] = {}
+    local: dict[str, Any] = {"device": getattr(config, "device", None)}
     inputs = {} if held_out is None else {HELD_OUT: held_out}
+    read = [one for some in named.values() for one in some]
+    needed = [one for name, some in named.items() if not _is_optional(config, name) for one in some]
     if isinstance(config, ScriptConfig):
-        script, values, named = _of_script(step, config, model, folder)
+        script, local = _script(folder / config.file), {}
+        if model is None and is_baseline(str(step.model)):
+            raise NearfarError(
+                f"script: starts from a model folder or a name on the hub, not the baseline {step.model}."
+            )
         settings |= {"script": script.written, "seed": config.seed, "numbers": config.numbers}
-        read = [script]
+        values, read, needed = dict(config.arguments), [script, *read], [script, *needed]
     else:
-        named, read = _sources(config), []
         values = {
             field.name: value
             for field in fields(config)
@@ -524,14 +495,10 @@ def _job(
             and ((value := getattr(config, field.name)) != field.default or field.default is MISSING)
         }
         values |= {"held_out": True} if held_out else {}
-        local = {"device": getattr(config, "device", None)}
     for name, some in named.items():
         if any(one.written != one.spec for one in some):
             written = [one.written for one in some]
-            given = values.get(name, getattr(config, name, None))
-            values[name] = written if isinstance(given, tuple) else written[0]
-    read += [one for some in named.values() for one in some]
-    needed = [one for name, some in named.items() if not _is_optional(config, name) for one in some]
+            values[name] = written if isinstance(values.get(name, getattr(config, name, None)), tuple) else written[0]
     if isinstance(config, TrainConfig):
         settings["method"] = name_of(type(config))
     if isinstance(config, FinetuneConfig):
@@ -551,56 +518,54 @@ def _job(
     return Job(f"{STEPS}:{step.verb}", settings, inputs, local=local, uses=uses), needed
 
 
-def _of_script(
-    step: CellStep, config: ScriptConfig, model: Job | None, folder: Path
-) -> tuple[Source, dict[str, Any], dict[str, list[Source]]]:
-    """The script, its arguments, and the data that they name. The script is known by its content.
+def _script(file: Path) -> Source:
+    """A script, which is known by its content.
 
     Raises:
-        NearfarError: there is no such file, or it cannot be read; it starts from a baseline.
+        NearfarError: there is no such file, or it cannot be read.
     """
-    file = folder / config.file
     if not is_file(file):
         raise NearfarError(f"script: {file}: no such file; its path is relative to the study file.")
-    if model is None and is_baseline(str(step.model)):
-        raise NearfarError(f"script: starts from a model folder or a name on the hub, not the baseline {step.model}.")
     digest = digest_of_file(file)[:16]
-    named = {name: config.arguments.get(name) for name in _DATA_ARGUMENTS}
-    lists = {name: (value,) if isinstance(value, str) else value for name, value in named.items()}
-    read = {name: [find_source(str(one)) for one in some] for name, some in lists.items() if isinstance(some, tuple)}
-    return Source(str(file.absolute()), f"script-{digest}", digest), dict(config.arguments), read
+    return Source(str(file.absolute()), f"script-{digest}", digest)
+
+
+_DATA: Mapping[type[Settings], Mapping[str, Callable[[str], Source]]] = {
+    TrainConfig: dict.fromkeys(("data", "sentences", "evaluate_on"), find_source),
+    FinetuneConfig: {"task": find_finetuning_task, **dict.fromkeys(("validation", "test", "noise"), find_source)},
+    EvaluateConfig: {
+        **dict.fromkeys(("pairs", "labelled", "retrieval"), find_source),
+        "tasks": find_task,
+        "corpus": find_source,
+    },
+    GeometryConfig: dict.fromkeys(_GEOMETRY_DEFAULTS, find_source),
+    SpeedConfig: {"texts": find_source},
+    ScriptConfig: dict.fromkeys(("data", "evaluate_on"), find_source),
+}
+"""The settings, of a script its arguments, that name data, whose content is part of the key of a job."""
+_NO_DATA = {"sentences": (OWN,), "noise": ("none", "word-dropout", "word-swap", "characters")}
+"""Their values that are no data."""
 
 
 def _sources(config: Settings) -> dict[str, list[Source]]:
-    """Setting -> the data that it names."""
-    named: dict[str, list[Source]] = {}
+    """Setting -> the data and models that it names; what a result names is written as it is named."""
+    kind = next(kind for kind in _DATA if isinstance(config, kind))
+    given = config.arguments if isinstance(config, ScriptConfig) else vars(config)
+    if isinstance(config, GeometryConfig):
+        given = {name: given[name] or default for name, default in _GEOMETRY_DEFAULTS.items()}
+    named = {}
+    for name, find in _DATA[kind].items():
+        value = given.get(name)
+        specs = [value] if isinstance(value, str) else map(str, value) if isinstance(value, tuple) else ()
+        named[name] = [find(spec) for spec in specs if spec not in _NO_DATA.get(name, ())]
     if isinstance(config, TrainConfig):
-        named |= _training_data(config)
-        if config.evaluate_on is not None:
-            named["evaluate_on"] = [find_source(config.evaluate_on)]
+        named["second"] = [] if config.second is None else _second(config.second)
         named |= {name: [find_model(model)] for name, model in named_models(config).items()}
-    elif isinstance(config, FinetuneConfig):
-        named["task"] = [find_finetuning_task(config.task).named()]
-        noise = None if config.noise in _NOISES else config.noise
-        for name, spec in (("validation", config.validation), ("test", config.test), ("noise", noise)):
-            named[name] = [] if spec is None else [find_source(spec)]
-    elif isinstance(config, EvaluateConfig):
-        named |= _evaluated(config)
-    elif isinstance(config, GeometryConfig):
-        for name, default in _GEOMETRY_DEFAULTS.items():
-            named[name] = [find_source(getattr(config, name) or default).named()]
-    elif isinstance(config, SpeedConfig):
-        named["texts"] = [find_source(config.texts)]
+    if isinstance(config, EvaluateConfig):
+        named["suite"] = list(map(find_task, _suite(config)))
+    if isinstance(config, EvaluateConfig | GeometryConfig):
+        return {name: [one.named() for one in some] for name, some in named.items()}
     return named
-
-
-def _training_data(config: TrainConfig) -> dict[str, list[Source]]:
-    """Setting -> the data that an encoder trains on, those of a second objective included."""
-    return {
-        "data": [find_source(spec) for spec in config.data],
-        "sentences": [find_source(spec) for spec in config.sentences if spec != OWN],
-        "second": [] if config.second is None else _second(config.second),
-    }
 
 
 def _second(second: str) -> list[Source]:
@@ -617,17 +582,6 @@ def _second(second: str) -> list[Source]:
     models = [str(values[name]) for name, field in field_types(kind).items() if field.names_model and name in values]
     specs = (data,) if isinstance(data, str) else tuple(data)
     return [*file, *map(find_source, specs), *map(find_model, models)]
-
-
-def _evaluated(config: EvaluateConfig) -> dict[str, list[Source]]:
-    """The tasks of an evaluation. They are named in its result, so a path is written as it is."""
-    named = {name: [find_source(spec) for spec in getattr(config, name)] for name in ("pairs", "labelled", "retrieval")}
-    named["tasks"] = [find_task(task) for task in config.tasks or ()]
-    is_named = any([*named.values(), config.suite, config.held_out, config.held_out_of])
-    suite = config.suite if is_named else "sts"
-    named["corpus"] = [] if config.corpus is None else [find_source(config.corpus)]
-    named["suite"] = [find_task(task) for task in suite_tasks(suite)] if suite else []
-    return {name: [one.named() for one in some] for name, some in named.items()}
 
 
 def _is_optional(config: Settings, name: str) -> bool:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from nearfar.evaluation.comparison import SIGNIFICANCE_LEVEL
 from nearfar.evaluation.render import (
     Cell,
     Table,
@@ -18,9 +19,9 @@ from nearfar.evaluation.render import (
     to_markdown,
 )
 from nearfar.evaluation.results import StudyComparison, StudyTable
-from nearfar.studies.groups import NOT_MEASURED, Group, Score, group_runs, runs_of, study_of
-from nearfar.studies.scores import AVERAGE_UNSEEN
-from nearfar.studies.spec import AVERAGE, NO_SCORES, Coordinates, PaperNumber
+from nearfar.studies.groups import scores_of
+from nearfar.studies.scores import AVERAGE_UNSEEN, NOT_MEASURED
+from nearfar.studies.spec import AVERAGE, NO_SCORES, Coordinates
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -37,76 +38,64 @@ _TITLES = {
     "inference_seconds": "inference, s",
     "seconds": "time, s",
 }
-_SCORES = ("n", "missing", "mean", "sd", "low", "high", "paper", "paper_sd", "difference", "reason")
-Line: TypeAlias = tuple[str, ...]
-"""A line of the table: a row, and its labels of the axes that are not columns; "" where the row has no such axis."""
-Place: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
-"""A group: its row and coordinates."""
-Head: TypeAlias = tuple[str, ...]
-"""A column of scores: labels of the axes that are columns, and a column of the study."""
-
-
-class ShownScore(NamedTuple):
-    """A column of a group, beside the paper's number."""
-
-    ours: Score
-    interval: tuple[float, float] | None
-    """The 95% interval of the mean."""
-    paper: PaperNumber | None
-
-    @property
-    def difference(self) -> float | None:
-        """The mean minus the paper's number."""
-        return None if self.paper is None or self.ours.mean is None else self.ours.mean - self.paper.value
+_NUMBERS = ("mean", "sd", "low", "high", "paper", "paper_sd", "difference")
+Order: TypeAlias = Literal["same sign, significant", "same sign, not significant", "opposite sign", "no difference"]
+_MAX_INTERVALS = 60
+"""Lines of the table of intervals on a page; a longer one is only in table.csv."""
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class Layout:
-    """A table as lines and columns."""
+    """A table as lines and columns.
+
+    Attributes:
+        groups: the row and the coordinates of each group.
+        scores: number of a group, column -> its line of :meth:`frame`.
+        lines: a row, and its labels of the axes that are not columns ("" where it has no such axis) -> labels of the
+            axes that are columns -> number of the group; one without such an axis is shown at its first label.
+        across: the labels of the axes that are columns.
+    """
 
     def __init__(self, table: StudyTable) -> None:
-        self.table = table
-        self.study = study_of(table)
-        self.groups = group_runs(self.study, runs_of(table))
-        intervals = {Group(one.row, one.coordinates).place: one.intervals for one in table.groups}
-        self.scores: dict[tuple[Place, str], ShownScore] = {}
-        """The place of a group, and a column -> its score."""
-        for group in self.groups:
-            for column in table.columns:
-                ends = intervals.get(group.place, {}).get(column)
-                paper = self.study.paper_number(group.row, group.coordinates, column)
-                shown = ShownScore(group.score(column), None if ends is None else (ends[0], ends[1]), paper)
-                self.scores[group.place, column] = shown
+        scores = scores_of(table)
+        self.table, self.study, self.groups = table, scores.study, scores.groups
+        frame = scores.summary()
+        ends = {scores.number(one.row, one.coordinates): one.intervals for one in table.groups}
+        added = []
+        for group, column in zip(frame["group"], frame["column"], strict=True):
+            paper = self.study.paper_number(*self.groups[group], column)
+            added.append([*ends.get(group, {}).get(column, [None, None]), paper and paper.value, paper and paper.sd])
+        frame[["low", "high", "paper", "paper_sd"]] = added
+        frame["difference"] = frame["mean"] - frame["paper"].astype(float)
+        self._frame = frame.astype(object).where(frame.notna(), None)
+        self.scores: dict[tuple[int, str], Any] = {
+            (line.group, line.column): line for line in self._frame.itertuples(index=False)
+        }
         self.axes = [axis.name for axis in self.study.axes if axis.use != "columns"]
-        across = [axis for axis in self.study.axes if axis.use == "columns"]
-        used = {place for group in self.groups for place in group.coordinates.items()}
-        labels_of = [[label for label in axis.shown_labels if (axis.name, label) in used] for axis in across]
-        self.heads: list[Head] = [(*labels, column) for labels in product(*labels_of) for column in table.columns]
-        self.lines: dict[Line, list[Group]] = {}
-        self.cells: dict[tuple[Line, Head], Group] = {}
-        """The group of a line that is shown in a column; one without an axis of columns is shown at its first label."""
-        for group in self.groups:
-            line = (group.row, *(group.coordinates.get(name, "") for name in self.axes))
-            self.lines.setdefault(line, []).append(group)
-            labels = [
-                group.coordinates.get(axis.name, next(iter(known), ""))
-                for axis, known in zip(across, labels_of, strict=True)
-            ]
-            self.cells |= {(line, (*labels, column)): group for column in table.columns}
+        columns = [axis for axis in self.study.axes if axis.use == "columns"]
+        used = {place for _, coordinates in self.groups for place in coordinates.items()}
+        labels = [[label for label in axis.shown_labels if (axis.name, label) in used] for axis in columns]
+        self.across = list(product(*labels))
+        self.lines: dict[tuple[str, ...], dict[tuple[str, ...], int]] = {}
+        for group, (row, at) in enumerate(self.groups):
+            line = self.lines.setdefault((row, *(at.get(name, "") for name in self.axes)), {})
+            shown = zip(columns, labels, strict=True)
+            line[tuple(at.get(axis.name, next(iter(known), "")) for axis, known in shown)] = group
 
     def frame(self) -> "DataFrame":
         """All numbers: row, name, each axis, column, n, missing, mean, sd, low, high, the paper's, difference."""
-        from pandas import DataFrame  # imported here: the import is slow
+        from pandas import DataFrame, concat  # imported here: the import is slow
 
-        axes, rows = [axis.name for axis in self.study.axes], []
-        for group in self.groups:
-            for column in self.table.columns:
-                ours, ends, paper = score = self.scores[group.place, column]
-                names = [group.row, self.name(group.row, {}), *(group.coordinates.get(axis, "") for axis in axes)]
-                printed = (None, None) if paper is None else (paper.value, paper.sd)
-                numbers = (*ours[1:3], *(ends or (None, None)), *printed, score.difference)
-                known = (None if one is None else round(one, 4) for one in numbers)
-                rows.append([*names, column, ours.n, len(group.missing), *known, ours.reason])
-        return DataFrame(rows, columns=["row", "name", *axes, "column", *_SCORES], dtype=object)
+        axes = [axis.name for axis in self.study.axes]
+        names = [[row, self.name(row, {}), *(at.get(axis, "") for axis in axes)] for row, at in self.groups]
+        places = DataFrame([names[group] for group in self._frame["group"]], columns=["row", "name", *axes])
+        rounded = self._frame.map(lambda one: round(one, 4) if isinstance(one, float) else one)
+        numbers = ["column", "n", "missing", *_NUMBERS, "reason"]
+        return concat([places.astype(object), rounded[numbers]], axis=1)
+
+    def runs(self, group: int) -> int:
+        """The number of different runs of a group."""
+        return int(self.scores[group, self.table.columns[0]].n)
 
     def paper_difference(self, row: StudyComparison) -> float | None:
         """The difference of two groups in the paper."""
@@ -139,31 +128,23 @@ class Layout:
         places = ", ".join(f"{name} = {label}" for name, label in shared.items())
         return " − ".join(names) + (f" ({places})" if places else "")
 
-    def best(self) -> set[tuple[Line, Head]]:
-        """The best of each column, if all its tests against other lines are significant."""
+    def best(self) -> set[tuple[int, str]]:
+        """Group and column of the best of each column, if all its tests against other lines are significant."""
         best = set()
-        for head in self.heads:
-            column = head[-1]
-            known = {
-                line: mean
-                for line in self.lines
-                if (line, head) in self.cells
-                and (mean := self.scores[self.cells[line, head].place, column].ours.mean) is not None
-            }
+        for labels, column in product(self.across, self.table.columns):
+            shown = [line[labels] for line in self.lines.values() if labels in line]
+            known = {group: mean for group in shown if (mean := self.scores[group, column].mean) is not None}
             if column in NO_SCORES or len(known) < 2:
                 continue
-            line = max(known, key=lambda line: known[line])
-            group = self.cells[line, head]
-            ours = [
+            first = max(known, key=known.__getitem__)
+            tests = [
                 row
                 for row in self.table.comparisons
                 if row.column == column
-                and (group.row, group.coordinates)
-                in ((row.first, row.first_coordinates), (row.second, row.second_coordinates))
+                and self.groups[first] in ((row.first, row.first_coordinates), (row.second, row.second_coordinates))
             ]
-            alone = list(known.values()).count(known[line]) == 1
-            if alone and ours and all(map(significant, ours)):
-                best.add((line, head))
+            if list(known.values()).count(known[first]) == 1 and tests and all(map(significant, tests)):
+                best.add((first, column))
         return best
 
 
@@ -176,7 +157,7 @@ def claim(row: StudyComparison) -> list[str]:
     """A comparison as two texts: its difference with the interval, and the verdict in words."""
     if row.difference is None:
         return ["missing", ""]
-    ends = "" if row.low is None or row.high is None else interval((row.low, row.high), row.column, sign=True)
+    ends = interval(row.low, row.high, row.column, sign=True)
     more = "" if row.more_units is None else f": about {row.more_units:,} more units would"
     return [f"{number(row.difference, row.column, sign=True)} {ends}".rstrip(), f"{row.verdict or ''}{more}"]
 
@@ -202,30 +183,26 @@ def paper_number(value: float, column: str) -> str:
     return f"{whole}.{decimals[0]}{decimals[1:].rstrip('0')}"
 
 
-def interval(ends: tuple[float, float] | None, column: str, *, sign: bool = False) -> str:
+def interval(low: float | None, high: float | None, column: str, *, sign: bool = False) -> str:
     """An interval of a column; empty without one."""
-    return "" if ends is None else f"[{number(ends[0], column, sign=sign)}, {number(ends[1], column, sign=sign)}]"
+    if low is None or high is None:
+        return ""
+    return f"[{number(low, column, sign=sign)}, {number(high, column, sign=sign)}]"
 
 
-def our_number(score: Score, column: str) -> str:
-    """Mean and standard deviation: ``61.23 (0.40)``."""
+def our_number(score: Any) -> str:
+    """Mean and standard deviation of a line of the frame: ``61.23 (0.40)``."""
     if score.mean is None:
         return "missing" if score.n == 0 else "–" if score.reason == NOT_MEASURED else "undefined"
-    return number(score.mean, column) + ("" if score.sd is None else f" ({number(score.sd, column)})")
+    return number(score.mean, score.column) + ("" if score.sd is None else f" ({number(score.sd, score.column)})")
 
 
-def their_number(paper: PaperNumber | None, column: str) -> str:
+def their_number(score: Any) -> str:
     """The paper's number and standard deviation; empty without one."""
-    if paper is None:
+    if score.paper is None:
         return ""
-    return paper_number(paper.value, column) + ("" if paper.sd is None else f" ({paper_number(paper.sd, column)})")
-
-
-Order: TypeAlias = Literal["same sign, significant", "same sign, not significant", "opposite sign", "no difference"]
-SIGNIFICANCE_LEVEL = 0.05
-_MAX_INTERVALS = 60
-"""Lines of the table of intervals on a page; a longer one is only in table.csv."""
-_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+    spread = "" if score.paper_sd is None else f" ({paper_number(score.paper_sd, score.column)})"
+    return paper_number(score.paper, score.column) + spread
 
 
 def scores_table(layout: Layout) -> Table:
@@ -237,25 +214,24 @@ def scores_table(layout: Layout) -> Table:
     for line, groups in layout.lines.items():
         row = layout.study.row(line[0])
         mark = marks.setdefault(row.note, str(len(marks) + 1).translate(_RAISED)) if row.note else ""
-        runs = sorted({len(group.kept) for group in groups})
+        runs = sorted({layout.runs(group) for group in groups.values()})
         cells: list[Cell | str] = [Cell(row.name, mark), *map(_label, line[1:])]
         cells.append(f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}")
-        not_run = any(not one.kept and not one.missing for one in groups)
-        for head in layout.heads:
-            group = layout.cells.get((line, head))
-            if group is None:
+        not_run = any(_is_not_run(layout, group) for group in groups.values())
+        for labels, column in product(layout.across, table.columns):
+            if labels not in groups:
                 cells.append("")
                 continue
-            column = head[-1]
-            score, _, paper = layout.scores[group.place, column]
-            theirs = their_number(paper, column)
-            ours = "–" if not_run and score.n == 0 else our_number(score, column)
-            cells.append(Cell(ours, f"/ {theirs}" if theirs else "", "best" if (line, head) in best else ""))
+            score = layout.scores[groups[labels], column]
+            theirs = their_number(score)
+            ours = "–" if not_run and score.n == 0 else our_number(score)
+            is_best = (groups[labels], column) in best
+            cells.append(Cell(ours, f"/ {theirs}" if theirs else "", "best" if is_best else ""))
         rows.append(cells)
     several = len(table.columns) > 1
     headings = [
         ", ".join([*map(_label, labels), *([layout.heading(column)] if several or not labels else [])])
-        for *labels, column in layout.heads
+        for labels, column in product(layout.across, table.columns)
     ]
     return Table(
         columns=["", *layout.axes, "runs", *headings],
@@ -266,6 +242,10 @@ def scores_table(layout: Layout) -> Table:
     )
 
 
+def _is_not_run(layout: Layout, group: int) -> bool:
+    return layout.runs(group) == 0 and not layout.scores[group, layout.table.columns[0]].missing
+
+
 def _label(label: str) -> str:
     return AVERAGE.capitalize() if label == AVERAGE else label
 
@@ -274,7 +254,7 @@ def _legend(layout: Layout, *, bold: bool) -> list[str]:
     table, study = layout.table, layout.study
     shown = layout.scores.values()
     words = []
-    if any(score.ours.sd is not None for score in shown):
+    if any(score.sd is not None for score in shown):
         over = f"the best {study.kept} runs by validation score" if study.kept else "runs"
         words.append(f"mean (standard deviation) over {over}")
     if any(score.paper is not None for score in shown):
@@ -288,9 +268,9 @@ def _legend(layout: Layout, *, bold: bool) -> list[str]:
     elif table.unseen_pairs:
         counts = [f"{task} {unseen:,} of {pairs:,}" for task, (unseen, pairs) in table.unseen_pairs.items()]
         sentences.append(f"Unseen pairs: no run was trained on them or chosen by them, {', '.join(counts)}.")
-    if any(not group.kept and not group.missing for group in layout.groups):
+    if any(_is_not_run(layout, group) for group in range(len(layout.groups))):
         sentences.append("–: not run here.")
-    elif any(score.ours.reason == NOT_MEASURED and score.ours.n for score in shown):
+    elif any(score.reason == NOT_MEASURED and score.n for score in shown):
         sentences.append("–: not measured.")
     if bold:
         sentences.append(
@@ -334,11 +314,9 @@ def study_markdown(table: StudyTable, plots: Sequence[str] = ()) -> str:
 def _intervals(layout: Layout) -> str:
     """The table of intervals; empty without a mean, or if it is too long for a page."""
     rows = [
-        [layout.name(group.row, group.coordinates), layout.heading(column), number(score.mean, column), ends]
-        for group in layout.groups
-        for column in layout.table.columns
-        for score, known, _ in [layout.scores[group.place, column]]
-        if score.mean is not None and (ends := interval(known, column))
+        [layout.name(*layout.groups[group]), layout.heading(column), number(score.mean, column), ends]
+        for (group, column), score in layout.scores.items()
+        if score.mean is not None and (ends := interval(score.low, score.high, column))
     ]
     if not 0 < len(rows) <= _MAX_INTERVALS:
         return ""
@@ -382,12 +360,12 @@ def agreement(layout: Layout, column: str) -> tuple[int, int]:
     Groups that are tested on different tasks, and averages over an axis beside its labels, are not paired.
     """
     known = []
-    for group in layout.groups:
-        score, _, paper = layout.scores[group.place, column]
-        if paper is not None and score.mean is not None:
-            labels = [(axis, group.coordinates.get(axis.name)) for axis in layout.study.axes]
+    for group, (_, coordinates) in enumerate(layout.groups):
+        score = layout.scores[group, column]
+        if score.paper is not None and score.mean is not None:
+            labels = [(axis, coordinates.get(axis.name)) for axis in layout.study.axes]
             tested = [label if axis.says_what_is_tested or label == AVERAGE else None for axis, label in labels]
-            known.append((tested, paper.value, score.mean))
+            known.append((tested, score.paper, score.mean))
     pairs = [(one[1] - other[1], one[2] - other[2]) for one, other in combinations(known, 2) if one[0] == other[0]]
     differing = [(paper, here) for paper, here in pairs if round(paper, 6) != 0]
     return sum(paper * here > 0 for paper, here in differing), len(differing)

@@ -24,7 +24,6 @@ from nearfar.evaluation.plots import (
 )
 from nearfar.evaluation.results import StudyGroup, StudyTable
 from nearfar.evaluation.results.files import make_folder
-from nearfar.studies.groups import Group
 from nearfar.studies.page import Layout, digits_of, our_number, study_csv, study_latex, study_markdown
 from nearfar.studies.spec import AVERAGE, Axis, Plot
 from nearfar.types import NearfarError
@@ -108,13 +107,10 @@ def _column(layout: Layout, plot: Plot) -> str:
     return value
 
 
-def _groups(layout: Layout, row: str | None) -> list[StudyGroup]:
-    """What is recorded of the groups of a row or of all, without averages over axes."""
-    return [group for group in layout.table.groups if _is_shown(group, row)]
-
-
-def _is_shown(group: Group | StudyGroup, row: str | None) -> bool:
-    return AVERAGE not in group.coordinates.values() and row in (None, group.row)
+def _groups(layout: Layout, row: str | None) -> dict[str, StudyGroup]:
+    """Name -> what is recorded of the groups of a row or of all, without averages over axes."""
+    shown = [one for one in layout.table.groups if row in (None, one.row) and AVERAGE not in one.coordinates.values()]
+    return {layout.name(one.row, one.coordinates): one for one in shown}
 
 
 def _scores(layout: Layout, column: str, row: str | None, *axes: Axis) -> pd.DataFrame:
@@ -123,13 +119,13 @@ def _scores(layout: Layout, column: str, row: str | None, *axes: Axis) -> pd.Dat
     ``line`` is the name without these axes, and ``slug`` the same as part of a file name.
     """
     rows = []
-    for group in (group for group in layout.groups if _is_shown(group, row)):
-        others = dict(group.coordinates)
-        labels = [others.pop(axis.name, None) for axis in axes]
-        score, interval, paper = layout.scores[group.place, column]
-        numbers = (score.mean, *(interval or (None, None)), paper and paper.value)
-        slug = _slug(group.row, *others.values())
-        rows.append((group.row, our_number(score, column), layout.name(group.row, others), slug, *labels, *numbers))
+    for number, (name, coordinates) in enumerate(layout.groups):
+        if row in (None, name) and AVERAGE not in coordinates.values():
+            others, score = dict(coordinates), layout.scores[number, column]
+            labels = [others.pop(axis.name, None) for axis in axes]
+            numbers = [getattr(score, key) for key in _NUMBERS]
+            slug = _slug(name, *others.values())
+            rows.append((name, our_number(score), layout.name(name, others), slug, *labels, *numbers))
     names = ["row", "shown", "line", "slug", *("x", "y")[: len(axes)], *_NUMBERS]
     return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(_NUMBERS, float))
 
@@ -186,8 +182,8 @@ def _lines(layout: Layout, plot: Plot) -> _Figures:
 def _spectrum(layout: Layout, plot: Plot) -> _Figures:
     # LayerNorm removes one direction; its value is rounding error and would stretch the axis.
     lines = {
-        layout.name(one.row, one.coordinates): pd.DataFrame(one.spectrum, columns=["x", "mean"]).query("mean > 1e-6")
-        for one in _groups(layout, plot.row)
+        name: pd.DataFrame(one.spectrum, columns=["x", "mean"]).query("mean > 1e-6")
+        for name, one in _groups(layout, plot.row).items()
         if one.spectrum
     }
     if lines:
@@ -198,12 +194,8 @@ def _spectrum(layout: Layout, plot: Plot) -> _Figures:
 
 def _positions(layout: Layout, plot: Plot) -> _Figures:
     """A panel for each line of the table: its pairs of texts, or its labelled texts, by t-SNE."""
-    shown = {
-        layout.name(group.row, group.coordinates): group.projection
-        for group in _groups(layout, plot.row)
-        if (one := group.projection) is not None and (one.labelled if plot.kind == "labels" else one.similar)
-    }
-    panels = {name: one for name, one in shown.items() if one is not None}
+    known = {name: one.projection for name, one in _groups(layout, plot.row).items() if one.projection is not None}
+    panels = {name: one for name, one in known.items() if (one.labelled if plot.kind == "labels" else one.similar)}
     if panels:
         figure = labelled_texts(panels) if plot.kind == "labels" else connected_pairs(panels)
         if plot.title:
@@ -212,33 +204,32 @@ def _positions(layout: Layout, plot: Plot) -> _Figures:
 
 
 def _layers(layout: Layout, plot: Plot) -> _Figures:
-    groups = {_slug("layers", one.row, *one.coordinates.values()): one for one in _groups(layout, plot.row)}
-    limits = _limits([score for one in groups.values() for scores in (one.layers or {}).values() for score in scores])
-    for name, group in groups.items():
-        if any((group.layers or {}).values()):
-            title = plot.title or layout.name(group.row, group.coordinates)
-            yield name, layer_map(group.layers or {}, title=title, label="Spearman x 100", limits=limits)
+    groups = {name: one for name, one in _groups(layout, plot.row).items() if any((one.layers or {}).values())}
+    scores = [
+        score for one in groups.values() for of in (one.layers or {}).values() for score in of if score is not None
+    ]
+    limits = (min(scores), max(scores)) if scores else (0.0, 1.0)  # of the colours, which all maps share
+    for name, one in groups.items():
+        figure = layer_map(one.layers or {}, title=plot.title or name, label="Spearman x 100", limits=limits)
+        yield _slug("layers", one.row, *one.coordinates.values()), figure
 
 
 def _curves(layout: Layout, plot: Plot) -> _Figures:
     """A measure over training: mean and, over several runs, one standard deviation around it."""
-    name = str(plot.y)
-    groups = [group for group in _groups(layout, plot.row) if name in group.curves]
-    if not groups:
-        known = sorted({name for group in layout.table.groups for name in group.curves})
-        if known or not layout.table.missing:
-            raise NearfarError(
-                f"plot: y = {name!r} is not a curve of the runs; there are: {', '.join(known) or 'none'}."
-            )
-        return
-    lines = {}
-    for group in groups:
-        curve, mean = group.curves[name], np.array(group.curves[name].mean)
-        spread = np.array([sd or 0.0 for sd in curve.sd] if any(curve.sd) else np.nan)
-        points = {"x": curve.steps, "mean": mean, "low": mean - spread, "high": mean + spread}
-        lines[layout.name(group.row, group.coordinates)] = pd.DataFrame(points)
-    title = plot.title or f"{name.capitalize()} over training"
-    yield _slug("curves", name), line_plot(lines, title=title, labels=("step", name), band=True)
+    measure, lines = str(plot.y), {}
+    for name, group in _groups(layout, plot.row).items():
+        if (curve := group.curves.get(measure)) is not None:
+            line = pd.DataFrame({"x": curve.steps, "mean": curve.mean, "sd": curve.sd or None}).astype(float)
+            spread = line["sd"].fillna(0.0) if any(curve.sd) else np.nan
+            lines[name] = line.assign(low=line["mean"] - spread, high=line["mean"] + spread)
+    known = sorted({name for group in layout.table.groups for name in group.curves})
+    if lines:
+        title = plot.title or f"{measure.capitalize()} over training"
+        yield _slug("curves", measure), line_plot(lines, title=title, labels=("step", measure), band=True)
+    elif known or not layout.table.missing:
+        raise NearfarError(
+            f"plot: y = {measure!r} is not a curve of the runs; there are: {', '.join(known) or 'none'}."
+        )
 
 
 _DRAWN = {
@@ -250,12 +241,6 @@ _DRAWN = {
     "pairs": _positions,
     "labels": _positions,
 }
-
-
-def _limits(values: Sequence[float | None]) -> tuple[float, float]:
-    """The smallest and the largest value, for several maps to share as the ends of their colour scales."""
-    known = [value for value in values if value is not None]
-    return (min(known), max(known)) if known else (0.0, 1.0)
 
 
 def _slug(*parts: str) -> str:

@@ -1,4 +1,4 @@
-"""Runs of a study, read from the folders of their jobs, and the value of each column.
+"""What the jobs of a study have measured: cells -> results of each run -> the value of each column.
 
 =============================  =====================================================================================
 ``TASK``                       the main score: Spearman of similarity (by the study's aggregate), accuracy, Pearson of
@@ -20,182 +20,288 @@ any other name                 a number that the steps of the run have measured,
 =============================  =====================================================================================
 """
 
-import csv
-import io
 import json
-import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.data.fingerprints import number_units
-from nearfar.disk import read_errors, read_json, read_text, write_text
+from nearfar.disk import read_errors, read_json, read_text
+from nearfar.evaluation import results
 from nearfar.evaluation.comparison import TaskScores
 from nearfar.evaluation.correlation import AGGREGATES, Aggregate
-from nearfar.evaluation.render import csv_lines
-from nearfar.evaluation.results import (
-    ClassificationScores,
-    Estimate,
-    EvaluationResult,
-    GeometryResult,
-    Provenance,
-    RetrievalScores,
-    SimilarityScores,
-    load_result,
-)
 from nearfar.evaluation.results.record import is_number
 from nearfar.evaluation.seen import unseen_scores
 from nearfar.evaluation.tables.evaluation import stored_bytes
 from nearfar.jobs import Job, JobStore
 from nearfar.jobs.job import ERROR_FILE
 from nearfar.studies.cells import Cell
-from nearfar.studies.groups import NOT_MEASURED, OF_RUNS, ColumnValue, Run
-from nearfar.studies.spec import AVERAGE, BYTES, GEOMETRY, ONLY_TASK
+from nearfar.studies.spec import AVERAGE, BYTES, GEOMETRY, ONLY_TASK, UNSEEN_BY_ALL, Study
 from nearfar.studies.steps import NUMBERS, RESULT, RUN
 from nearfar.studies.units import TestData
 from nearfar.types import NearfarError
 
-MODELS = "models.csv"
-MAX_SHOWN = 12
-"""Largest number of models that the command prints."""
+NOT_MEASURED = "not measured"
+"""The reason of a column that the steps of a row do not measure."""
+OF_RUNS = ("validation", "seconds")
+"""Columns that any run may have or lack."""
+AVERAGE_UNSEEN = f"{AVERAGE}{UNSEEN_BY_ALL}"
 _MEASURES = ("uniformity", "alignment")
 """Measures of the training texts, or of the dev pairs, that are recorded at each evaluation during training."""
 _AGAIN = "Remove its folder; the job is then run again."
-UNSEEN_BY_ALL = ".unseen_by_all"
-AVERAGE_UNSEEN = f"average{UNSEEN_BY_ALL}"
 _DEV = ("dev_accuracy", "dev_matthews", "dev_f1", "dev_pearson", "dev_spearman")
 _TRAINING = ("updates_per_second", "steps", "best_step")
 """Columns of a fine-tuned classifier's training."""
+Masks: TypeAlias = Mapping[tuple[str, tuple[str, ...]], NDArray[np.bool_]]
+"""A similarity task and the digests of its subsets -> which of its pairs any run has seen."""
 
 
-Columns: TypeAlias = dict[str, ColumnValue]
+class Value(NamedTuple):
+    """A column of one run."""
+
+    value: float | None
+    reason: str | None = None
+    """Why there is no value."""
+    low: float | None = None
+    high: float | None = None
+    data: tuple[TestData, ...] | None = None
+    """What is resampled; the mean over several. None where only replicates can be tested."""
+    kind: Literal["task", "score", "number"] = "score"
+    """``number`` is a measure of the run that is not compared unless the study asks for it, such as its time."""
+
+
+Columns: TypeAlias = dict[str, Value]
 """Name of a column -> its value."""
 
 
-def column_values(run: Run, columns: Iterable[str], aggregate: Aggregate) -> dict[str, ColumnValue | None]:
-    """The values of any columns but ``average`` and those over unseen pairs; None where the run has no such column.
+Result: TypeAlias = results.EvaluationResult | results.GeometryResult | Mapping[str, Any]
+"""A mapping is of names to numbers, each of which is a column (``updates_per_second``)."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A cell of the table, whose values are so far ``validation`` and ``seconds``, and the results of its last steps.
+
+    Fine-tuning writes an evaluation too.
+    """
+
+    cell: results.StudyCell
+    measured: Sequence[Result] = ()
+    curves: Mapping[str, Mapping[float, float]] = field(default_factory=dict)
+    """Measure over training -> step -> value."""
+
+    @property
+    def evaluations(self) -> list[results.EvaluationResult]:
+        """Its evaluations, the last one first."""
+        return [one for one in reversed(self.measured) if isinstance(one, results.EvaluationResult)]
+
+
+class Measured(NamedTuple):
+    """The columns of all runs of a study."""
+
+    columns: tuple[str, ...]
+    """Those that are shown."""
+    values: list[Columns]
+    """Of each run; empty for one without results."""
+    numbers: set[str]
+    """The columns that no run has a score of."""
+    unseen_pairs: dict[str, list[int]]
+    """Task -> number of pairs that no run has seen, and of all pairs, where a column is over unseen pairs."""
+
+
+def measure(study: Study, runs: Sequence[Run]) -> Measured:
+    """The value of each column in each run.
+
+    A column on unseen pairs is not shown where no pair was seen, because it repeats another, unless it is all there is.
+
+    Raises:
+        NearfarError: all runs are finished, and a column is in none of them.
+    """
+    finished = [run for run in runs if run.cell.missing is None]
+    names = [column for column in study.columns if column not in (AVERAGE, AVERAGE_UNSEEN)]
+    masks = seen_by_any(finished)
+    known = [{name: column_value(name, run, study.aggregate, masks) for name in names} for run in finished]
+    tasks = [name for name in names if any((one := values[name]) and one.kind == "task" for values in known)]
+    similarity = [name for name in tasks if any(name == task for task, _ in masks)]
+    if len(finished) == len(runs):  # an unfinished run may have a column that the others lack
+        for name in names:
+            if not any(values[name] for values in known):
+                raise NearfarError(
+                    f"column {name!r}: no run of the study has it; there are {', '.join(available_columns(runs))}, "
+                    "and TASK.METRIC such as stsb.pearson or mrpc.f1."
+                )
+        for column, members, what in ((AVERAGE, tasks, "task"), (AVERAGE_UNSEEN, similarity, "similarity task")):
+            if column in study.columns and not members:
+                raise NearfarError(f"column {column!r}: the study has no column that is a {what}.")
+    every: list[Columns] = []
+    for run, values in zip(finished, known, strict=True):
+        columns = {name: value or Value(None, NOT_MEASURED, kind="number") for name, value in values.items()}
+        columns[AVERAGE] = mean_value({name: values[name] for name in tasks})
+        if AVERAGE_UNSEEN in study.columns:
+            columns[AVERAGE_UNSEEN] = mean_value({name: _unseen(name, run, masks) for name in similarity})
+        every.append({name: columns[name]._replace(value=rounded(columns[name].value)) for name in study.columns})
+    seen = {task for (task, _), mask in masks.items() if mask.any()}
+    over = {name: name.removesuffix(UNSEEN_BY_ALL) for name in study.columns if name.endswith(UNSEEN_BY_ALL)}
+    repeats = [name for name, task in over.items() if seen.isdisjoint(similarity if task == AVERAGE else [task])]
+    shown = tuple(name for name in study.columns if finished and name not in repeats) or study.columns
+    scores = {name for columns in every for name, one in columns.items() if one.kind != "number"}
+    of_tasks = dict.fromkeys([*over.values(), *(study.columns if AVERAGE_UNSEEN in over else ())])
+    masks_of = {task: [mask for (name, _), mask in masks.items() if name == task] for task in of_tasks}
+    pairs = {task: [int((~mine[0]).sum()), len(mine[0])] for task, mine in masks_of.items() if len(mine) == 1}
+    of_finished = iter(every)
+    values_of = [{} if run.cell.missing else next(of_finished) for run in runs]
+    return Measured(shown, values_of, {*study.columns} - scores if finished else set(), pairs)
+
+
+def rounded(value: float | None) -> float | None:
+    """A number as it is stored; None where it is undefined."""
+    return None if value is None or not np.isfinite(value) else round(float(value), 4)
+
+
+def mean_value(members: Mapping[str, Value | None]) -> Value:
+    """The mean of several columns or runs, by name; undefined where one of them is."""
+    for name, one in members.items():
+        if one is None or one.value is None:
+            return Value(None, f"{name}: {one.reason if one and one.reason else NOT_MEASURED}")
+    known = [one for one in members.values() if one is not None]
+    if not known:
+        return Value(None, NOT_MEASURED)
+    data = sum((one.data or () for one in known), ()) if all(one.data for one in known) else None
+    return Value(rounded(sum(one.value or 0.0 for one in known) / len(known)), data=data)
+
+
+def column_value(column: str, run: Run, aggregate: Aggregate, masks: Masks) -> Value | None:
+    """Any column but the averages over those of the study; None where the run has no such column.
 
     The last result that has a column counts; a task that it could not evaluate is without a value.
     """
-    every = [
-        (columns_of(one, aggregate), one.unavailable if isinstance(one, EvaluationResult) else {})
-        for one in reversed(run.results)
-    ]
-
-    def value(column: str) -> ColumnValue | None:
-        if column in OF_RUNS:
-            number = getattr(run, column)
-            return ColumnValue(number, NOT_MEASURED if number is None else None, kind="number")
-        for known, unavailable in every:
-            if column in known:
-                return known[column]
-            for task, why in unavailable.items():
-                if column == task or column.startswith(f"{task}."):
-                    return ColumnValue(None, why, kind="task")
-        return None
-
-    return {column: value(column) for column in columns}
+    if column in OF_RUNS:
+        number = run.cell.values.get(column)
+        return Value(number, NOT_MEASURED if number is None else None, kind="number")
+    if column.endswith(UNSEEN_BY_ALL):
+        return _unseen(column.removesuffix(UNSEEN_BY_ALL), run, masks)
+    for result in reversed(run.measured):
+        if (value := _of_result(column, result, aggregate)) is not None:
+            return value
+        for task, why in result.unavailable.items() if isinstance(result, results.EvaluationResult) else ():
+            if column == task or column.startswith(f"{task}."):
+                return Value(None, why, kind="task")
+    return None
 
 
 def available_columns(runs: Sequence[Run]) -> list[str]:
     """The columns that the runs have, for messages: metrics of tasks are left out."""
     tasks = [task for run in runs for one in run.evaluations for task in one.all_tasks]
-    others = [name for run in runs for one in run.results for name in columns_of(one, "all") if "." not in name]
-    return list(dict.fromkeys([*tasks, *others, AVERAGE, *OF_RUNS]))
+    names = [f"average:{name}" for run in runs for one in run.evaluations for name in _averages(one)]
+    names += [*ONLY_TASK, *_TRAINING, BYTES, *GEOMETRY]
+    names += [name for run in runs for one in run.measured if isinstance(one, Mapping) for name in one]
+    has = [name for name in names if any(_of_result(name, one, "all") for run in runs for one in run.measured)]
+    return list(dict.fromkeys([*tasks, *has, AVERAGE, *OF_RUNS]))
 
 
-def columns_of(result: EvaluationResult | GeometryResult | Mapping[str, Any], aggregate: Aggregate) -> Columns:
-    """All columns of a result."""
-    if isinstance(result, GeometryResult):
-        model = list(result.models.values())[-1]
-        layers = {
-            f"layer.{layer}.{pooling}": ColumnValue(value, "undefined" if value is None else None)
-            for pooling, scores in (model.layers or {}).items()
-            for layer, value in enumerate(scores)
-        }
-        return {name: ColumnValue(getattr(model, name)) for name in GEOMETRY} | layers
-    if not isinstance(result, EvaluationResult):
-        return _measures({str(name): value for name, value in result.items() if is_number(value)})
-    columns: Columns = {}
-    for task in sorted(result.all_tasks, key=len):  # of names that begin alike, the longest is the task's
-        own = _of_task(task, result.all_tasks[task], aggregate)
-        columns |= {f"{task}.{name}" if name else task: value for name, value in own.items()}
-        if len(result.all_tasks) == 1:
-            chosen = own.get(result.training.metric) if result.training else None
-            columns |= {name: own[name] for name in ONLY_TASK if name in own} | {"score": chosen or own[""]}
-    for name, average in result.averages.items():
-        for metric in ("pearson", "spearman"):
-            estimate = average.metric(metric).of(aggregate)
-            columns[f"average:{name}.{metric}"] = _averaged(estimate, average.tasks, metric, columns)
-        columns[f"average:{name}"] = columns[f"average:{name}.spearman"]
-    for name, accuracy in result.transfer.averages.items() if result.transfer else ():
-        if name not in result.averages:
-            columns[f"average:{name}"] = _averaged(accuracy.accuracy, accuracy.tasks, "accuracy", columns)
-    return columns | _measures(
-        {name: getattr(result.training, name, None) for name in _TRAINING} | {BYTES: stored_bytes(result)}
+def _of_result(column: str, result: Result, aggregate: Aggregate) -> Value | None:
+    """A column of a result; None where it has none of this name."""
+    if isinstance(result, results.EvaluationResult):
+        return _of_evaluation(column, result, aggregate)
+    if not isinstance(result, results.GeometryResult):
+        return _number(result.get(column))
+    model = list(result.models.values())[-1]
+    if column in GEOMETRY:
+        return Value(getattr(model, column))
+    layers = {f"layer.{layer}.{name}": one for name, of in (model.layers or {}).items() for layer, one in enumerate(of)}
+    return Value(layers[column], "undefined" if layers[column] is None else None) if column in layers else None
+
+
+def _number(number: object) -> Value | None:
+    return Value(float(number), kind="number") if is_number(number) else None  # type: ignore[arg-type]
+
+
+def _of_evaluation(column: str, result: results.EvaluationResult, aggregate: Aggregate) -> Value | None:
+    if column == BYTES:
+        return _number(stored_bytes(result))
+    if column in _TRAINING:
+        return _number(getattr(result.training, column, None))
+    tasks = result.all_tasks
+    for name, average in _averages(result).items():
+        for metric in average.METRICS:
+            if column in (f"average:{name}.{metric}", f"average:{name}" if metric == average.METRICS[0] else None):
+                estimate = average.metric(metric)
+                estimate = estimate if isinstance(estimate, results.Estimate) else estimate.of(aggregate)
+                parts = [_of_task(metric, task, tasks[task], aggregate) for task in average.tasks if task in tasks]
+                data = sum((one.data or () for one in parts if one), ())
+                is_whole = 0 < len(data) == len(average.tasks)
+                return Value(estimate.score, estimate.reason, estimate.low, estimate.high, data if is_whole else None)
+    for task in sorted(tasks, key=len, reverse=True):  # of names that begin alike, the longest is the task's
+        name = "" if column == task else column.removeprefix(f"{task}.")
+        if name != column and (value := _of_task(name, task, tasks[task], aggregate)) is not None:
+            return value
+    if len(tasks) != 1 or column not in ONLY_TASK:
+        return None
+    ((task, scored),) = tasks.items()
+    chosen = result.training.metric if result.training and column == "score" else column
+    return _of_task(chosen, task, scored, aggregate) or (
+        _of_task("", task, scored, aggregate) if column == "score" else None
     )
 
 
-def _measures(numbers: Mapping[str, Any]) -> Columns:
-    return {name: ColumnValue(float(one), kind="number") for name, one in numbers.items() if one is not None}
+def _averages(result: results.EvaluationResult) -> dict[str, Any]:
+    return {**(result.transfer.averages if result.transfer else {}), **result.averages}
 
 
-def _of_task(task: str, scored: TaskScores, aggregate: Aggregate) -> Columns:
-    """Metric -> its value; "" is the main one."""
-    if isinstance(scored, SimilarityScores):
-        return _of_similarity(task, scored, aggregate)
-    if isinstance(scored, RetrievalScores):
-        measures: Columns = {}
-        for name, estimate in scored.measures.items():
-            per_query = [scored.per_query[name]]
-            data = TestData(task, "mean", (scored.digest, name), [[]], per_query, id(scored), scored.units)
-            measures[name] = _estimated(estimate, data)
-        return {"": measures[scored.main], **measures}
-    dev = {name: value for name in _DEV if (value := getattr(scored, name, None)) is not None}
-    columns = {name: ColumnValue(dev.get(name), _lacks(task, name, dev), kind="task") for name in _DEV}
-    columns["dev"] = columns[next(iter(dev))] if dev else ColumnValue(None, _lacks(task, "dev", dev), kind="task")
-    digest: tuple[str, ...] = (scored.digest,)
-    is_classified = isinstance(scored, ClassificationScores)
-    if is_classified:
-        digest = (*digest, str(len(scored.gold)))
+def _of_task(name: str, task: str, scored: TaskScores, aggregate: Aggregate) -> Value | None:
+    """A score of a task by the rest of the column's name; an empty one is the main score."""
+    if isinstance(scored, results.SimilarityScores):
+        return _of_similarity(name, task, scored, aggregate)
+    if isinstance(scored, results.RetrievalScores):
+        measure = name or scored.main
+        if measure not in scored.measures:
+            return None
+        digest, per_query = (scored.digest, measure), [scored.per_query[measure]]
+        data = TestData(task, "mean", digest, [[]], per_query, id(scored), scored.units)
+        return _estimated(scored.measures[measure], data)
+    if name in (*_DEV, "dev"):
+        dev = {of: value for of in _DEV if (value := getattr(scored, of, None)) is not None}
+        value = next(iter(dev.values()), None) if name == "dev" else dev.get(name)
+        return Value(value, f"{task} has no {name}" if value is None else None, kind="task")
+    is_classified = isinstance(scored, results.ClassificationScores)
+    metric = name or ("accuracy" if is_classified else "pearson")
+    if metric not in ONLY_TASK or (estimate := scored.metric(metric)) is None:
+        return None
+    digest = (scored.digest, str(len(scored.gold))) if is_classified else (scored.digest,)
     predicted = [getattr(scored, "predicted" if is_classified else "predicted_e6")]
-    for name in ONLY_TASK:
-        if (metric := scored.metric(name)) is not None:
-            statistic = name if is_classified else f"{name}.all"
-            data = TestData(task, statistic, digest, [scored.gold], predicted, id(scored), scored.units)
-            columns[name] = _estimated(metric, data)
-    return {"": columns["accuracy" if is_classified else "pearson"], **columns}
+    statistic = metric if is_classified else f"{metric}.all"
+    return _estimated(estimate, TestData(task, statistic, digest, [scored.gold], predicted, id(scored), scored.units))
 
 
-def _lacks(task: str, name: str, dev: Mapping[str, float]) -> str | None:
-    return None if name in dev else f"{task} has no {name}"
+def _of_similarity(name: str, task: str, scored: results.SimilarityScores, aggregate: Aggregate) -> Value | None:
+    if name == "unseen":
+        return _estimated(scored.unseen.spearman, None) if scored.unseen is not None else None
+    subsets = [*scored.subsets] if len(scored.subsets) > 1 else []
+    named: dict[str, tuple[str, str | None, Aggregate]] = {}
+    for metric in ("pearson", "spearman"):
+        own = {metric: (metric, None, aggregate)} | {f"{metric}.{by}": (metric, None, by) for by in AGGREGATES}
+        named |= own | {f"{subset}.{metric}": (metric, subset, "all") for subset in subsets}
+    named |= {"": named["spearman"]} | {end: named[f"spearman.{end}"] for end in AGGREGATES}
+    named |= {subset: named[f"{subset}.spearman"] for subset in subsets}
+    if name not in named:
+        return None
+    metric, part, by = named[name]
+    if part is None:
+        return _estimated(scored.metric(metric).of(by), _pairs(task, f"{metric}.{by}", scored))
+    kept = np.repeat([one == part for one in scored.subsets], [one.pairs for one in scored.subsets.values()])
+    data = _pairs(f"{task}/{part}", f"{metric}.all", scored, kept)
+    return _estimated(scored.subsets[part].metric(metric), data)
 
 
-def _of_similarity(task: str, scored: SimilarityScores, aggregate: Aggregate) -> Columns:
-    columns: Columns = {}
-    for metric in ("spearman", "pearson"):
-        every: Columns = {
-            by: _estimated(scored.metric(metric).of(by), _pairs(task, f"{metric}.{by}", scored)) for by in AGGREGATES
-        }
-        columns |= {f"{metric}.{by}": value for by, value in every.items()} | {metric: every[aggregate]}
-        columns |= {"": every[aggregate], **every} if metric == "spearman" else {}
-    if scored.unseen is not None:
-        columns["unseen"] = _estimated(scored.unseen.spearman, None)
-    subset_of_pair = np.repeat([*scored.subsets], [one.pairs for one in scored.subsets.values()])
-    for name, subset in scored.subsets.items() if len(scored.subsets) > 1 else ():
-        for metric in ("spearman", "pearson"):
-            data = _pairs(f"{task}/{name}", f"{metric}.all", scored, subset_of_pair == name)
-            columns[f"{name}.{metric}"] = _estimated(subset.metric(metric), data)
-        columns[name] = columns[f"{name}.spearman"]
-    return columns
-
-
-def _pairs(task: str, statistic: str, scored: SimilarityScores, kept: NDArray[np.bool_] | None = None) -> TestData:
+def _pairs(
+    task: str, statistic: str, scored: results.SimilarityScores, kept: NDArray[np.bool_] | None = None
+) -> TestData:
     """All pairs of a similarity task, or those of a mask, within their subsets."""
     kept = np.ones(scored.pairs, dtype=np.bool_) if kept is None else kept
     ends = np.cumsum([subset.pairs for subset in scored.subsets.values()])[:-1]
@@ -210,65 +316,41 @@ def _pairs(task: str, statistic: str, scored: SimilarityScores, kept: NDArray[np
     return TestData(task, statistic, digest, gold, cosines, id(scored), of_pairs)
 
 
-def _estimated(estimate: Estimate, data: TestData | None) -> ColumnValue:
+def _estimated(estimate: results.Estimate, data: TestData | None) -> Value:
     """A score with what is resampled, where predictions are stored and the score is defined."""
     known = None if estimate.score is None or data is None or not any(map(len, data.predicted)) else (data,)
-    return ColumnValue(estimate.score, estimate.reason, estimate.low, estimate.high, known, "task")
+    return Value(estimate.score, estimate.reason, estimate.low, estimate.high, known, "task")
 
 
-def _averaged(estimate: Estimate, tasks: Sequence[str], metric: str, columns: Columns) -> ColumnValue:
-    """An average of an evaluation, with the data of its tasks if they all have some."""
-    known = [columns[name].data or () for task in tasks if (name := f"{task}.{metric}") in columns]
-    parts = sum(known, ())
-    data = parts if parts and len(parts) == len(tasks) else None
-    return ColumnValue(estimate.score, estimate.reason, estimate.low, estimate.high, data)
-
-
-class UnseenByAll:
+def seen_by_any(runs: Iterable[Run]) -> Masks:
     """The similarity tasks of the finished runs of a study, and which of their pairs any run has seen.
 
     A run has seen a pair if its model was trained on it, or if the pair is in the dev set that chose the training step.
     A model without a record of training has seen nothing.
     """
-
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self._seen: dict[tuple[str, tuple[str, ...]], NDArray[np.bool_]] = {}
-        """Name of a task and the digests of its subsets -> a mask of its pairs."""
-        for result in (result for run in runs for result in run.evaluations):
-            for task, scored in result.tasks.items():
-                seen = self._seen.setdefault(_data_of(task, scored), np.zeros(scored.pairs, dtype=np.bool_))
-                if scored.unseen is not None:
-                    seen[scored.unseen.seen_pairs] = True
-
-    def column(self, column: str, run: Run) -> ColumnValue | None:
-        """``TASK.unseen_by_all`` of a run: Spearman x 100 over the unseen pairs of all subsets together."""
-        task = column.removesuffix(UNSEEN_BY_ALL)
-        scored = next((one.tasks[task] for one in reversed(run.evaluations) if task in one.tasks), None)
-        if scored is None:
-            return None
-        seen = self._seen[_data_of(task, scored)]
-        spearman = unseen_scores(task, scored, seen, resamples=0).spearman
-        data = _pairs(task, "spearman.all", scored, ~seen)
-        if seen.any():
-            data = replace(data, digest=(*data.digest, sha256(np.packbits(seen).tobytes()).hexdigest()[:16]))
-        return ColumnValue(spearman.score, spearman.reason, data=None if spearman.score is None else (data,))
-
-    def counts(self, tasks: Iterable[str]) -> dict[str, list[int]]:
-        """Task -> number of pairs that no run has seen, and of all pairs; without tasks whose data differ by run."""
-        masks = {task: [mask for (name, _), mask in self._seen.items() if name == task] for task in tasks}
-        return {task: [int((~mine[0]).sum()), len(mine[0])] for task, mine in masks.items() if len(mine) == 1}
-
-    def any_of(self, tasks: Collection[str]) -> bool:
-        """Whether any run has seen a pair of these tasks."""
-        return any(mask.any() for (name, _), mask in self._seen.items() if name in tasks)
-
-    @property
-    def tasks(self) -> set[str]:
-        """The similarity tasks of all runs."""
-        return {task for task, _ in self._seen}
+    masks: dict[tuple[str, tuple[str, ...]], NDArray[np.bool_]] = {}
+    for result in (result for run in runs for result in run.evaluations):
+        for task, scored in result.tasks.items():
+            seen = masks.setdefault(_data_of(task, scored), np.zeros(scored.pairs, dtype=np.bool_))
+            if scored.unseen is not None:
+                seen[scored.unseen.seen_pairs] = True
+    return masks
 
 
-def _data_of(task: str, scored: SimilarityScores) -> tuple[str, tuple[str, ...]]:
+def _unseen(task: str, run: Run, masks: Masks) -> Value | None:
+    """Spearman x 100 over the pairs of all subsets that no run has seen."""
+    scored = next((one.tasks[task] for one in run.evaluations if task in one.tasks), None)
+    if scored is None:
+        return None
+    seen = masks[_data_of(task, scored)]
+    spearman = unseen_scores(task, scored, seen, resamples=0).spearman
+    data = _pairs(task, "spearman.all", scored, ~seen)
+    if seen.any():
+        data = replace(data, digest=(*data.digest, sha256(np.packbits(seen).tobytes()).hexdigest()[:16]))
+    return Value(spearman.score, spearman.reason, data=None if spearman.score is None else (data,))
+
+
+def _data_of(task: str, scored: results.SimilarityScores) -> tuple[str, tuple[str, ...]]:
     return task, tuple(subset.digest for subset in scored.subsets.values())
 
 
@@ -278,35 +360,30 @@ def collect(cells: Sequence[Cell], store: JobStore) -> list[Run]:
     Raises:
         NearfarError: the folder of a finished job is damaged.
     """
-    read: dict[str, list[Any]] = {}
+    read = cache(lambda job: _read(job, store))
     return [_run(cell, store, read) for cell in cells]
 
 
-def _run(cell: Cell, store: JobStore, read: dict[str, list[Any]]) -> Run:
-    run = Run(cell.row.id, cell.coordinates, cell.replicate, key=cell.key)
-    run.missing = _why_missing(cell, store)
-    if run.missing is not None:
-        return run
-    for job in cell.jobs:
-        if job.key not in read:
-            read[job.key] = _results(job, store)
-    results = [one for job in cell.jobs for one in read[job.key]]
-    training = cell.last_training
+def _run(cell: Cell, store: JobStore, read: Callable[[Job], tuple[list[Any], dict[str, Any]]]) -> Run:
+    known = results.StudyCell(
+        row=cell.row.id, coordinates=dict(cell.coordinates), replicate=dict(cell.replicate), key=cell.key
+    )
+    if (missing := _why_missing(cell, store)) is not None:
+        return Run(replace(known, missing=missing))
+    measured = [one for job in cell.jobs for one in (*read(job)[0], read(job)[1]) if one]
+    training, numbers, curves = cell.last_training, {}, {}
     if training is not None and store.is_finished(training):
-        numbers = _numbers(training, store)
-        run.validation = numbers.get("validation")
+        numbers, curves = read(training)[1], training_curves(store.folder(training) / RUN)
+        measured += [] if training in cell.jobs else [numbers]
         # As scripts are timed: with loading, a teacher's vectors, evaluations and saving. A run that was resumed counts
         # the training loop of all its attempts if that is more than its last attempt took.
-        whole = store.seconds(training) if training.function.endswith(":train") else None
-        run.seconds = max((one for one in (numbers.get("seconds"), whole) if one is not None), default=None)
-        run.curves = training_curves(store.folder(training) / RUN)
-        if training not in cell.jobs:
-            results.append(_without_those_of_runs(numbers))
+        timed = [numbers.get("seconds"), store.seconds(training) if training.function.endswith(":train") else None]
+        seconds = max((one for one in timed if one is not None), default=None)
     else:
-        timed = [seconds for job in cell.jobs if (seconds := store.seconds(job)) is not None]
-        run.seconds = sum(timed) if timed else None
-    run.results = results
-    return run
+        every = [one for job in cell.jobs if (one := store.seconds(job)) is not None]
+        seconds = sum(every) if every else None
+    values = {"validation": rounded(numbers.get("validation")), "seconds": rounded(seconds)}
+    return Run(replace(known, values={name: one for name, one in values.items() if one is not None}), measured, curves)
 
 
 def _why_missing(cell: Cell, store: JobStore) -> str | None:
@@ -316,101 +393,44 @@ def _why_missing(cell: Cell, store: JobStore) -> str | None:
         return None
     if cell.missing:
         return f"data missing: {', '.join(one.spec for one in cell.missing)}"
-    for job in waiting:
-        for one in (*job.inputs.values(), job):
-            file = store.part(one) / ERROR_FILE
-            if file.is_file():
-                with read_errors(file):
-                    lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-                return f"failed: {(lines or ['unknown error'])[-1].removeprefix('nearfar.types.NearfarError: ')}"
+    for job in (needed for one in waiting for needed in (*one.inputs.values(), one)):
+        file = store.part(job) / ERROR_FILE
+        if file.is_file():
+            with read_errors(file):
+                lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            return f"failed: {(lines or ['unknown error'])[-1].removeprefix('nearfar.types.NearfarError: ')}"
     return "not run"
 
 
-def _results(job: Job, store: JobStore) -> list[Any]:
-    folder = store.folder(job)
-    results: list[Any] = []
+def _read(job: Job, store: JobStore) -> tuple[list[Any], dict[str, Any]]:
+    """The results of a finished job, and its numbers."""
+    measured, numbers, folder = [], {}, store.folder(job)
     if (folder / RESULT).is_file():
-        result = load_result(folder / RESULT)
-        if not isinstance(result, EvaluationResult | GeometryResult):
+        measured = [results.load_result(folder / RESULT)]
+        if not isinstance(measured[0], results.EvaluationResult | results.GeometryResult):
             raise NearfarError(f"{folder / RESULT}: is no result of an evaluation. {_AGAIN}")
-        results.append(result)
     if (folder / NUMBERS).is_file():
-        results.append(_without_those_of_runs(_numbers(job, store)))
-    if not results:
+        numbers = read_json(folder / NUMBERS, otherwise=_AGAIN)
+        if not isinstance(numbers, dict):
+            raise NearfarError(f"{folder / NUMBERS}: is damaged. {_AGAIN}")
+        if "provenance" in numbers:
+            source = str(folder / NUMBERS)
+            numbers["provenance"] = results.Provenance.from_dict(numbers["provenance"], source=source)
+    if not measured and not numbers:
         raise NearfarError(f"{folder}: has no results. {_AGAIN}")
-    return results
+    return measured, numbers
 
 
-def _numbers(job: Job, store: JobStore) -> dict[str, Any]:
-    numbers = read_json(store.folder(job) / NUMBERS, otherwise=_AGAIN)
-    if not isinstance(numbers, dict):
-        raise NearfarError(f"{store.folder(job) / NUMBERS}: is damaged. {_AGAIN}")
-    if "provenance" in numbers:
-        numbers["provenance"] = Provenance.from_dict(numbers["provenance"], source=str(store.folder(job) / NUMBERS))
-    return numbers
-
-
-def _without_those_of_runs(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in numbers.items() if name not in OF_RUNS}
-
-
-def training_curves(run: Path) -> dict[str, list[tuple[float, float]]]:
-    """Measure -> ``(step, value)`` of each evaluation during training."""
-    curves: dict[str, list[tuple[float, float]]] = {}
+def training_curves(run: Path) -> dict[str, dict[float, float]]:
+    """Measure -> step -> its value at each evaluation during training."""
+    curves: dict[str, dict[float, float]] = {}
     file = run / "metrics.jsonl"
-    for line in read_text(file).splitlines() if file.is_file() else ():
-        point = json.loads(line)
+    for point in map(json.loads, read_text(file).splitlines() if file.is_file() else ()):
         if "best" in point:
             score = point.get(point["metric"])
-            measured = {name: point[name] for name in _MEASURES if name in point}
-            measured |= {"validation": 100 * score} if isinstance(score, int | float) else {}
+            measured = {name: point.get(name) for name in _MEASURES}
+            measured |= {"validation": 100 * score if is_number(score) else None}
             for name, value in measured.items():
-                if isinstance(value, int | float):
-                    curves.setdefault(name, []).append((point["step"], value))
+                if is_number(value):
+                    curves.setdefault(name, {})[point["step"]] = value
     return curves
-
-
-def write_models(output: Path, cells: Sequence[Cell], store: JobStore) -> None:
-    """Write ``models.csv`` into ``output``: row, axes, replicate and run folder of each model that is there.
-
-    A run folder inside ``output`` is written relative to it. Without a model, such as after ``--discard-models``, no
-    file is written, and one of before is removed.
-
-    Raises:
-        NearfarError: the file cannot be written.
-    """
-    root, models = output.absolute(), []
-    for cell in cells:
-        if (training := cell.last_training) is not None and store.is_finished(training):
-            run = store.folder(training) / RUN
-            if (run / "model").is_dir():
-                folder = run if (run / "run.json").is_file() else run / "model"  # of a script
-                shown = folder.relative_to(root) if folder.is_relative_to(root) else folder
-                models.append((cell.row.id, {**cell.coordinates, **cell.replicate}, str(shown)))
-    if not models:
-        (output / MODELS).unlink(missing_ok=True)
-        return
-    names = dict.fromkeys(name for _, place, _ in models for name in place)
-    lines = [[row, *(str(place.get(name, "")) for name in names), folder] for row, place, folder in models]
-    write_text(output / MODELS, csv_lines([["row", *names, "folder"], *lines]))
-
-
-def model_lines(output: Path) -> list[str]:
-    """The models of a study in words, a line for each; only the name of the file if there are many; empty without.
-
-    Raises:
-        NearfarError: the file is damaged.
-    """
-    file = output / MODELS
-    if not file.is_file():
-        return []
-    header, *models = list(csv.reader(io.StringIO(read_text(file)))) or [[]]
-    if len(header) < 2 or any(len(one) != len(header) for one in models):
-        raise NearfarError(f"{file}: is damaged. Remove it; nearfar study writes it again.")
-    if len(models) > MAX_SHOWN:
-        return [f"The run folders of the {len(models)} trained models are listed in {file}."]
-    lines = ["Trained models, as run folders (also in models.csv):"]
-    for row, *labels, folder in models:
-        place = ", ".join(f"{name} {label}" for name, label in zip(header[1:-1], labels, strict=True) if label)
-        lines.append(f"  {row}{f' ({place})' if place else ''}: {os.path.normpath(output / folder)}")
-    return lines

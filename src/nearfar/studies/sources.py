@@ -69,10 +69,10 @@ def find_task(task: str) -> Source:
 
 
 def find_finetuning_task(task: str) -> Source:
-    """The data of a task of ``nearfar finetune``; another training split of a named one stands after a colon."""
+    """The data of a task of ``nearfar finetune``, as it is named; another training split stands after a colon."""
     name, _, split = task.partition(":")
     if name not in FINETUNING_TASKS:
-        return find_source(task)
+        return find_source(task).named()
     entry = FINETUNING_TASKS[name]
     rows = f"{entry.source}:{split}" if split else entry.source
     return _joined(task, [find_source(one) for one in (rows, entry.test, entry.validation) if one is not None])

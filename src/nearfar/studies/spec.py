@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, cast
 
 from msgspec import UNSET, Meta, Struct, field, structs
 
@@ -31,6 +31,8 @@ ONLY_TASK = ("score", "accuracy", "f1", "matthews", "spearman", "pearson")
 """Columns of the only task of a result."""
 GEOMETRY = ("uniformity", "alignment", "isotropy", "mean_cosine", "effective_rank")
 BYTES = "bytes_per_vector"
+UNSEEN_BY_ALL = ".unseen_by_all"
+"""End of the columns on pairs that no run of the study has seen."""
 NO_SCORES = (
     *(*GEOMETRY, BYTES, "seconds", "inference_seconds", "training_seconds", "texts_per_second", "texts"),
     *("updates_per_second", "steps", "best_step", "parameters"),
@@ -45,6 +47,8 @@ _ID = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 _ENTRIES = {"rows": ("id", "row"), "axes": ("name", "axis")}
 """Lists of tables that are merged entry by entry -> the key that identifies an entry, and what it is called."""
 _PICKS = ("only_rows", "drop_rows", "only_axes", "drop_axes")
+_REPLACED = ("replicates", "best")
+"""Tables that a scale replaces as a whole."""
 _ONE_OR_SEVERAL = ("paper", "plot", "compare_with")
 """Keys whose value may stand alone, without a list."""
 _SHOWN_ELSEWHERE = (
@@ -189,11 +193,9 @@ class _Steps(_Table, kw_only=True):
 
 
 class Step(NamedTuple):
-    """One step of a row."""
+    """One step of a row, with its own settings."""
 
     verb: Verb
-    name: str
-    """The first part of dotted settings; by default the verb."""
     settings: Mapping[str, Any]
 
 
@@ -320,7 +322,7 @@ class Study(_File, kw_only=True):
         By default those that the row or file has settings of, in the order of :data:`VERBS`.
 
         Raises:
-            NearfarError: an unknown verb, no or several verbs in a step, or a name that occurs twice.
+            NearfarError: an unknown verb, or no or several verbs in a step.
         """
         where = f"{self.file}: row {row.id!r}: steps"
         named = [verb for verb in VERBS if verb in row.settings or verb in self.settings]
@@ -328,18 +330,14 @@ class Study(_File, kw_only=True):
         steps: list[Step] = []
         for given in default if row.written_steps is None else row.written_steps:
             entry = {given: {}} if isinstance(given, str) else given
-            verbs: list[Any] = [key for key in entry if key != "name"]
-            if len(verbs) != 1:
+            if len(entry) != 1:
                 raise NearfarError(f"{where}: {format_value(entry)}: must have one verb of {', '.join(VERBS)}.")
-            _check_name(verbs[0], VERBS, "step", where)
-            step = Step(verbs[0], entry.get("name", verbs[0]), entry[verbs[0]])
-            if not isinstance(step.name, str) or not isinstance(step.settings, dict):
+            ((verb, settings),) = entry.items()
+            _check_name(verb, VERBS, "step", where)
+            if not isinstance(settings, dict):
                 example = '{ finetune = { task = "rte" } }'
                 raise NearfarError(f"{where}: {format_value(entry)}: must be a table as {example}.")
-            steps.append(step)
-        for step in steps:
-            if step.name != step.verb and (step.name in VERBS or sum(one.name == step.name for one in steps) > 1):
-                raise NearfarError(f"{where}: the name {step.name!r} occurs twice or is a verb.")
+            steps.append(Step(cast(Verb, verb), settings))
         return tuple(steps)
 
     @cached_property
@@ -358,11 +356,9 @@ class Study(_File, kw_only=True):
         """
         known = {axis.name for axis in self.axes} | {axis["name"] for axis in self.base.get("axes", ())}
         numbers: dict[str, list[PaperNumber]] = {row.id: [] for row in self.rows}
-        printed = [(row, entry) for row in self.rows for entry in row.printed]
-        for row, entry in printed:
-            used = {axis.name: axis.labels for axis in self.axes_of(row)}
+        for row, entry in [(one, entry) for one in self.rows for entry in one.printed]:
+            used = {axis.name: (*axis.labels, AVERAGE) for axis in self.axes_of(row)}
             at = {key: label_of(value) for key, value in entry.items() if key not in self.columns and key in known}
-            is_used = all(label in (*used.get(name, ()), *([AVERAGE] * (name in used))) for name, label in at.items())
             for key in (key for key in entry if key in self.columns):
                 parts = entry[key] if isinstance(entry[key], list) and len(entry[key]) == 2 else [entry[key]]
                 if any(isinstance(part, bool) or not isinstance(part, int | float) for part in parts):
@@ -370,7 +366,8 @@ class Study(_File, kw_only=True):
                         f"{self.file}: row {row.id!r}: paper: {key} = {format_value(entry[key])}: must be a number, "
                         "or [mean, standard deviation]."
                     )
-                numbers[row.id] += [PaperNumber(at, key, *map(float, parts))] * is_used
+                if all(label in used.get(name, ()) for name, label in at.items()):
+                    numbers[row.id].append(PaperNumber(at, key, *map(float, parts)))
         return numbers
 
     def paper_number(self, row: str, coordinates: Coordinates, column: str) -> PaperNumber | None:
@@ -392,20 +389,27 @@ class Study(_File, kw_only=True):
 def read_study(file: str | Path, scale: str | None, values: Mapping[str, str]) -> Study:
     """The study of a file at one of its scales; ``values`` are those of its placeholders.
 
+    Tables of a scale are merged key by key, rows by ``id`` and axes by ``name``; other values are replaced. The keys
+    ``only_rows``, ``drop_rows``, ``only_axes`` and ``drop_axes`` of a scale remove rows and axes. ``paper`` is the file
+    itself if it has no scale of that name.
+
     Raises:
         NearfarError: the file cannot be read; an unknown key (with the nearest one); a value of the wrong type or out
             of bounds; a row without id; ids that occur twice; paper numbers of unknown columns or labels; a comparison
             of unknown rows; an unknown scale; a placeholder without a value. The message names the file, the table and
             the key.
     """
-    source = str(file)
-    content = read_toml(file)
-    base = {key: value for key, value in content.items() if key != "scales"}
-    merged = _at_scale(base, content.get("scales", {}), scale, source=source)
+    source, content = str(file), read_toml(file)
+    scales = content.pop("scales", {})
+    if not isinstance(scales, Mapping) or not all(isinstance(value, Mapping) for value in scales.values()):
+        raise NearfarError(f"{source}: scales: must be tables, as in [scales.here].")
+    base, merged = _checked(content, source), content
+    if scale is not None and (scale != "paper" or scale in scales):
+        _check_name(scale, scales if scale in scales else [*scales, "paper"], "scale", source)
+        merged = _at_scale(content, scales[scale], f"{source}: [scales.{scale}]")
     filled = {key: _filled(one, values, source) if key in _WITH_SETTINGS else one for key, one in merged.items()}
-    table = _checked(filled, source)
-    study = Study(**structs.asdict(table), file=source, scale=scale, base=base, content={})
-    _check_together(study, table if merged == base else _checked(base, source))
+    study = Study(**structs.asdict(_checked(filled, source)), file=source, scale=scale, base=content, content={})
+    _check_together(study, base)
     used = {
         name: Path(value).name if Path(value).is_absolute() else value  # no places on this machine
         for name, value in values.items()
@@ -427,67 +431,42 @@ def read_recorded(content: Mapping[str, Any]) -> Study:
     return Study(**structs.asdict(_checked(known, source)), file=source, content=known)
 
 
-def _at_scale(base: Mapping[str, Any], scales: Any, scale: str | None, *, source: str) -> dict[str, Any]:
-    """The content of a study file with the changes of one of its scales.
-
-    Tables are merged key by key, rows by ``id`` and axes by ``name``; other values are replaced. The keys
-    ``only_rows``, ``drop_rows``, ``only_axes`` and ``drop_axes`` of a scale remove rows and axes. ``paper`` is the file
-    itself if it has no scale of that name.
-
-    Raises:
-        NearfarError: an unknown scale (the message lists those that exist), or an unknown row or axis to keep or drop.
-    """
-    if not isinstance(scales, Mapping) or not all(isinstance(value, Mapping) for value in scales.values()):
-        raise NearfarError(f"{source}: scales: must be tables, as in [scales.here].")
-    if scale is None or (scale == "paper" and scale not in scales):
-        return dict(base)
-    _check_name(scale, scales if scale in scales else [*scales, "paper"], "scale", source)
-    where = f"{source}: [scales.{scale}]"
-    merged = _merge(base, {key: one for key, one in scales[scale].items() if key not in _PICKS}, where=where)
-    for pick in (key for key in scales[scale] if key in _PICKS):
+def _at_scale(base: Mapping[str, Any], scale: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The content of a study file with the changes of a scale."""
+    merged = _merge(_by_name(base), _by_name({key: one for key, one in scale.items() if key not in _PICKS}, where))
+    for pick in (key for key in scale if key in _PICKS):
         kind, part = pick.split("_")
-        key, what = _ENTRIES[part]
-        names, entries = scales[scale][pick], merged.get(part, [])
+        names, entries = scale[pick], merged.get(part, {})
         if not isinstance(names, list):
             raise NearfarError(f'{where} {pick}: must be a list, as in ["one", "two"].')
-        ids = [str(entry.get(key)) if isinstance(entry, Mapping) else "" for entry in entries]
         for name in names:
-            _check_name(str(name), ids, what, f"{where} {pick}")
-        merged[part] = [entry for entry, id_ in zip(entries, ids, strict=True) if (id_ in names) == (kind == "only")]
-    return merged
+            _check_name(str(name), entries, _ENTRIES[part][1], f"{where} {pick}")
+        merged[part] = {name: entry for name, entry in entries.items() if (name in names) == (kind == "only")}
+    return {key: [*value.values()] if key in _ENTRIES else value for key, value in merged.items()}
 
 
-def _merge(base: Mapping[str, Any], changes: Mapping[str, Any], *, where: str) -> dict[str, Any]:
-    """``base`` with ``changes``: tables are merged key by key, rows and axes entry by entry.
+def _by_name(content: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """The content with rows and axes as tables by their names."""
+    named = dict(content)
+    for part in (part for part in _ENTRIES if part in content):
+        key, entries = _ENTRIES[part][0], content[part]
+        if not isinstance(entries, list) or not all(isinstance(one, Mapping) and key in one for one in entries):
+            raise NearfarError(f"{where} {part}: must be tables with the key {key!r}.")
+        named[part] = {str(entry[key]): entry for entry in entries}
+    return named
 
-    >>> _merge({"train": {"seed": 1, "epochs": 3}}, {"train": {"epochs": 1}}, where="")
+
+def _merge(before: Any, change: Any) -> Any:
+    """A value with its change: tables are merged key by key.
+
+    >>> _merge({"train": {"seed": 1, "epochs": 3}}, {"train": {"epochs": 1}})
     {'train': {'seed': 1, 'epochs': 1}}
     """
-    merged = dict(base)
-    for key, value in changes.items():
-        before = merged.get(key)
-        if isinstance(before, Mapping) and isinstance(value, Mapping) and key not in ("replicates", "best"):
-            merged[key] = _merge(before, value, where=where)
-        elif key in _ENTRIES and isinstance(before, list):
-            merged[key] = _merge_entries(before, value, _ENTRIES[key][0], where=f"{where} {key}")
-        else:
-            merged[key] = value
-    return merged
-
-
-def _merge_entries(before: list[Any], changes: Any, key: str, *, where: str) -> list[Any]:
-    if not isinstance(changes, list) or not all(isinstance(one, Mapping) and key in one for one in changes):
-        raise NearfarError(f"{where}: must be tables with the key {key!r}.")
-    merged = list(before)
-    for change in changes:
-        known = [place for place, one in enumerate(merged) if isinstance(one, Mapping) and one.get(key) == change[key]]
-        if not known:
-            merged.append(dict(change))
-            continue
-        merged[known[0]] = _merge(merged[known[0]], change, where=where)
-        if "values" in change and "labels" not in change:
-            merged[known[0]].pop("labels", None)  # they name the values that are replaced
-    return merged
+    if not isinstance(before, Mapping) or not isinstance(change, Mapping):
+        return change
+    named = change.keys() >= {"values"} and "labels" not in change  # the labels are of the values that are replaced
+    kept = {key: value for key, value in before.items() if key != "labels" or not named}
+    return kept | {key: one if key in _REPLACED else _merge(kept.get(key), one) for key, one in change.items()}
 
 
 def _filled(value: Any, values: Mapping[str, str], where: str) -> Any:
@@ -551,50 +530,44 @@ def _check_distinct(names: Iterable[str], problem: str, key: str, *, value: Any 
 
 def _check_together(study: Study, base: _File) -> None:
     """Refuse a study that does not fit together, or names what is neither in it nor in its file before the scale."""
-    both = (study, base)
-    columns = list(dict.fromkeys(column for one in both for column in one.columns))
-    rows = list(dict.fromkeys(row.id for one in both for row in one.rows))
-    labels: dict[str, set[str]] = {axis.name: set() for one in both for axis in one.axes}
-    for axis in (axis for one in both for axis in one.axes):
-        labels[axis.name] |= {*axis.labels}
     if (study.kept or 0) > (count := len(study.replicates_of(None))):
         raise NearfarError(f"{study.file}: best: count = {study.kept}: there are only {count} replicates.")
     for row in map(study.row, study.paper):  # which checks the numbers
         study.steps_of(row)
         study.replicates_of(row)
-        _check_row(study, row, columns, labels)
-    plotted = [axis.name for axis in study.axes] + ["row"]
-    plots = [(plot, "row", rows, "row") for plot in study.plots or ()]
-    plots += [(plot, key, plotted, "axis") for plot, *_ in plots if plot.kind in ("heat map", "lines") for key in "xy"]
-    named: list[tuple[str, Collection[str], str, str]] = [
-        *((column, columns, "column", "titles") for column in study.titles),
-        *(
-            (column, columns, "column", key)
-            for key in ("compare_columns", "claims")
-            for column in getattr(study, key) or ()
-        ),
-        *((name, known, what, f"plot: {key}") for plot, key, known, what in plots if (name := getattr(plot, key))),
-        *((row, rows, "row", "compare_with") for row in study.compare_with),
-        *((row, rows, "row", "compare") for row in chain(*study.compare)),
-    ]
     if study.compare and study.compare_with:
         raise NearfarError(f"{study.file}: compare and compare_with exclude each other; give one.")
-    for name, known, what, where in named:
-        _check_name(name, known, what, f"{study.file}: {where}")
+    for names, known, what, where in _named(study, base):
+        for name in names:
+            _check_name(name, known, what, f"{study.file}: {where}")
     for first, second in study.compare:
         if first == second:
             raise NearfarError(f"{study.file}: compare: compares {first!r} with itself.")
 
 
-def _check_row(study: Study, row: Row, columns: Collection[str], labels: Mapping[str, Collection[str]]) -> None:
-    where = f"{study.file}: row {row.id!r}"
-    for name in row.crossed_with or ():
-        _check_name(name, labels, "axis", f"{where}: axes")
-    for key, value in (item for entry in row.printed for item in entry.items()):
-        if key not in labels or key in study.columns:
-            _check_name(key, columns, "column", f"{where}: paper")
-        elif label_of(value) != AVERAGE:
-            _check_name(label_of(value), sorted(labels[key]), "label", f"{where}: paper: {key}")
+def _named(study: Study, base: _File) -> Iterator[tuple[Iterable[str], Collection[str], str, str]]:
+    """What a study names: the names, those that there are, what they are of, and where they stand."""
+    columns = dict.fromkeys([*study.columns, *base.columns])
+    rows = dict.fromkeys(row.id for row in [*study.rows, *base.rows])
+    labels: dict[str, dict[str, None]] = {}
+    for axis in [*study.axes, *base.axes]:
+        labels[axis.name] = labels.get(axis.name, {}) | dict.fromkeys(axis.labels)
+    for row in study.rows:
+        yield row.crossed_with or (), labels, "axis", f"row {row.id!r}: axes"
+        for key, value in (item for entry in row.printed for item in entry.items()):
+            if key not in labels or key in study.columns:
+                yield [key], columns, "column", f"row {row.id!r}: paper"
+            elif label_of(value) != AVERAGE:
+                yield [label_of(value)], sorted(labels[key]), "label", f"row {row.id!r}: paper: {key}"
+    for key in ("titles", "compare_columns", "claims"):
+        yield getattr(study, key) or (), columns, "column", key
+    for plot in study.plots or ():
+        yield filter(None, [plot.row]), rows, "row", "plot: row"
+        for key in "xy" if plot.kind in ("heat map", "lines") else "":
+            known = [*(axis.name for axis in study.axes), "row"]
+            yield filter(None, [getattr(plot, key)]), known, "axis", f"plot: {key}"
+    yield study.compare_with, rows, "row", "compare_with"
+    yield chain(*study.compare), rows, "row", "compare"
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -615,7 +588,7 @@ def changes(base: Mapping[str, Any], study: Mapping[str, Any]) -> list[str]:
 
     Placeholders such as ``{start}`` are filled from the table ``placeholders`` of the study.
     """
-    lines = list(_changes(base, study, ""))
+    lines = list(_changes(_by_name(base), _by_name(study), ""))
     for name, value in (study.get("placeholders") or {}).items():
         lines = [line.replace(f"{{{name}}}", str(value)) for line in lines]
     return lines
@@ -627,8 +600,7 @@ def _changes(base: Mapping[str, Any], study: Mapping[str, Any], where: str) -> I
         if key in _SHOWN_ELSEWHERE or before == after:
             continue
         if key in _ENTRIES and not where:
-            id_key, what = _ENTRIES[key]
-            old, new = ({str(entry.get(id_key)): entry for entry in side or []} for side in (before, after))
+            old, new, what = before or {}, after or {}, _ENTRIES[key][1]
             if dropped := [name for name in old if name not in new]:
                 yield f"without {key} {', '.join(dropped)}"
             for name, entry in new.items():

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 NUMBERS, RESULT, RUN = "numbers.json", "result.json", "run"
 LAST_LINES = 5
 """Number of lines of a script's output in the message of a failure."""
-STOP_SECONDS = 10
-"""How long a script may take to end after Ctrl-C."""
 _Settings = dict[str, Any]
 _Inputs = dict[str, Path]
 
@@ -174,36 +172,22 @@ def script(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
 def _call(command: list[str], *, name: str) -> None:
     """Run a command, print its output, and raise an error with its last lines if it fails."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
+    text = {"text": True, "encoding": "utf-8", "errors": "replace"}
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     last: deque[str] = deque(maxlen=LAST_LINES)
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-    )
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
-            sys.stdout.write(line)
-            sys.stdout.flush()
-            last += [line.strip()] if line.strip() else []
-        status = process.wait()
-    except BaseException:  # Ctrl-C too: the script must not outlive its job
-        process.terminate()
+    with subprocess.Popen(command, env=environment, **streams, **text) as process:
         try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
+            for line in process.stdout:
+                sys.stdout.write(line)
+                sys.stdout.flush()
+                last += [line.strip()] if line.strip() else []
             process.wait()
-        raise
-    finally:
-        process.stdout.close()
-    if status:
-        raise NearfarError(f"{name}: ended with exit status {status}: {' | '.join(last) or 'without output'}")
+        except BaseException:  # Ctrl-C too: the script must not outlive its job
+            process.kill()
+            raise
+    if process.returncode:
+        output = " | ".join(last) or "without output"
+        raise NearfarError(f"{name}: ended with exit status {process.returncode}: {output}")
 
 
 def _script_numbers(file: Path, names: list[str], *, name: str) -> dict[str, float]:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from nearfar.disk import new_file, read_errors
 from nearfar.evaluation.correlation import AGGREGATES, CORRELATIONS, Floats, bootstrap_scores
+from nearfar.evaluation.results import StudyCell
 from nearfar.evaluation.statistics import bootstrap_means
 from nearfar.types import NearfarError
 
@@ -69,9 +70,9 @@ class TestData:
         return self.task, self.statistic, self.digest
 
 
-def place_of(row: str, coordinates: Mapping[str, str], replicate: Mapping[str, Any]) -> Place:
+def place_of(cell: StudyCell) -> Place:
     """What identifies a run in the files of a study."""
-    return row, json.dumps(dict(coordinates), sort_keys=True), json.dumps(dict(replicate), sort_keys=True)
+    return cell.row, json.dumps(cell.coordinates, sort_keys=True), json.dumps(cell.replicate, sort_keys=True)
 
 
 class Resampler:
