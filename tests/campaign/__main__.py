@@ -3,16 +3,20 @@
 python -m tests.campaign                          every case, hours long
 python -m tests.campaign --minutes 3              as many cases as fit
 python -m tests.campaign --case "kills: train"    the cases whose name contains these words
+python -m tests.campaign --minutes 30 --record tests/campaign/results/after.json    and write how many failed
 """
 
 import argparse
+import json
 import math
 import os
+import re
 import shutil
 import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
@@ -37,7 +41,8 @@ def main() -> None:
         getattr(nearfar, name)
     parts = [inputs.cases(options.seed)] if not shim.PRELOADED else [m.cases(options.seed) for m in (disturbed, inputs)]
     turns = [case for same in zip_longest(*parts) for case in same if case is not None and options.case in case[0]]
-    deadline = time.monotonic() + 60 * (options.minutes or math.inf)
+    began = time.monotonic()
+    deadline = began + 60 * (options.minutes or math.inf)
     options.output.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=options.output)).resolve()  # what cases share is of this code
     children = []
@@ -50,7 +55,31 @@ def main() -> None:
             finally:
                 sys.stdout.flush()
                 os._exit(wrong)
-    raise SystemExit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+    status = max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
+    if options.record:
+        lines = [line for file in folder.glob("*/cases.tsv") for line in file.read_text(encoding="utf-8").splitlines()]
+        write_record(options.record, lines, minutes=(time.monotonic() - began) / 60)
+    raise SystemExit(status)
+
+
+def write_record(file: Path, lines: list[str], *, minutes: float) -> None:
+    """Write what one pass found, each case tried once, from lines of a case's name and what was wrong."""
+    from nearfar.evaluation.results.record import provenance
+
+    counts: dict[str, dict[str, list[int]]] = {}
+    for (part, command, wrong), count in sorted(Counter(map(_kind, lines)).items()):
+        counts.setdefault(part, {}).setdefault(command, [0, 0])[0] += count
+        counts[part][command][1] += count if wrong else 0
+    failures = dict(name_and_wrong for line in lines if (name_and_wrong := line.split("\t", 1))[1])
+    record = {"provenance": provenance().to_dict(), "minutes": round(minutes), "counts": counts, "failures": failures}
+    file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def _kind(line: str) -> tuple[str, str, bool]:
+    """The part of the campaign, the command and whether it failed, of a line ``kills: encode npy 3<tab>``."""
+    name, wrong = line.split("\t", 1)
+    part, _, rest = name.partition(": ")
+    return part, re.split(r",| \d", rest)[0], bool(wrong)
 
 
 def work(cases: list[tuple[str, Callable[[Path, Path], str]]], shared: Path, deadline: float) -> int:
@@ -66,6 +95,8 @@ def work(cases: list[tuple[str, Callable[[Path, Path], str]]], shared: Path, dea
         except Exception as error:  # a defect of the check itself must not stop the campaign
             wrong = f"the check failed: {error!r} at {traceback.format_tb(error.__traceback__)[-1].strip()}"
         count += 1
+        with (shared / "cases.tsv").open("a", encoding="utf-8") as cases_file:
+            cases_file.write(f"{name}\t{' '.join(wrong.split())}\n")
         if wrong:
             failed += 1
             print(f"{name}, in {folder}: {wrong}", flush=True)
@@ -80,6 +111,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("runs/campaign"), help="folder of the cases that failed")
     parser.add_argument("--minutes", type=float, help="stop to start cases after this time")
     parser.add_argument("--case", default="", help="only cases whose name contains this")
+    parser.add_argument("--record", type=Path, help="a file for the numbers of cases and failures, and what failed")
     parser.add_argument("--seed", type=int, default=0, help="of all random choices")
     parser.add_argument("--workers", type=int, default=2, help="cases in parallel")
     return parser.parse_args()
