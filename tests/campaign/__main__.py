@@ -28,6 +28,7 @@ from tests.child_programs import environment
 def main() -> None:
     """Start again with the shim; then run the cases in workers, which print their failures and counts."""
     options = _options()
+    os.environ["HF_HUB_OFFLINE"] = "1"  # before libraries read it
     if not shim.PRELOADED and shim.library() is not None:
         preloaded = environment() | {"LD_PRELOAD": str(shim.library())}
         os.execve(sys.executable, [sys.executable, "-m", "tests.campaign", *sys.argv[1:]], preloaded)
