@@ -76,7 +76,7 @@ def percent(score: float) -> float | None:
 
 def plain_numbers(values: Floats) -> list[int | float]:
     """Numbers for a result file: whole ones without a fraction."""
-    return [int(value) if value.is_integer() else value for value in values.tolist()]
+    return [int(value) if value.is_integer() else value for value in np.asarray(values, float).tolist()]
 
 
 MARGIN = 0.5
