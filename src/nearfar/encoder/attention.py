@@ -243,9 +243,9 @@ def _largest_error(device: torch.device, dtype: torch.dtype, head_dim: int) -> f
 
     def compute(tensors: Tensor, backend: AttentionBackend, window: int | None) -> list[Tensor]:
         """The output, and the gradients of query, key and value."""
-        *parts, grad_output = tensors.detach().unbind()  # views, as a backbone's tensors may be
-        inputs = [tensor.requires_grad_() for tensor in parts]
-        out = attend(*inputs, groups, sliding_window=window, backend=backend)
+        query, key, value, grad_output = tensors.detach().unbind()  # views, as a backbone's tensors may be
+        inputs = [tensor.requires_grad_() for tensor in (query, key, value)]
+        out = attend(query, key, value, groups, sliding_window=window, backend=backend)
         return [out.detach(), *torch.autograd.grad(out, inputs, grad_output)]
 
     for window in (None, 4):

@@ -153,7 +153,7 @@ def choose_length(
             "which longer texts are truncated.",
             stacklevel=2,
         )
-        return positions
+        return int(positions)
     return asked or length or limit
 
 
@@ -323,7 +323,8 @@ def _read_tail(folder: Path, modules: Sequence[tuple[str, Path]], width: int) ->
     normalize = bool(after) and after[-1][0] == "Normalize"
     if normalize:
         _check_settings(*after.pop())  # Normalize is a flag here: loading the module would import sentence-transformers
-    tail, embedding = [], torch.zeros(1, width)
+    tail: list[nn.Module] = []
+    embedding = torch.zeros(1, width)
     for kind, place in after:
         settings, file = _check_settings(kind, place), place / "config.json"
         if kind in WEIGHTED:
@@ -401,7 +402,7 @@ def write(folder: Path, encoder: "Encoder", pooling: Pooling) -> None:
     modules += [*encoder.tail, *([st.Normalize()] if encoder.normalizes else [])]
     listing = []
     for number, module in enumerate(modules):
-        kind = module if isinstance(module, type) else type(module)
+        kind: Any = module if isinstance(module, type) else type(module)
         name = f"{number}_{kind.__name__}" if number or not kind.save_in_root else ""
         listing.append({"idx": number, "name": str(number), "path": name, "type": f"{kind.__module__}.{kind.__name__}"})
         if kind is not st.Transformer:

@@ -94,9 +94,9 @@ def prefetch(items: Iterator[Item]) -> Iterator[Item]:
     """
     thread = ThreadPoolExecutor(1)
     try:
-        following = thread.submit(next, items, None)
+        following = thread.submit(lambda: next(items, None))
         while (item := following.result()) is not None:
-            following = thread.submit(next, items, None)
+            following = thread.submit(lambda: next(items, None))
             yield item
     finally:
         thread.shutdown(wait=False)
