@@ -259,6 +259,7 @@ def _draw(folder: Path, measured: Mapping[str, results.ModelGeometry], data: "Ge
         limits = (min(known), max(known)) if known else None
         plots.save(plots.layer_map(layers[name], title=name, label=label, limits=limits), folder / file)
     positions = {name: model.projection for name, model in measured.items() if model.projection is not None}
+    pictures: list[tuple[str, Callable[..., Any]]]
     pictures = [("pairs.png", plots.connected_pairs)] if data.extremes is not None else []
     pictures += [("labels.png", plots.labelled_texts)] if data.labelled is not None else []
     for file, drawing in pictures:

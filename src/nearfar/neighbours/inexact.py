@@ -156,7 +156,8 @@ def search_codes(
         NearfarError: a vector of the index is not finite, or the codes cannot be written.
     """
     file, (texts, dim), times = index.folder / f"{kind}.npy", index.vectors.shape, factor or FACTORS[kind]
-    dtype, width = (np.dtype("i1"), dim) if kind == "int8" else (np.dtype("u1"), -(-dim // 8))
+    dtype: np.dtype[Any] = np.dtype("i1" if kind == "int8" else "u1")
+    width = dim if kind == "int8" else -(-dim // 8)
     record, codes = index.read_derived(f"{kind}.json"), np.empty((0, width), dtype)
     ranges: NDArray[np.float32] | None = None
 

@@ -85,7 +85,7 @@ def encode_parts(model: str | Path, config: EncodeConfig, *, block: int = BLOCK,
     folder = Path(os.path.expanduser(model))
     elsewhere = config.sharded or config.processes > 1  # jobs and workers have other working directories
     name = str(folder.absolute() if elsewhere and folder.is_dir() else model)
-    run = (FolderRun if config.sharded else FileRun)(name, config, block)
+    run = FolderRun(name, config, block) if config.sharded else FileRun(name, config, block)
     try:
         return run.encode(progress=progress)
     finally:

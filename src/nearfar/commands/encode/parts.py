@@ -155,7 +155,8 @@ class Parts:
 
     def __init__(self, place: Place, plan: Plan) -> None:
         self.place, self.plan, self._work = place, plan, work_of(place)
-        settings, self.width, self.dtype = plan.settings, plan.dim, np.dtype(plan.settings.dtype)
+        settings, self.width = plan.settings, plan.dim
+        self.dtype: np.dtype[Any] = np.dtype(settings.dtype)
         self.ranges = None if settings.calibrate is None else np.array(settings.calibrate, np.float32)
         if settings.quantize == "binary":
             self.width, self.dtype = -(-plan.dim // 8), np.dtype("uint8")

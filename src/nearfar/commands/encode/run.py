@@ -188,6 +188,10 @@ class Run:
         precision: Any = precision_record(resolve(config.precision, device), device)
         return asdict(Plan(VectorSettings(**settings, precision=precision, limit=limit), dim, files))
 
+    def encode(self, *, progress: bool) -> EncodeResult:
+        """Do what is not done yet."""
+        raise NotImplementedError
+
     def remove(self) -> None:
         """Remove what a run wrote.
 
@@ -312,7 +316,9 @@ class FileRun(Run):
         opened = open_planned(self.model, self.config.device, parts, load_on="cpu" if processes > 1 else None)
         how: dict[str, Any] = {"normalize": plan.settings.normalize, "dimensions": plan.settings.dimensions}
         with progress_bar("encoding", plan.rows, done=parts.rows_in(done), shown=progress) as advance:
-            encode = opened.pieces if processes == 1 else partial(self._pieces_of_processes, opened, processes)
+            encode: Callable[..., Generator[Piece]] = opened.pieces
+            if processes > 1:
+                encode = partial(self._pieces_of_processes, opened, processes)
             try:
                 parts.complete(texts, done, partial(encode, **how, on_texts=advance))
             except (lines.SourceChangedError, NotFiniteError):

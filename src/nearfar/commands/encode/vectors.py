@@ -173,8 +173,9 @@ def vectors_folder(output: str | Path | None, *, flag: str = "--output", keep: b
     folder = kept_vectors(output)
     with folder_lock(folder, what=output, remove_if_empty=True, flag=flag):
         yield folder
-        for path in folder.iterdir() if not keep else ():
-            remove(path)
+        if not keep:
+            for path in [*folder.glob("*.npy"), *(entry for entry in folder.iterdir() if entry.is_dir())]:
+                remove(path)
 
 
 def kept_vectors(output: str | Path) -> Path:
