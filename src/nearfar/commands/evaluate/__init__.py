@@ -164,7 +164,7 @@ def _score(
         voted = score_votes(encode, tasks.votes, opened, resamples=config.resamples, seed=config.seed)
         if tasks.transfer:
             probed = evaluate_transfer(encode, tasks.transfer, probe=probe, **resampling)
-            how = {"protocol": probe.protocol, "nhid": probe.nhid, "folds": probe.folds}
+            how: dict[str, Any] = {"protocol": probe.protocol, "nhid": probe.nhid, "folds": probe.folds}
             recorded = _recorded_probe(config.probe_preset, probe)
             transfer = TransferResults(**how, probe=recorded, averages=probed.averages, tasks=probed.tasks)
             widths.insert(0, probed.dim)

@@ -113,9 +113,12 @@ def _classifier_rows(model: str | Path, classifier: Classifier, config: ExportCo
 
 def _finetuning_task(run: Path | None) -> tuple[Split, Split] | None:
     """Validation and test rows of the fine-tuning run of a classifier; None if it has no run or they are not there."""
+    if run is None:
+        return None
+    kind, values = load_toml(run / CONFIG)
     with suppress(NearfarError):
-        if run is not None and issubclass((loaded := load_toml(run / CONFIG))[0], FinetuneConfig):
-            task = load_finetuning_task(build(*loaded, source=run / CONFIG))
+        if issubclass(kind, FinetuneConfig):
+            task = load_finetuning_task(build(kind, values, source=run / CONFIG))
             return task.validation, task.test
     return None
 
@@ -166,7 +169,7 @@ def compare_outputs(functions: dict[str, Compute], rows: Rows, *, kind: str, tim
             cosine = float(_cosines(vectors, expected).min()) if vectors.shape[1] > 1 else None
             side = replace(side, difference=float(np.abs(vectors - expected).max()), cosine=cosine)
         sides.append(side)
-    problem = _problem(*sides[:2], kind, largest=float(np.abs(expected).max()))
+    problem = _problem(sides[0], sides[1], kind, largest=float(np.abs(expected).max()))
     return {"sides": sides, "texts": len(items), "problems": [problem] if problem else []}
 
 
