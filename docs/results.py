@@ -202,18 +202,26 @@ def study_of(name: str, kind: str = "tables") -> StudyTable:
 
 
 def study(words: str) -> str:
-    """``NAME[: COLUMN; ...]``: means of the tested columns, or of those named; below them the tested differences."""
+    """``NAME[: COLUMN; ...]``: means of the tested columns, or of those named; below them the tested differences.
+
+    A lead over a row of sentence-transformers has no word where fewer of its settings were tried.
+    """
     layout, shown = _shown(words)
     runs = {group.place: len(group.kept) for group in layout.groups}
     hidden = () if shown[0] in PROBES else PROBES
     rows = _means(layout, shown)
+    recipes_here = [one for start in RECIPES.values() for one in start if one.study == words.partition(":")[0]]
+    fewer_tried = any(theirs < ours for ours, theirs in map(_settings_tried, recipes_here))
     for pair, of_column in _pairs(layout).items():
         one = next(iter(of_column.values()))
         sides = (Group(one.first, one.first_coordinates), Group(one.second, one.second_coordinates))
         if min(runs[side.place] for side in sides) > 1 or "training" in pair or "teacher" in pair:
             empty = [""] * (1 + len(layout.study.axes))
+            by_peer = [OF_PEER in layout.study.row(side.row).name for side in sides]
+            searched = fewer_tried and by_peer == [False, True]
             differences = [None if column in hidden else of_column.get(column) for column in shown]
-            rows.append([f"*{WORDS_ON_A_ROW.sub('', pair)}*", *empty, *map(_claim, differences)])
+            told = [_claim(one, word=not (searched and one and (one.difference or 0) > 0)) for one in differences]
+            rows.append([f"*{WORDS_ON_A_ROW.sub('', pair)}*", *empty, *told])
     return _table(_columns(layout, shown), rows)
 
 
@@ -291,9 +299,13 @@ def _name(name: str) -> str:
     return markdown_text(name.replace(OF_PEER, PEER_MARK))
 
 
-def _claim(one: StudyComparison | None) -> str:
-    """``+0.25 [−0.10, +0.60] cannot tell``; empty without one."""
-    return "" if one is None or one.difference is None else f"{claim(one)[0]} {one.verdict or ''}".strip()
+def _claim(one: StudyComparison | None, *, word: bool = True) -> str:
+    """``+0.25 [−0.10, +0.60] cannot tell``, or without its ``word``; empty without one."""
+    return (
+        ""
+        if one is None or one.difference is None
+        else f"{claim(one)[0]} {(one.verdict if word else None) or ''}".strip()
+    )
 
 
 def recipes(start: str) -> str:
@@ -303,17 +315,12 @@ def recipes(start: str) -> str:
     training, or where that was not tested, that over the peer without a verdict. Lines are the claims of the study:
     what such rows are for, then similarity.
     """
-    known = pd.read_csv(CHOICES, dtype=str, keep_default_na=False)
-    settings = known[["study", "row", "setting", "side"]].drop_duplicates().groupby(["study", "side"]).size()
     rows: list[list[str]] = []
     for recipe in RECIPES[start]:
         table = study_of(recipe.study)
         layout = Layout(table)
         groups = {group.row: group for group in layout.groups}
-        ours, theirs = (
-            sum(int(settings.get((f"recipes-{name}-choice", side), 0)) for name in recipe.tried)
-            for side in ("nearfar", "sentence-transformers")
-        )
+        ours, theirs = _settings_tried(recipe)
         for place, column in enumerate(layout.study.claims or ()):
             over = {one.second: one for one in table.comparisons if (one.first, one.column) == (recipe.ours, column)}
             ahead = over[recipe.theirs].difference < 0  # with fewer settings, all the more
@@ -334,6 +341,14 @@ def recipes(start: str) -> str:
             )
     columns = ["rows", "judged by", "no training", "peer", "nearfar", "nearfar's lead [95%]"]
     return _table([*columns, "the peer, settings tried", "looks"], rows, left=2)
+
+
+def _settings_tried(recipe: Recipe) -> list[int]:
+    """How many settings nearfar's side and the peer's had."""
+    known = pd.read_csv(CHOICES, dtype=str, keep_default_na=False)
+    of_recipe = known[known["study"].isin([f"recipes-{name}-choice" for name in recipe.tried])]
+    settings = of_recipe[["study", "row", "setting", "side"]].drop_duplicates()["side"].value_counts()
+    return [int(settings.get(side, 0)) for side in ("nearfar", "sentence-transformers")]
 
 
 def _looks(column: str) -> int:
