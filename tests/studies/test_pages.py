@@ -142,7 +142,7 @@ def test_what_is_missing_or_not_run_or_not_measured_is_told_apart():
     ]
     study = {**STUDY, "columns": ["stsb", "seconds", "rate"]}
     study["rows"] = [*STUDY["rows"], {"id": "winner", "steps": [], "paper": {"stsb": 85.5}}]
-    some[0].measured = [*some[0].results, {"rate": 2.0}]
+    some[0] = replace(some[0], measured=[*some[0].measured, {"rate": 2.0}])
     table = build(study, some, resamples=RESAMPLES)
     page = study_markdown(table)
     assert page.index("**Incomplete: 1 of 9 runs have no result**") < page.index("| --- |")

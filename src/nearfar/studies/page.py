@@ -89,9 +89,9 @@ class Layout:
         axes = [axis.name for axis in self.study.axes]
         names = [[row, self.name(row, {}), *(at.get(axis, "") for axis in axes)] for row, at in self.groups]
         places = DataFrame([names[group] for group in self._frame["group"]], columns=["row", "name", *axes])
-        rounded = self._frame.map(lambda one: round(one, 4) if isinstance(one, float) else one)
-        numbers = ["column", "n", "missing", *_NUMBERS, "reason"]
-        return concat([places.astype(object), rounded[numbers]], axis=1)
+        numbers = self._frame[["column", "n", "missing", *_NUMBERS, "reason"]]
+        rounded = numbers.map(lambda one: round(one, 4) if isinstance(one, float) else one).astype(object)
+        return concat([places.astype(object), rounded.where(numbers.notna(), None)], axis=1)
 
     def runs(self, group: int) -> int:
         """The number of different runs of a group."""
