@@ -92,8 +92,8 @@ def test_the_columns_to_show_and_the_place_of_the_index() -> None:
 
 @pytest.mark.long
 def test_an_index_of_another_model_or_other_settings_is_refused(folder: Path) -> None:
-    before = found("a dog", precision="bf16")
-    assert found("a dog", precision="auto") == before
+    found("a dog", precision="bf16")
+    before = found("a dog", precision="auto")
     assert SearchIndex.open(Path("docs.tsv.index")).manifest.settings["precision"] == "bf16"
     for settings, message in (
         ({"precision": "fp32"}, "--precision was bf16, is fp32"),
