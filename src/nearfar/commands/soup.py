@@ -151,7 +151,7 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
         shares, score = _greedy(encoder, sources, scores, dev, config)
     used = {folder: name for (name, folder), share in zip(sources, shares, strict=True) if share}
     _warn_of_different_starts(used)
-    recorded = [round(100 * score, 4) for score in scores] or [None] * len(names)
+    recorded: list[float | None] = [round(100 * of_model, 4) for of_model in scores] or [None] * len(names)
     result = SoupResult(
         models=[
             Ingredient(model=name, fingerprint=fingerprint_model(folder), weight=share, score=of_model)
