@@ -287,8 +287,8 @@ def _count_rows(file: Path) -> int | None:
 
 
 def _in_hub_cache(repository: str) -> bool:
-    """Whether ``datasets`` has prepared the data set, without importing it."""
-    from huggingface_hub.constants import HF_HOME
-
-    cache = Path(os.environ.get("HF_DATASETS_CACHE") or Path(HF_HOME, "datasets")).expanduser()
-    return (cache / repository.replace("/", "___")).is_dir()
+    """Whether ``datasets`` has prepared the data set, without importing it or huggingface_hub."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = Path(os.environ.get("HF_HOME") or Path(cache) / "huggingface")
+    datasets = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets").expanduser()
+    return (datasets / repository.replace("/", "___")).is_dir()
