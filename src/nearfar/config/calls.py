@@ -89,7 +89,8 @@ def with_settings(own: Signature, kind: type[Settings]) -> Signature:
     """The command's signature with ``config`` optional, and every setting as a keyword."""
     hints = get_type_hints(kind)  # without bounds, which are Annotated
     parameters = dict(own.parameters)
-    parameters["config"] = parameters["config"].replace(default=None, annotation=kind | None)
+    if "config" in parameters:
+        parameters["config"] = parameters["config"].replace(default=None, annotation=kind | None)
     settings = [
         Parameter(
             field.name,
