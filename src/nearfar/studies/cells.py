@@ -479,6 +479,7 @@ def _job(
     inputs = {} if held_out is None else {HELD_OUT: held_out}
     read = [one for some in named.values() for one in some]
     needed = [one for name, some in named.items() if not _is_optional(config, name) for one in some]
+    values: dict[str, Any]
     if isinstance(config, ScriptConfig):
         script, local = _script(folder / config.file), {}
         if model is None and is_baseline(str(step.model)):

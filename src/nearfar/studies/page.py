@@ -63,7 +63,8 @@ class Layout:
         ends = {scores.number(one.row, one.coordinates): one.intervals for one in table.groups}
         added = []
         for group, column in zip(frame["group"], frame["column"], strict=True):
-            paper = self.study.paper_number(*self.groups[group], column)
+            row, coordinates = self.groups[group]
+            paper = self.study.paper_number(row, coordinates, column)
             added.append([*ends.get(group, {}).get(column, [None, None]), paper and paper.value, paper and paper.sd])
         frame[["low", "high", "paper", "paper_sd"]] = added
         frame["difference"] = frame["mean"] - frame["paper"].astype(float)

@@ -262,8 +262,8 @@ def _of_task(name: str, task: str, scored: TaskScores, aggregate: Aggregate) -> 
         measure = name or scored.main
         if measure not in scored.measures:
             return None
-        digest, per_query = (scored.digest, measure), [scored.per_query[measure]]
-        data = TestData(task, "mean", digest, [[]], per_query, id(scored), scored.units)
+        per_query = [scored.per_query[measure]]
+        data = TestData(task, "mean", (scored.digest, measure), [[]], per_query, id(scored), scored.units)
         return _estimated(scored.measures[measure], data)
     if name in (*_DEV, "dev"):
         dev = {of: value for of in _DEV if (value := getattr(scored, of, None)) is not None}
@@ -273,7 +273,7 @@ def _of_task(name: str, task: str, scored: TaskScores, aggregate: Aggregate) -> 
     metric = name or ("accuracy" if is_classified else "pearson")
     if metric not in ONLY_TASK or (estimate := scored.metric(metric)) is None:
         return None
-    digest = (scored.digest, str(len(scored.gold))) if is_classified else (scored.digest,)
+    digest: tuple[str, ...] = (scored.digest, str(len(scored.gold))) if is_classified else (scored.digest,)
     predicted = [getattr(scored, "predicted" if is_classified else "predicted_e6")]
     statistic = metric if is_classified else f"{metric}.all"
     return _estimated(estimate, TestData(task, statistic, digest, [scored.gold], predicted, id(scored), scored.units))

@@ -172,10 +172,11 @@ def script(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
 def _call(command: list[str], *, name: str) -> None:
     """Run a command, print its output, and raise an error with its last lines if it fails."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
-    text = {"text": True, "encoding": "utf-8", "errors": "replace"}
-    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    how |= {"text": True, "encoding": "utf-8", "errors": "replace"}
     last: deque[str] = deque(maxlen=LAST_LINES)
-    with subprocess.Popen(command, env=environment, **streams, **text) as process:
+    with subprocess.Popen(command, env=environment, **how) as process:
+        assert process.stdout is not None
         try:
             for line in process.stdout:
                 sys.stdout.write(line)
