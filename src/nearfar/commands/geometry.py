@@ -218,7 +218,9 @@ def _project(data: "GeometryData", layout: Encode) -> results.Projection | None:
     def positions(texts: Sequence[str]) -> NDArray[np.float64]:
         return np.asarray(layout(texts), np.float64).round(3)
 
-    similar, dissimilar, labelled = [], [], dict[str, list[Any]]()
+    similar: Any = []
+    dissimilar: Any = []
+    labelled: dict[str, list[Any]] = {}
     if data.extremes is not None:
         pairs = positions([text for pair in chain(*data.extremes) for text in pair[:2]]).reshape(-1, 4).tolist()
         most = len(data.extremes[0])

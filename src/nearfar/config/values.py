@@ -107,9 +107,14 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, Integral) else float(value)
 
 
-@cache
 def field_types(of: "type[Settings]") -> dict[str, FieldType]:
     """The type of each field of a settings class, by name."""
+    settings: Any = of
+    return _field_types(settings)
+
+
+@cache
+def _field_types(of: Any) -> dict[str, FieldType]:
     return {field.name: FieldType(field.type) for field in fields(of)}
 
 

@@ -189,7 +189,8 @@ def open_folder(folder: Path, split: str | None) -> Layout:
         texts.append(open_table(file))
     files = {stem(path): path for path in map(Path, list_names(folder / "qrels")) if is_known(path)}
     qrels = folder / "qrels" / files[_choose_split(f"{folder}", list(files), split)]
-    return Layout(f"{qrels}", *texts, open_table(qrels))
+    documents, queries = texts
+    return Layout(f"{qrels}", documents, queries, open_table(qrels))
 
 
 def open_hub(repository: str, split: str | None) -> Layout | None:

@@ -353,7 +353,7 @@ def _saved_labels(file: Path, config: PretrainedConfig) -> tuple[str, ...] | Non
     id2label, count = settings.get("id2label"), settings.get("num_labels")
     if id2label is None:
         id2label = {str(number): f"LABEL_{number}" for number in range(2 if count is None else count)}
-    names = tuple(id2label.get(str(number)) for number in range(len(id2label)))
+    names: tuple[Any, ...] = tuple(id2label.get(str(number)) for number in range(len(id2label)))
     if not names or not all(isinstance(name, str) for name in names):
         raise NearfarError(f"{file}: {LABELS}")
     if len(set(names)) < len(names):

@@ -136,8 +136,9 @@ def choose_length(
     length, positions = settings.max_length, getattr(backbone.config, "max_position_embeddings", None)
     positions = UNLIMITED if positions in (None, checks.NO_LIMIT) else positions
     table = getattr(getattr(backbone, "embeddings", None), "position_embeddings", None)
-    if positions != UNLIMITED and getattr(table, "padding_idx", None) is not None:
-        positions -= table.padding_idx + 1  # RoBERTa-like models reserve positions up to that of padding
+    padding = getattr(table, "padding_idx", None)
+    if positions != UNLIMITED and padding is not None:
+        positions -= padding + 1  # RoBERTa-like models reserve positions up to that of padding
     limit = int(min(positions, tokenizer.model_max_length, UNLIMITED))
     for name, role_length in settings.role_lengths.items():
         if role_length > positions:

@@ -114,8 +114,9 @@ class _SortedRows(NamedTuple):
     @classmethod
     def of(cls, task: TransferTask) -> "_SortedRows":
         """The rows of a task."""
-        texts, targets, splits, lines, named = [], list[float](), [], [], task.label_names
-        order = [0]
+        texts: list[Any] = []
+        targets: list[float] = []
+        splits, lines, named, order = [], [], task.label_names, [0]
         for name, rows in task.splits.items():
             keys = [(*(len(text.split()) for text in row), target) for row, target in zip(*rows, strict=True)]
             order = sorted(range(len(keys)), key=keys.__getitem__)

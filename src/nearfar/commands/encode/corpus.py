@@ -50,7 +50,7 @@ def read_footers(source: str, column: str, keep: Sequence[str]) -> tuple[list[In
     """
     listed = list_files(source)
     with ThreadPoolExecutor(_FOOTER_THREADS) as threads:
-        footers = list(threads.map(lambda each: _read_footer(*each, column, keep), listed))
+        footers = list(threads.map(lambda file: _read_footer(file[0], file[1], column, keep), listed))
     first, types, _ = footers[0]
     for file, own, _ in footers:
         for name in keep:

@@ -161,7 +161,7 @@ def compare_outputs(functions: dict[str, Compute], rows: Rows, *, kind: str, tim
     outputs, scores = zip(*(_outputs(compute, rows) for compute in functions.values()), strict=True)
     items, expected = list(outputs[0]), np.stack(list(outputs[0].values()))
     speeds = _speeds(list(functions.values()), items) if timing else [None] * len(outputs)
-    sides = []
+    sides: list[ExportSide] = []
     for name, by_item, score, speed in zip(functions, outputs, scores, speeds, strict=True):
         side = ExportSide(name=name, score=score, texts_per_second=speed)
         if sides:

@@ -123,7 +123,7 @@ def get_data(names: Sequence[str] = (), config: GetDataConfig | None = None, *, 
 @contextmanager
 def _progress(shown: bool) -> Iterator[None]:
     """Hide the progress bars of downloads unless they are ``shown``."""
-    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     if shown or are_progress_bars_disabled():
         yield

@@ -191,7 +191,8 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
         folder, corpus, opened, settings, rebuild=config.rebuild, shared=shared, progress=progress
     )
     how: dict[str, Any] = {"normalize": similarity == "cosine", "dimensions": config.dimensions, "precision": precision}
-    encode_query, device = partial(encoder.encode_query, **how), str(encoder.device)
+    encode_query: Callable[[Sequence[str]], np.ndarray] = partial(encoder.encode_query, **how)
+    device = str(encoder.device)
     find_texts: Callable[[np.ndarray, int], Neighbours] = partial(index.nearest, similarity=similarity, device=device)
     recall = ""
     if inexact:

@@ -1,6 +1,6 @@
 """Tables of comparisons: of two sides, of pairs of several, of ranked systems, of a model before and after training."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from nearfar.evaluation import results
@@ -121,8 +121,9 @@ def pairwise_table(result: results.PairwiseResult) -> Table:
     """Several sides: a column for each, the best of each row marked."""
     first = result.comparisons[0]
     names, averages = _task_names(first.tasks), _averages(first)
-    tasks = [_pairwise_row(names[task], result, lambda tests, of=task: tests.tasks[of]) for task in first.tasks]
-    means = [_pairwise_row(name, result, lambda tests, of=name: _averages(tests)[of]) for name in averages]
+    pairs = result.comparisons
+    tasks = [_pairwise_row(names[task], result, [tests.tasks[task] for tests in pairs]) for task in first.tasks]
+    means = [_pairwise_row(name, result, [_averages(tests)[name] for tests in pairs]) for name in averages]
     notes = [
         "* the best; = not told apart from it. p is corrected (Holm) over tasks and pairs of sides, which all use the "
         "same resamples.",
@@ -162,11 +163,11 @@ def _scores_title(tasks: Mapping[str, results.TaskTest], config: results.Compari
     return ", or ".join([f"Spearman x 100 ({config.aggregate})", *(f"{name} x 100" for name in others)])
 
 
-def _pairwise_row(
-    name: str, result: results.PairwiseResult, test_of: Callable[[results.PairTests], results.PairedTest]
-) -> list[str]:
+def _pairwise_row(name: str, result: results.PairwiseResult, of_pairs: Sequence[results.PairedTest]) -> list[str]:
     """The scores of all sides, from the tests of each pair of them."""
-    tests = {(tests.pair[0], tests.pair[1]): test_of(tests) for tests in result.comparisons}
+    tests = {
+        (compared.pair[0], compared.pair[1]): test for compared, test in zip(result.comparisons, of_pairs, strict=True)
+    }
     values = [tests[0, side].second if side else tests[0, 1].first for side in range(len(result.sides))]
     known = {side: value for side, value in enumerate(values) if value is not None}
     best = max(known, key=known.__getitem__, default=None)
@@ -229,7 +230,7 @@ def _ranks(result: results.PairwiseResult, families: Sequence[str | None]) -> Ta
     config, first, several = result.config, result.comparisons[0].tasks, len(families) > 1
     groups = []
     for task in families:
-        rows = []
+        rows: list[list[str]] = []
         for number, one in _best_first(result, task):
             interval = "" if one.low is None else f" [{one.low:.2f}, {one.high:.2f}]"
             shared = one.best_rank is not None and one.best_rank != one.worst_rank
