@@ -6,8 +6,6 @@ import io
 import pkgutil
 import re
 import shlex
-import subprocess
-import sys
 from functools import cache, partial
 from pathlib import Path
 
@@ -138,18 +136,6 @@ def test_the_first_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     names: dict[str, object] = {}
     exec(compile(text, "index.md", "exec"), names)
     assert getattr(names["vectors"], "shape", None) == (2, 32)
-
-
-@pytest.mark.long
-def test_the_example_of_jobs_runs(tmp_path: Path) -> None:
-    """As a program without a main guard."""
-    module, program = [text for page, text in _python_blocks() if page == "docs/reference/jobs.md"]
-    (tmp_path / "measure.py").write_text(module, encoding="utf-8")
-    (tmp_path / "program.py").write_text(program, encoding="utf-8")
-    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout == "14\n", done.stderr
-    assert program.strip().endswith("# 14")
-    assert len(list((tmp_path / "cells").iterdir())) == 4
 
 
 def test_make_docs_fails_on_warnings() -> None:

@@ -105,9 +105,9 @@ def sleeps(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> N
         child.wait()
 
 
-def job(name: str, inputs: dict[str, Job] | None = None, local: dict[str, Any] | None = None, **settings: Any) -> Job:
+def job(name: str, inputs: dict[str, Job] | None = None, **settings: Any) -> Job:
     """A job that writes files with its name and the results of its inputs."""
-    return Job(f"{HERE}:combine", {"name": name, **settings}, inputs or {}, local=local or {})
+    return Job(f"{HERE}:combine", {"name": name, **settings}, inputs or {})
 
 
 def diamonds(count: int, **settings: Any) -> list[Job]:
@@ -115,8 +115,8 @@ def diamonds(count: int, **settings: Any) -> list[Job]:
     last = []
     for number in range(count):
         first = job(f"first {number}", **settings)
-        sides = {side: job(f"{side} {number}", {"first": first}, **settings) for side in ("left", "right")}
-        last.append(job(f"last {number}", sides, **settings))
+        left, right = (job(f"{side} {number}", {"first": first}, **settings) for side in ("left", "right"))
+        last.append(job(f"last {number}", {"left": left, "right": right}, **settings))
     return last
 
 

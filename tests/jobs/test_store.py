@@ -46,13 +46,24 @@ def test_the_key_does_not_depend_on_order_or_container() -> None:
     assert len({first, second}) == 1
 
 
+CHANGES: dict[str, Callable[[], Job]] = {
+    "function": lambda: Job("m:g", {"a": 1}, {"x": Job("m:start")}),
+    "value": lambda: Job("m:f", {"a": 2}, {"x": Job("m:start")}),
+    "type": lambda: Job("m:f", {"a": "1"}, {"x": Job("m:start")}),
+    "truth": lambda: Job("m:f", {"a": True}, {"x": Job("m:start")}),
+    "fraction": lambda: Job("m:f", {"a": 1.0000000001}, {"x": Job("m:start")}),
+    "name": lambda: Job("m:f", {"b": 1}, {"x": Job("m:start")}),
+    "addition": lambda: Job("m:f", {"a": 1, "b": None}, {"x": Job("m:start")}),
+    "input": lambda: Job("m:f", {"a": 1}, {"x": Job("m:start", {"seed": 2})}),
+    "input's name": lambda: Job("m:f", {"a": 1}, {"y": Job("m:start")}),
+    "no input": lambda: Job("m:f", {"a": 1}),
+    "input's input": lambda: Job("m:f", {"a": 1}, {"x": Job("m:start", {}, {"z": Job("m:start")})}),
+}
+
+
 def test_the_key_changes_with_every_part() -> None:
-    start = {"x": Job("m:start")}
-    others = [Job("m:f", {"a": value}, start) for value in (1, 2, "1", True, 1.0000000001)]
-    others += [Job("m:f", settings, start) for settings in ({"b": 1}, {"a": 1, "b": None})]
-    inputs = ({"x": Job("m:start", {"seed": 2})}, {"y": Job("m:start")}, {}, {"x": Job("m:start", {}, start)})
-    others += [Job("m:g", {"a": 1}, start), *(Job("m:f", {"a": 1}, given) for given in inputs)]
-    assert len({job.key for job in others}) == len(others)
+    keys = {Job("m:f", {"a": 1}, {"x": Job("m:start")}).key, *(make().key for make in CHANGES.values())}
+    assert len(keys) == len(CHANGES) + 1
 
 
 def test_local_settings_and_resources_are_not_in_the_key() -> None:
@@ -68,9 +79,11 @@ def test_local_settings_and_resources_are_not_in_the_key() -> None:
         (lambda: Job("module.function"), "package.module:name"),
         (lambda: Job("module:a b"), "package.module:name"),
         (lambda: Job(":f"), "package.module:name"),
-        (lambda: Job("m:f", {"a": {"b": float("nan")}}), r"settings hold what is no JSON value \(Out of range float"),
-        (lambda: Job("m:f", {"a": {1, 2}}), r"no JSON value \(Object of type set"),  # type: ignore[dict-item]
-        (lambda: Job("m:f", local={"a": object()}), r"local hold .*type object"),  # type: ignore[dict-item]
+        (lambda: Job("m:f", {"a": {"b": float("nan")}}), "settings.a.b: nan is not a finite number"),
+        (lambda: Job("m:f", {"a": [float("-inf")]}), r"settings.a\[0\]: -inf is not a finite number"),
+        (lambda: Job("m:f", {"a": {1: 2}}), "settings.a: the key 1 must be a string"),  # type: ignore[dict-item]
+        (lambda: Job("m:f", {"a": {1, 2}}), "settings.a: set is no JSON value"),  # type: ignore[dict-item]
+        (lambda: Job("m:f", local={"a": object()}), "local.a: object is no JSON value"),  # type: ignore[dict-item]
         (lambda: Job("m:f", {"a": 1}, local={"a": 2}), "a: in both settings and local"),
     ],
 )
@@ -157,21 +170,27 @@ def test_a_finished_job_is_a_folder_with_its_description(tmp_path: Path) -> None
     assert store.seconds(second) is not None
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (Path.unlink, "is not a finished job: job.json is missing"),
-        (lambda file: file.write_text(file.read_text()[:-5]), "job.json: is not a complete JSON file"),
-        (lambda file: file.write_text("[1]"), "job.json: does not describe a job"),
-        (lambda file: file.write_text(file.read_text().replace("first", "third")), "job.json: describes another job"),
-    ],
-)
-def test_a_damaged_folder_is_named(damage: Callable[[Path], object], message: str, tmp_path: Path) -> None:
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (lambda file: file.unlink(), "is not a finished job: job.json is missing"),
+    "cut": (lambda file: file.write_text(file.read_text()[:-5]), "job.json: does not describe a job"),
+    "no text": (lambda file: file.write_bytes(b"\xff\xfe"), "job.json: is damaged: byte 0 is not UTF-8 text"),
+    "list": (lambda file: file.write_text("[1]"), "job.json: does not describe a job"),
+    "another job": (
+        lambda file: file.write_text(file.read_text().replace("first", "third")),
+        "job.json: describes another job, with the key",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_a_damaged_folder_is_named(case: str, tmp_path: Path) -> None:
     store, first = JobStore(tmp_path), job("first")
     run_jobs([first], store, engine="inline")
+    damage, message = DAMAGE[case]
     damage(store.folder(first) / "job.json")
     with pytest.raises(NearfarError, match=message) as caught:
         run_jobs([job("second", {"first": first})], store, engine="inline")
+    assert str(store.folder(first)) in str(caught.value)
     assert f"Delete the folder {store.folder(first)}; the job is then run again." in str(caught.value)
 
 
@@ -200,6 +219,7 @@ def test_a_full_disk_fails_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_locked_job_is_busy_and_a_finished_one_is_found(tmp_path: Path) -> None:
     store, made = JobStore(tmp_path), job("made")
     task = Task.of(made, store, str(tmp_path))
+    assert Task.from_json(task.to_json()) == task
     with folder_lock(store.part(made)):
         with pytest.raises(FolderBusyError, match="another process is using it now"), folder_lock(store.part(made)):
             pass

@@ -11,10 +11,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -101,8 +100,8 @@ class Engine(Protocol):
     def slots(self) -> int:
         """How many tasks it takes at once."""
 
-    def submit(self, task: Task) -> None:
-        """Start a task; called only while fewer than ``slots`` are unfinished."""
+    def submit(self, task: Task, *, uses: str | None) -> None:
+        """Start a task; called only while fewer than ``slots`` are unfinished. ``uses`` is :attr:`Job.uses`."""
 
     def wait(self, timeout: float | None) -> list[Outcome]:
         """Return the outcomes of tasks that have ended, at least one, or none after ``timeout`` seconds."""
@@ -123,16 +122,18 @@ class InlineEngine:
     def __init__(self) -> None:
         self._tasks: list[Task] = []
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: Task, *, uses: str | None) -> None:  # noqa: ARG002
         """Keep the task for :meth:`wait`."""
         self._tasks.append(task)
 
     def wait(self, timeout: float | None) -> list[Outcome]:  # noqa: ARG002
-        """Perform a task."""
-        return [perform(self._tasks.pop(0))]
+        """Perform the tasks."""
+        tasks, self._tasks = self._tasks, []
+        return [perform(task) for task in tasks]
 
     def close(self) -> None:
-        """Nothing is left to stop."""
+        """Forget the tasks."""
+        self._tasks = []
 
 
 def run_jobs(
@@ -173,8 +174,9 @@ def run_jobs(
             raise NearfarError(f"--{name} {value}: must be at least {least}.")
     if isinstance(engine, str) and engine not in ENGINES:
         raise NearfarError(f"--engine {engine}: must be one of {', '.join(ENGINES)}.")
-    todo, found = unfinished(shard_of(list(jobs), shard), store)
-    run = _Run(todo, found, store, retries, on_event)
+    wanted = shard_of(list(jobs), shard)
+    todo, found = unfinished(wanted, store)
+    loop = _Loop(todo, found, store, retries, on_event)
     if todo:
         if store.root is not None:
             with disk_errors(store.root):
@@ -182,14 +184,14 @@ def run_jobs(
         with _stopped_by_sigterm():
             opened = engine if not isinstance(engine, str) else _open(engine, store, workers, threads, ray_address)
             try:
-                run.perform_all(opened)
+                loop.run(opened)
             finally:
                 opened.close()
                 if store.root is not None:
                     with suppress(OSError):
                         flush_entries(store.root)
-    if run.failures:
-        raise JobsFailedError(run.failures, run.skipped)
+    if loop.failures:
+        raise JobsFailedError(loop.failures, loop.skipped)
 
 
 def _open(engine: str, store: Store, workers: int, threads: int, ray_address: str | None) -> Engine:
@@ -205,8 +207,8 @@ def _open(engine: str, store: Store, workers: int, threads: int, ray_address: st
     return InlineEngine()
 
 
-class _Run:
-    """The state of one call."""
+class _Loop:
+    """The state of one run."""
 
     def __init__(
         self, todo: list[Job], found: list[Job], store: Store, retries: int, on_event: Callable[[JobEvent], None] | None
@@ -225,35 +227,40 @@ class _Run:
         for job in found:
             self._report("found", job)
 
-    def perform_all(self, engine: Engine) -> None:
-        """Perform all jobs but those that need a failed one."""
+    def run(self, engine: Engine) -> None:
+        """Run all jobs."""
         folder = os.getcwd()
         while True:
-            now = time.monotonic()
-            while len(self._running) < engine.slots and (job := self._next(engine, now)):
+            for job in self._startable(engine):
                 self._running[job.key] = self._waiting.pop(job.key)
                 if job.key not in self._attempts:
                     self._attempts[job.key] = 1
                     self._report("started", job)
-                engine.submit(Task.of(job, self._store, folder))
-            pause = min((at - now for key, at in self._busy.items() if key in self._waiting and at > now), default=None)
+                engine.submit(Task.of(job, self._store, folder), uses=job.uses)
+            now = time.monotonic()
+            pause = min((at - now for at in self._busy.values() if at > now), default=None)
             if self._running:
                 for outcome in engine.wait(pause):
                     self._handle(outcome)
             elif pause is not None:
                 time.sleep(pause)
-            else:
+            elif not self._startable(engine):
                 break
         self._skip()
 
-    def _next(self, engine: Engine, now: float) -> Job | None:
-        """The first job whose inputs are finished, whose resource is free, and that no other process runs."""
-        in_use = set() if engine.shares_resources else {job.uses for job in self._running.values() if job.uses}
+    def _startable(self, engine: Engine) -> list[Job]:
+        """Jobs whose inputs are finished, for which there is a worker and whose resource is free, in order."""
+        now, chosen = time.monotonic(), list[Job]()
+        in_use = {job.uses for job in self._running.values()}
         for job in self._waiting.values():
-            ready = all(needed.key not in self._unfinished for needed in job.inputs.values())
-            if ready and job.uses not in in_use and self._busy.get(job.key, now) <= now:
-                return job
-        return None
+            if len(self._running) + len(chosen) >= engine.slots:
+                break
+            if self._busy.get(job.key, now) > now or any(one.key in self._unfinished for one in job.inputs.values()):
+                continue
+            if job.uses is None or engine.shares_resources or job.uses not in in_use:
+                chosen.append(job)
+                in_use.add(job.uses)
+        return chosen
 
     def _handle(self, outcome: Outcome) -> None:
         job = self._running.pop(outcome.key)
@@ -261,6 +268,7 @@ class _Run:
         if outcome.kind in ("finished", "found"):
             self._report(outcome.kind, job, seconds=outcome.seconds)
             self._unfinished.remove(job.key)
+            self._busy.pop(job.key, None)
         elif outcome.kind == "busy":
             if job.key not in self._busy:
                 self._report("waiting", job, message="another process runs it")
@@ -279,7 +287,7 @@ class _Run:
         """Report the jobs that need a failed one: all that still wait."""
         failed = {failure.job.key: failure.job for failure in self.failures}
         for job in self._waiting.values():
-            cause = next(failed[needed.key] for needed in job.inputs.values() if needed.key in failed)
+            cause = next(failed[one.key] for one in job.inputs.values() if one.key in failed)
             failed[job.key] = cause
             self.skipped.append(job)
             self._report("skipped", job, message=f"{cause.function} {cause.key} failed")
@@ -327,25 +335,34 @@ def shard_of(jobs: Sequence[Job], shard: tuple[int, int]) -> list[Job]:
     number, count = shard
     if count < 1 or not 1 <= number <= count:
         raise NearfarError(f"--shard {number}/{count}: the number must be from 1 to the count, such as 3/40.")
-    if count == 1:
-        return list(jobs)
-    groups: dict[str, list[Job]] = {}
-    for job in with_inputs(jobs):  # each job joins the groups of its inputs, the smaller ones the largest
-        joined = {id(groups[needed.key]): groups[needed.key] for needed in job.inputs.values()}
-        largest: list[Job] = max(joined.values(), key=len, default=[])
-        others = [group for group in joined.values() if group is not largest]
-        for member in [job, *chain.from_iterable(others)]:
-            largest.append(member)
-            groups[member.key] = largest
+    members: dict[str, list[Job]] = {}
+    root = _components(with_inputs(jobs))
+    for job in with_inputs(jobs):
+        members.setdefault(root[job.key], []).append(job)
+    groups = sorted(members.items(), key=lambda item: (-len(item[1]), min(job.key for job in item[1])))
     sizes = [0] * count
     mine: set[str] = set()
-    distinct = {id(group): group for group in groups.values()}.values()
-    for group in sorted(distinct, key=lambda group: (-len(group), min(job.key for job in group))):
+    for name, group in groups:
         smallest = sizes.index(min(sizes))
         sizes[smallest] += len(group)
         if smallest == number - 1:
-            mine.update(job.key for job in group)
-    return [job for job in jobs if job.key in mine]
+            mine.add(name)
+    return [job for job in jobs if root[job.key] in mine]
+
+
+def _components(jobs: Sequence[Job]) -> Mapping[str, str]:
+    """Key -> the key that represents its group of connected jobs."""
+    parent = {job.key: job.key for job in jobs}
+
+    def find(key: str) -> str:
+        while parent[key] != key:
+            parent[key] = key = parent[parent[key]]
+        return key
+
+    for job in jobs:
+        for needed in job.inputs.values():
+            parent[find(job.key)] = find(needed.key)
+    return {key: find(key) for key in parent}
 
 
 def _walk(jobs: Iterable[Job], is_finished: Callable[[Job], bool]) -> Iterator[Job]:

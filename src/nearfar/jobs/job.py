@@ -5,9 +5,9 @@ stopped. A :class:`ScratchStore` is for jobs that publish their results themselv
 """
 
 import hashlib
+import importlib
 import json
 import os
-import pkgutil
 import tempfile
 import time
 import traceback
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from nearfar.disk import disk_errors, path_errors, publish, read_json
+from nearfar.disk import disk_errors, path_errors, publish, read_json, read_text
 from nearfar.disk.folders import FolderBusyError, folder_lock
 from nearfar.runtime import memory
 from nearfar.types import NearfarError
@@ -62,12 +62,7 @@ class Job:
         if both := sorted(self.settings.keys() & self.local.keys()):
             raise NearfarError(f"job {self.function}: {', '.join(both)}: in both settings and local; keep one.")
         for attribute in ("settings", "local"):
-            try:
-                copied = json.loads(json.dumps(getattr(self, attribute), allow_nan=False))
-            except (TypeError, ValueError) as error:
-                what = f"hold what is no JSON value ({error}); use finite numbers, strings, lists and tables"
-                raise NearfarError(f"job {self.function}: {attribute} {what}.") from None
-            object.__setattr__(self, attribute, copied)
+            object.__setattr__(self, attribute, _copy(getattr(self, attribute), f"job {self.function}: {attribute}"))
         object.__setattr__(self, "inputs", dict(self.inputs))
         inputs = {name: job.key for name, job in self.inputs.items()}
         object.__setattr__(self, "key", key_of(self.function, self.settings, inputs))
@@ -90,16 +85,44 @@ class Job:
 
 def key_of(function: str, settings: Mapping[str, JSON], inputs: Mapping[str, str]) -> str:
     """The key of a job; ``inputs`` are the keys of the jobs whose results it reads."""
-    settings = json.loads(json.dumps(settings), parse_float=_canonical)
-    content = {"function": function, "settings": settings, "inputs": dict(inputs)}
+    content = {"function": function, "settings": _canonical(settings), "inputs": dict(inputs)}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
 
 
-def _canonical(text: str) -> int | float:
-    """A number whose whole floats are integers, as RFC 8785 writes them: 1.0 and 1 are the same setting."""
-    number = float(text)
-    return int(number) if number.is_integer() and abs(number) <= _MAX_WHOLE else number
+def _canonical(value: Any) -> Any:
+    """The value with whole floats as integers, as RFC 8785 writes numbers: 1.0 and 1 are the same setting."""
+    if isinstance(value, dict):
+        return {name: _canonical(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_canonical(one) for one in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _MAX_WHOLE:
+        return int(value)
+    return value
+
+
+def _copy(value: Any, where: str) -> Any:
+    """A copy of a JSON value, with tuples as lists.
+
+    Raises:
+        NearfarError: it is no JSON value; ``where`` begins the message.
+    """
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        if value - value != 0:
+            raise NearfarError(f"{where}: {value} is not a finite number.")
+        return float(value)
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str):
+                raise NearfarError(f"{where}: the key {name!r} must be a string.")
+        return {name: _copy(one, f"{where}.{name}") for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_copy(one, f"{where}[{number}]") for number, one in enumerate(value)]
+    raise NearfarError(f"{where}: {type(value).__name__} is no JSON value; use numbers, strings, lists and tables.")
 
 
 PART = ".part"
@@ -143,16 +166,17 @@ class JobStore:
         folder = self.folder(job)
         if not folder.exists():
             return False
-        file, advice = folder / JOB_FILE, f"Delete the folder {folder}; the job is then run again."
-        if not file.is_file():
+        advice = f"Delete the folder {folder}; the job is then run again."
+        if not (folder / JOB_FILE).is_file():
             raise NearfarError(f"{folder}: is not a finished job: {JOB_FILE} is missing. {advice}")
-        described = read_json(file, otherwise=advice)
+        text = read_text(folder / JOB_FILE, otherwise=advice)
         try:
-            key = key_of(described["function"], described["settings"], described["inputs"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise NearfarError(f"{file}: does not describe a job ({error!r}). {advice}") from error
+            found = json.loads(text)
+            key = key_of(found["function"], found["settings"], found["inputs"])
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise NearfarError(f"{folder / JOB_FILE}: does not describe a job ({error!r}). {advice}") from error
         if key != job.key:
-            raise NearfarError(f"{file}: describes another job, with the key {key}. {advice}")
+            raise NearfarError(f"{folder / JOB_FILE}: describes another job, with the key {key}. {advice}")
         return True
 
     def seconds(self, job: Job) -> float | None:
@@ -164,11 +188,11 @@ class JobStore:
         file = self.folder(job) / ATTEMPT_FILE
         if not file.is_file():
             return None
-        attempt = read_json(file, otherwise="Delete it; the results are kept.")
-        try:
-            return float(attempt["seconds"])
-        except (TypeError, ValueError, KeyError):
-            raise NearfarError(f"{file}: has no seconds. Delete it; the results are kept.") from None
+        found = read_json(file, otherwise="Delete it; the results are kept.")
+        seconds = found.get("seconds") if isinstance(found, dict) else None
+        if not isinstance(seconds, int | float):
+            raise NearfarError(f"{file}: has no seconds. Delete it; the results are kept.")
+        return float(seconds)
 
 
 class ScratchStore:
@@ -206,24 +230,34 @@ _CAN_RENAME_LOCKED = os.name != "nt"  # Windows cannot rename a folder with an o
 class Task(NamedTuple):
     """The description of a job that a worker gets: values and paths, nothing else."""
 
-    key: str
-    """The key of the job."""
+    root: str
+    """The folder of the store; empty if the job runs in a temporary folder."""
     job: Mapping[str, Any]
     """What :meth:`nearfar.jobs.Job.describe` returns."""
     local: Mapping[str, Any]
     """Settings that are not in the key."""
-    uses: str | None
-    """The resource that it uses."""
-    root: str
-    """The folder of the store; empty if the job runs in a temporary folder."""
     folder: str
     """The working folder, which relative paths in the settings refer to; empty for the folder of the job."""
+
+    @property
+    def key(self) -> str:
+        """The key of the job."""
+        return str(self.job["key"])
+
+    def to_json(self) -> str:
+        """The task as one line."""
+        return json.dumps(self._asdict())
+
+    @staticmethod
+    def from_json(text: str) -> "Task":
+        """The task of one line that :meth:`to_json` wrote."""
+        return Task(**json.loads(text))
 
     @staticmethod
     def of(job: Job, store: Store, folder: str) -> "Task":
         """The task that performs a job."""
         root, folder = ("", "") if store.in_scratch else (str(store.root), folder)
-        return Task(job.key, job.describe(), job.local, job.uses, root, folder)
+        return Task(root, job.describe(), job.local, folder)
 
 
 class Outcome(NamedTuple):
@@ -251,16 +285,16 @@ def perform(task: Task, capture: Callable[[Path], AbstractContextManager[None]] 
             that file.
     """
     started = time.perf_counter()
+    failures = (Exception, SystemExit) if capture else (Exception,)
     folder = Path(task.root, task.key) if task.root else None
     try:
         with _working_folder(folder) as part:
             if folder and folder.exists():
                 return Outcome(task.key, "found")
-            _describe(task, part)  # says what a stopped job is
             with capture(part / LOG_FILE) if capture else nullcontext():
-                failed = _call(task, part, (Exception, SystemExit) if capture else Exception)
-            if failed is not None:
-                return Outcome(task.key, "failed", message=_in_one_line(failed))
+                message = _call(task, part, failures)
+            if message is not None:
+                return Outcome(task.key, "failed", message=message)
             seconds = time.perf_counter() - started
             if folder:
                 _complete(task, part, seconds)
@@ -289,54 +323,56 @@ def _working_folder(folder: Path | None) -> Iterator[Path]:
         yield part
 
 
-def _call(task: Task, part: Path, failures: Any) -> BaseException | None:
-    """Call the job's function; returns its exception, if it is one of ``failures``."""
+def _call(task: Task, part: Path, failures: tuple[type[BaseException], ...]) -> str | None:
+    """Call the job's function; returns the message of its exception, if it is one of ``failures``, or None."""
     (part / ERROR_FILE).unlink(missing_ok=True)
+    (part / JOB_FILE).write_text(_job_text(task), encoding="utf-8")  # says what a stopped job is
     before = os.getcwd()
     try:
         os.chdir(task.folder or part)
+        function = load_function(str(task.job["function"]))
         settings = json.loads(json.dumps({**task.job["settings"], **task.local}))
-        inputs = {name: Path(task.root, key) for name, key in task.job["inputs"].items()}
-        _load_function(task.job["function"])(settings, inputs, part)
+        function(settings, {name: Path(task.root, key) for name, key in task.job["inputs"].items()}, part)
     except failures as error:
         with suppress(OSError):  # of a full disk
             (part / ERROR_FILE).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
-        return error
+        return _in_one_line(error)
     finally:
         with suppress(OSError):
             os.chdir(before)
     return None
 
 
-def _load_function(place: str) -> Callable[..., object]:
+def load_function(place: str) -> Callable[..., object]:
     """The function at ``package.module:name``.
 
     Raises:
         NearfarError: there is no such module or function.
     """
+    module, _, name = place.partition(":")
     try:
-        function: Any = pkgutil.resolve_name(place)
+        found: Any = getattr(importlib.import_module(module), name)
     except (ModuleNotFoundError, AttributeError) as error:
         raise NearfarError(f"the function {place} cannot be imported ({error}).") from error
-    if not callable(function):
+    if not callable(found):
         raise NearfarError(f"{place}: is not a function.")
-    return function
+    return found
 
 
 def _complete(task: Task, part: Path, seconds: float) -> None:
     """Write the store's own files."""
     with disk_errors(part):
+        text = _job_text(task)
         with suppress(FileNotFoundError):
             if not (part / LOG_FILE).stat().st_size:
                 (part / LOG_FILE).unlink()
-        _describe(task, part)  # again, should the function have written to it
+        (part / JOB_FILE).write_text(text, encoding="utf-8")
         attempt = {"seconds": round(seconds, 3), **({"local": task.local} if task.local else {})}
         (part / ATTEMPT_FILE).write_text(json.dumps(attempt, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _describe(task: Task, part: Path) -> None:
-    text = json.dumps(task.job, indent=1, sort_keys=True, ensure_ascii=False)
-    (part / JOB_FILE).write_text(text + "\n", encoding="utf-8")
+def _job_text(task: Task) -> str:
+    return json.dumps(task.job, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _in_one_line(error: BaseException) -> str:

@@ -1,70 +1,101 @@
 """The engine of worker processes on this machine, each of which performs many jobs; and what such a process does.
 
-A worker gets tasks and returns outcomes through a pipe. It ends when the pipe is closed, and when the process that
-started it dies.
+Tasks come to a worker as lines on its stdin, outcomes go as lines to its stdout. It ends when its stdin ends, so also
+when the process that started it dies.
 """
 
+import json
 import math
-import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import ModuleType
-from typing import NamedTuple
+from queue import SimpleQueue
 
 from nearfar.jobs.job import Outcome, Task, perform
 from nearfar.runtime import threads as thread_settings
 
+START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from nearfar.jobs.process import work; work()"
+"""The program of a worker. It finds modules where this process does."""
 GRACE_SECONDS = 30.0
 """How long a job may save its work after SIGINT, before SIGKILL. A second Ctrl-C ends the wait."""
 CHECK_SECONDS = 1.0
 """How often is checked whether a worker has ended while its pipe is held open by a process that its job started."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 _HAS_GROUPS = hasattr(os, "killpg")
+ABANDONED = 3
+"""The exit status of a worker that was in a job when the process that started it died."""
 
 
-class _Worker(NamedTuple):
-    """A worker process, and this end of its pipe."""
+class _Worker:
+    """A worker process."""
 
-    process: BaseProcess
-    pipe: Connection
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.busy = False
+        """Whether it has a task."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", START, json.dumps(sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+            encoding="utf-8",
+            bufsize=1,
+            process_group=0 if _HAS_GROUPS else None,  # Ctrl-C reaches only this process, which stops the workers
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._stdin, self.outcomes = self.process.stdin, self.process.stdout
 
-    @staticmethod
-    def start(variables: Mapping[str, str]) -> "_Worker":
-        """Start a worker, which finds modules where this process does."""
-        context = multiprocessing.get_context("spawn")
-        pipe, other_end = context.Pipe()
-        process = context.Process(target=work, args=(other_end, variables))
-        main = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")  # else a script without a main guard would run in the worker
+    def perform(self, task: Task) -> Outcome:
+        """Send a task, and wait for its outcome or until the process has ended."""
+        with suppress(OSError):  # it has ended
+            self._stdin.write(task.to_json() + "\n")
+        line = self.outcomes.readline()
+        if line.endswith("\n"):
+            self.busy = False
+            return Outcome(**json.loads(line))
+        status = self.end(0)
+        self.busy = False  # not before it has ended, so that no other task is sent to it
+        return Outcome(task.key, "died", message=f"its worker {describe_exit(status)}")
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended. It is not reaped, so no other process gets its number."""
+        if not _HAS_GROUPS or self.process.returncode is not None:
+            return self.process.poll() is not None
         try:
-            process.start()
-        finally:
-            sys.modules["__main__"] = main
-        other_end.close()
-        return _Worker(process, pipe)
+            return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # the thread that waits for its outcome has just reaped it
+            return True
+
+    def interrupt(self) -> None:
+        """Ask the worker to stop its job and to end."""
+        if not self.has_ended():
+            self.process.send_signal(signal.SIGINT if _HAS_GROUPS else signal.SIGTERM)  # Windows has only the latter
 
     def kill(self) -> None:
         """Kill the process, and what its job has started."""
-        with suppress(ProcessLookupError, PermissionError):
-            if _HAS_GROUPS and self.process.pid:
+        if self.process.returncode is None and _HAS_GROUPS:
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.kill()
+        elif self.process.returncode is None:
+            self.process.kill()
 
     def end(self, seconds: float) -> int:
-        """Close the pipe, which ends an idle worker, and kill what runs after that; returns the exit status."""
-        self.pipe.close()
-        self.process.join(seconds)
+        """Close its stdin, which ends an idle worker, and kill what runs after that; returns the exit status."""
+        with suppress(OSError):
+            self._stdin.close()
+        deadline = time.monotonic() + seconds
+        while seconds and not self.has_ended() and time.monotonic() < deadline:
+            time.sleep(0.01)
         self.kill()
-        self.process.join()
-        return self.process.exitcode or 0
+        return self.process.wait()
 
 
 class ProcessEngine:
@@ -79,48 +110,43 @@ class ProcessEngine:
 
     def __init__(self, *, workers: int, threads: int) -> None:
         self.slots = workers
-        counts = dict.fromkeys(_THREAD_VARIABLES, str(threads))
-        self._variables = {**thread_settings.settings(os.environ), **counts}
-        self._idle: list[_Worker] = []
-        self._running: dict[Connection, tuple[_Worker, Task]] = {}
+        variables = dict.fromkeys(_THREAD_VARIABLES, str(threads))
+        self._environment = {**os.environ, **thread_settings.settings(os.environ), **variables}
+        self._workers: list[_Worker] = []
+        self._threads = ThreadPoolExecutor(workers)
+        """Each thread waits for a task of a worker."""
+        self._running: set[Future[Outcome]] = set()
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: Task, *, uses: str | None) -> None:  # noqa: ARG002
         """Send the task to an idle worker, or to a new one."""
-        while self._idle and not self._idle[-1].process.is_alive():
-            self._idle.pop().end(0)
-        worker = self._idle.pop() if self._idle else _Worker.start(self._variables)
-        self._running[worker.pipe] = worker, task
-        with suppress(OSError):  # it has died
-            worker.pipe.send(task)
+        for worker in [worker for worker in self._workers if not worker.busy and worker.has_ended()]:
+            worker.end(0)
+            worker.outcomes.close()
+            self._workers.remove(worker)
+        worker = next((worker for worker in self._workers if not worker.busy), None) or _Worker(self._environment)
+        self._workers += [] if worker in self._workers else [worker]
+        worker.busy = True
+        self._running.add(self._threads.submit(worker.perform, task))
 
     def wait(self, timeout: float | None) -> list[Outcome]:
         """Wait until a task has ended."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
-            ended = wait([*self._running], max(0.0, min(CHECK_SECONDS, deadline - time.monotonic())))
+            seconds = max(0.0, min(CHECK_SECONDS, deadline - time.monotonic()))
+            ended, self._running = wait(self._running, seconds, FIRST_COMPLETED)
             if ended or time.monotonic() >= deadline:
-                return [self._outcome(*self._running.pop(pipe)) for pipe in self._running.copy() if pipe in ended]
-            for worker, _ in self._running.values():
-                if not worker.process.is_alive():
+                return [task.result() for task in ended]
+            for worker in self._workers:
+                if worker.has_ended():
                     worker.kill()  # what its job has started, and holds its pipe open
-
-    def _outcome(self, worker: _Worker, task: Task) -> Outcome:
-        try:
-            outcome: Outcome = worker.pipe.recv()
-        except (EOFError, OSError):
-            return Outcome(task.key, "died", message=f"its worker {describe_exit(worker.end(0))}")
-        self._idle.append(worker)
-        return outcome
 
     def close(self) -> None:
         """Stop the workers: SIGINT to those with a task, and SIGKILL after a grace period."""
         seconds = CHECK_SECONDS
         try:
-            for worker, _ in self._running.values():
-                if _HAS_GROUPS and worker.process.pid and worker.process.is_alive():
-                    os.kill(worker.process.pid, signal.SIGINT)
-                else:
-                    worker.process.terminate()  # Windows has no SIGINT for one process
+            for worker in self._workers:
+                if worker.busy:
+                    worker.interrupt()
             deadline = time.monotonic() + GRACE_SECONDS
             while self._running and time.monotonic() < deadline:
                 self.wait(deadline - time.monotonic())
@@ -128,11 +154,12 @@ class ProcessEngine:
             seconds = 0
             raise
         finally:
-            workers = [*self._idle, *(worker for worker, _ in self._running.values())]
-            for worker in workers:
-                worker.pipe.close()
-            for worker in workers:
+            for worker in self._workers:
                 worker.end(seconds)
+            self._threads.shutdown()
+            for worker in self._workers:
+                worker.outcomes.close()
+            self._workers = []
 
 
 def describe_exit(status: int) -> str:
@@ -147,33 +174,48 @@ def describe_exit(status: int) -> str:
     return f"was killed by {name}{hint}"
 
 
-def work(pipe: Connection, variables: Mapping[str, str]) -> None:
-    """Perform tasks until the pipe is closed: the main function of a worker.
+def work() -> None:
+    """Perform tasks until stdin ends: the main function of a worker.
 
     SIGTERM is treated as SIGINT, which the function of a job can handle: save its work and raise KeyboardInterrupt.
     """
-    if _HAS_GROUPS:
-        os.setpgid(0, 0)  # Ctrl-C reaches only the process that started this one, which stops the workers
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.environ.update(variables)  # before torch is imported
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    tasks_in, outcomes_out = os.dup(0), os.dup(1)  # processes that a job starts do not inherit them
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    tasks: SimpleQueue[bytes] = SimpleQueue()
+    busy = threading.Event()
+
+    def read_tasks() -> None:
+        with open(tasks_in, "rb", buffering=0) as lines:  # a thread in a buffered file prevents a clean exit
+            for line in lines:
+                tasks.put(line)
+        tasks.put(b"")
+        if busy.is_set():
+            _abandon()
+
+    threading.Thread(target=read_tasks, daemon=True).start()
     try:
-        while True:
-            pipe.send(perform(pipe.recv(), capture=captured))
-    except (EOFError, ConnectionError):
-        return
+        with open(outcomes_out, "w", encoding="utf-8") as outcomes:
+            while line := tasks.get():
+                busy.set()
+                outcome = perform(Task.from_json(line.decode()), capture=captured)
+                busy.clear()
+                outcomes.write(json.dumps(outcome._asdict()) + "\n")
+                outcomes.flush()
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # nobody reads the outcomes any more
+        sys.exit(ABANDONED)
 
 
-def _end_with_parent() -> None:
-    """End this process, and what its job has started, when the process that started it has died."""
-    if parent := multiprocessing.parent_process():
-        parent.join()
-    if _HAS_GROUPS:
+def _abandon() -> None:
+    """End this process now, and the processes that its job has started."""
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
-    os._exit(1)
+    os._exit(ABANDONED)
 
 
 @contextmanager

@@ -43,8 +43,8 @@ class RayEngine:
     is used, and left running.
 
     Raises:
-        NearfarError: Ray is not installed, the cluster cannot be reached or has no machine with ``threads`` CPUs, or
-            the folder of the store cannot be written.
+        NearfarError: Ray is not installed, the cluster cannot be reached or has no machine with ``threads`` CPUs, or a
+            machine of it does not see the folder of the store.
     """
 
     shares_resources = True
@@ -55,32 +55,26 @@ class RayEngine:
         self._environment = {**forwarded, "OMP_NUM_THREADS": str(threads)}
         self._running: dict[Any, str] = {}
         """Ray's reference of a task -> the key of its job."""
-        self._token = store.root / f".shared-{secrets.token_hex(8)}" if store.root else None
-        """A file that every machine must see."""
+        self._token = ""
         self._owned = not self._ray.is_initialized()
         if self._owned:
             _initialise(self._ray, address, workers * threads)
         self.slots = CLUSTER_SLOTS if address is not None and workers == 1 else workers
         # max_calls 0: a process with a GPU performs many tasks, too, so that it opens a model once
         self._remote = self._ray.remote(num_cpus=threads, max_retries=0, max_calls=0)(perform_remotely)
-        nodes = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= threads]
         try:
-            if not nodes:
-                raise NearfarError(f"--engine ray: no machine of the cluster has {threads} CPUs; lower --threads.")
-            if self._token:
-                with disk_errors(self._token.parent):
-                    self._token.touch()
+            self._token = _check_machines(self._ray, threads, store.root)
         except BaseException:
             self.close()
             raise
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: Task, *, uses: str | None) -> None:
         """Give the task to Ray."""
-        gpus = 1 if task.uses == "gpu" else 0
+        gpus = 1 if uses == "gpu" else 0
         if gpus and not self._ray.cluster_resources().get("GPU"):
             raise NearfarError(f"--engine ray: job {task.key} uses a GPU, but no machine of the cluster has one.")
         remote = self._remote.options(num_gpus=gpus)
-        self._running[remote.remote(task, self._token, self._environment, sys.path)] = task.key
+        self._running[remote.remote(task.to_json(), self._token, self._environment, sys.path)] = task.key
 
     def wait(self, timeout: float | None) -> list[Outcome]:
         """Wait until a task has ended."""
@@ -92,8 +86,7 @@ class RayEngine:
         errors = self._ray.exceptions
         died = (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.RaySystemError)
         try:
-            outcome: Outcome = self._ray.get(reference)
-            return outcome
+            return Outcome(**self._ray.get(reference))
         except died as error:
             return Outcome(key, "died", message=f"its worker died ({_first_line(error)})")
         except errors.RayError as error:
@@ -113,8 +106,9 @@ class RayEngine:
             elif self._ray.is_initialized():
                 for reference in pending:
                     self._ray.cancel(reference, force=True)
+            self._running = {}
             if self._token:
-                self._token.unlink(missing_ok=True)
+                Path(self._token).unlink(missing_ok=True)
 
 
 def _import_ray() -> Any:
@@ -147,30 +141,84 @@ def _initialise(ray: Any, address: str | None, cpus: int) -> None:
         signal.signal(signal.SIGTERM, before)  # Ray installs its own, which does not interrupt the tasks
 
 
+def _check_machines(ray: Any, threads: int, root: Path | None) -> str:
+    """Let a task on each machine with ``threads`` CPUs read a new file in ``root``; returns the file, the token.
+
+    Without ``root``, the tasks read nothing, and the token is empty.
+
+    Raises:
+        NearfarError: no machine has so many CPUs, one cannot run nearfar, or one does not see the folder.
+    """
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= threads]
+    if not nodes:
+        raise NearfarError(f"--engine ray: no machine of the cluster has {threads} CPUs; lower --threads.")
+    token = ""
+    try:
+        if root is not None:
+            token = str(root / f".shared-{secrets.token_hex(8)}")
+            with disk_errors(root):
+                root.mkdir(parents=True, exist_ok=True)
+                Path(token).write_text(Path(token).name, encoding="utf-8")
+        remote = ray.remote(num_cpus=0, max_retries=0)(sees_token)
+        tasks = [
+            remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(token)
+            for node in nodes
+        ]
+        for node, task in zip(nodes, tasks, strict=True):
+            name = str(node.get("NodeManagerHostname") or node["NodeID"])
+            try:
+                seen = ray.get(task)
+            except ray.exceptions.RayError as error:
+                raise NearfarError(f"--engine ray: the machine {name} cannot run nearfar ({error}).") from error
+            if not seen:
+                raise NearfarError(_not_shared(name, str(root)))
+    except BaseException:
+        if token:
+            Path(token).unlink(missing_ok=True)
+        raise
+    return token
+
+
 def perform_remotely(
-    task: Task, token: Path | None, environment: Mapping[str, str], search_path: Sequence[str]
-) -> Outcome:
-    """Perform a task in a worker of Ray. ``token`` is a file of the store's folder, which this machine must see."""
+    line: str, token: str, environment: Mapping[str, str], search_path: Sequence[str]
+) -> dict[str, Any]:
+    """Perform a task in a worker of Ray; the fields of its outcome. ``token`` is a file of the store's folder."""
     os.environ.update(environment)
     sys.path.extend(path for path in search_path if path not in sys.path)
-    if token and not _appears(token):
-        problem = (
-            f"--engine ray: the machine {platform.node()} does not see the folder {token.parent} of this one; keep it "
-            "on a file system that all machines of the cluster mount at the same path."
-        )
-        return Outcome(task.key, "failed", message=problem)
-    for key in task.job["inputs"].values():
-        _appears(Path(task.root, key))
-    return perform(task, capture=captured)
-
-
-def _appears(path: Path) -> bool:
-    """Whether a file or folder is there, on a network file system after a while."""
+    task = Task.from_json(line)
+    if not sees_token(token):
+        return Outcome(task.key, "failed", message=_not_shared(platform.node(), str(Path(token).parent)))._asdict()
+    inputs = [Path(task.root, key) for key in task.job["inputs"].values()]
     deadline = time.monotonic() + SHARED_SECONDS
-    while not path.exists() and path.parent.is_dir() and time.monotonic() < deadline:
-        os.listdir(path.parent)  # a network file system then looks again
+    while not all(path.exists() for path in inputs) and time.monotonic() < deadline:
+        os.listdir(task.root)  # a network file system then looks again
         time.sleep(0.1)
-    return path.exists()
+    return perform(task, capture=captured)._asdict()
+
+
+def sees_token(token: str) -> bool:
+    """Whether this machine sees the token file with its content; an empty token is no file."""
+    if not token:
+        return True
+    deadline = time.monotonic() + SHARED_SECONDS
+    path = Path(token)
+    while path.parent.is_dir():
+        if path.is_file():
+            return path.read_text(encoding="utf-8") == path.name
+        if time.monotonic() > deadline:
+            break
+        os.listdir(path.parent)
+        time.sleep(0.1)
+    return False
+
+
+def _not_shared(machine: str, root: str) -> str:
+    return (
+        f"--engine ray: the machine {machine} does not see the folder {root} of this one; keep it on a file system "
+        "that all machines of the cluster mount at the same path."
+    )
 
 
 def _first_line(error: BaseException) -> str:

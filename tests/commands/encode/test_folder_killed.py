@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.child_programs import children, environment, wait_until
+from tests.child_programs import environment
 from tests.corpora import ROWS, contents, encoded, part_files, read_parts, start, write_corpus
+from tests.jobs.programs import children, wait_until
 
 pytestmark = [
     pytest.mark.nightly,
