@@ -1,15 +1,14 @@
 """The registry of methods: for each name its settings, its row reader and its builder.
 
-A paper's module has the entries of its methods in ``METHODS``; the modules are imported when a method is looked up,
-because the settings of all papers take longer to import than ``nearfar --help`` takes. Methods from outside come from
+A paper's module has the entries of its methods in ``METHODS``; it is imported when one of them is needed, because the
+settings of all papers take longer to import than ``nearfar --help`` takes. Methods from outside come from
 :func:`register_method`, or from the entry-point group ``nearfar.methods`` of an installed package, where the command
 line finds them too.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nearfar.types import MethodEntry, NearfarError
 
@@ -22,22 +21,37 @@ ENTRY_POINTS = "nearfar.methods"
 """The entry-point group; the name of an entry is the method's, its value a :class:`MethodEntry`."""
 FINETUNE = "scl-finetune"
 """The method of ``nearfar finetune``."""
-BUILT_IN = (
-    *("sbert", "scl", "augment", "simcse-unsup", "simcse-sup", "sg", "sg-opt1", "sg-opt2", "sg-opt", "bt", "bt+sg-opt"),
-    *("supcon-text", "regression", "distill", "nli-order", "info-nce", FINETUNE),
-)
-"""The methods of this package, in the order of help."""
+Entries: TypeAlias = Mapping[str, MethodEntry]
 
 
-@cache
-def _entries() -> dict[str, MethodEntry]:
-    """The entries of this package's methods."""
-    from nearfar.methods import distill, gunel, kim, liao, nli_order, regression, simcse
+def _entries_of(paper: str) -> Entries:
+    """The entries of a paper's module, which is imported when one of its methods is needed."""
+    match paper:
+        case "distill":
+            from nearfar.methods.distill import METHODS
+        case "gunel":
+            from nearfar.methods.gunel import METHODS
+        case "kim":
+            from nearfar.methods.kim import METHODS
+        case "liao":
+            from nearfar.methods.liao import METHODS
+        case "nli_order":
+            from nearfar.methods.nli_order import METHODS
+        case "regression":
+            from nearfar.methods.regression import METHODS
+        case _:
+            from nearfar.methods.simcse import METHODS
+    return METHODS
 
-    papers = (distill, gunel, kim, liao, nli_order, regression, simcse)
-    return {name: entry for paper in papers for name, entry in paper.METHODS.items()}
 
-
+_BUILT_IN: dict[str, str] = {
+    **dict.fromkeys(("sbert", "scl", "augment"), "liao"),
+    **dict.fromkeys(("simcse-unsup", "simcse-sup"), "simcse"),
+    **dict.fromkeys(("sg", "sg-opt1", "sg-opt2", "sg-opt", "bt", "bt+sg-opt"), "kim"),
+    **{"supcon-text": "gunel", "regression": "regression", "distill": "distill", "nli-order": "nli_order"},
+    **{"info-nce": "simcse", FINETUNE: "gunel"},
+}
+"""Method -> the module of its paper, in the order of help."""
 _registered: dict[str, MethodEntry] = {}
 """Methods of :func:`register_method`, then those of installed packages once they have been searched."""
 _searched: list[str] = []
@@ -91,12 +105,12 @@ def _register(name: str, entry: MethodEntry) -> None:
         )
     if _registered.get(name) == entry:
         return
-    if name in BUILT_IN or name in _registered:
+    if name in _BUILT_IN or name in _registered:
         raise NearfarError(f"register_method: there is a method {name!r} already.")
     kind = entry.config
     if not (isinstance(kind, type) and issubclass(kind, TrainConfig) and kind is not TrainConfig):
         raise NearfarError(f"register_method: the config of {name!r} must be a class derived from TrainConfig.")
-    if (other := _name_among(kind, [*BUILT_IN, *_registered])) is not None:
+    if (other := _name_among(kind, [*_BUILT_IN, *_registered])) is not None:
         raise NearfarError(
             f"register_method: {kind.__name__} is the config of the method {other!r}; derive a class of its own."
         )
@@ -105,8 +119,8 @@ def _register(name: str, entry: MethodEntry) -> None:
 
 def find_entry(name: str) -> MethodEntry | None:
     """The entry of a method, of either command, or None."""
-    if name in BUILT_IN:
-        return _entries()[name]
+    if name in _BUILT_IN:
+        return _entries_of(_BUILT_IN[name])[name]
     if name not in _registered:
         _search_entry_points()
     return _registered.get(name)
@@ -170,13 +184,13 @@ class _Methods(Mapping[str, "type[TrainConfig]"]):
 
     def __iter__(self) -> Iterator[str]:
         _search_entry_points()
-        return iter([name for name in (*BUILT_IN, *_registered) if name != FINETUNE])
+        return iter([name for name in (*_BUILT_IN, *_registered) if name != FINETUNE])
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
-        if name in BUILT_IN:
+        if name in _BUILT_IN:
             return name != FINETUNE
         return isinstance(name, str) and find_entry(name) is not None
 

@@ -52,7 +52,7 @@ def run_ok(argv: list[str]) -> str:
 def used(monkeypatch: pytest.MonkeyPatch) -> set[bool]:
     """Whether steps and encoders have computed in bfloat16."""
     found = set()
-    initialise, encode = gradients.Gradients.__init__, Encoder._embed
+    initialise, encode = gradients.Gradients.__init__, Encoder.forward
 
     def starting(self: Any, *args: Any, bf16: bool = False, **settings: Any) -> None:
         found.add(bf16)
@@ -63,7 +63,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> set[bool]:
         return encode(self, *args, **settings)
 
     monkeypatch.setattr(gradients.Gradients, "__init__", starting)
-    monkeypatch.setattr(Encoder, "_embed", encoding)
+    monkeypatch.setattr(Encoder, "forward", encoding)
     return found
 
 

@@ -111,9 +111,8 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: Console |
     context = join_processes(config, console)
     processes, run = context.processes, Path(config.output)
     with RunFolder(config, processes) as folder:
-        if folder.acquire(resume=resume) == "finished":
-            context.say(f"{run}: this run is already finished; nothing to do.")
-        else:
+        finished = folder.acquire(resume=resume) == "finished"
+        if not finished:
             config = replace(config, precision=folder.resolve_precision(config.precision, context.device))
             with processes.joint_errors():
                 task = load_task(config)
@@ -130,6 +129,8 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: Console |
             classifier = open_classifier(config, task, device=context.device)
             ClassifierRun(config, task, classifier, folder=folder, context=context).execute()
         result = processes.broadcast_from_first(partial(load_finetune_result, run))
+    if finished:
+        context.say(f"{run}: this run is already finished; nothing to do.")
     processes.broadcast_from_first(partial(write_card, run))
     return result
 

@@ -127,7 +127,8 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
     with skipping_empty(config.skip_empty):
         columns = (config.anchor_column, config.positive_column)
         pairs = load_tuples(config.data, columns=columns, limit=config.limit).rows
-        candidates = gather(pairs, load_documents(config.corpus, column=config.corpus_column))
+        documents = load_documents(config.corpus, column=config.corpus_column) if config.corpus else []
+        candidates = gather(pairs, documents)
     opened = open_encoder(config.model, config.opening, config.precision)
     similarity = opened.encoder.similarity
     for name in ("max_score", "min_score"):

@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -34,9 +34,6 @@ from nearfar.encoder.prompts import InferenceSettings
 from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
 from nearfar.encoder.weights import check_weights, weight_file
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    from nearfar.encoder.encoder import Encoder
 
 MODEL_CARD = """---
 library_name: sentence-transformers
@@ -377,30 +374,32 @@ def new_dense(dim: int, width: int, activation: nn.Module) -> Any:
 # --- writing ---
 
 
-def write(folder: Path, encoder: "Encoder", pooling: Pooling) -> None:
+def write(folder: Path, parts: EncoderComponents, pooling: Pooling, *, dim: int) -> None:
     """Write what sentence-transformers would, so that ``SentenceTransformer(folder).encode`` equals ``Encoder.encode``.
+
+    ``dim`` is the width of embeddings.
 
     Raises:
         NearfarError: the backbone has LoRA adapters, which a plain transformers folder cannot hold, or is a graph.
     """
-    backbone, inference, length = encoder.backbone, encoder.inference_settings, encoder.max_length
+    backbone, inference, length = parts.backbone, parts.inference, parts.max_length
     refuse_graph(backbone, "saved")
     if hasattr(backbone, "peft_config"):
         raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
     st, config, modules = pretrained.module_classes(), backbone.config, list[Any]()
     if is_static(backbone):
-        modules = [static_module(cast(Any, backbone), encoder.tokenizer, max_length=length)]
+        modules = [static_module(cast(Any, backbone), parts.tokenizer, max_length=length)]
     else:
         before, config.output_hidden_states = config.output_hidden_states, bool(pooling.layers)
         try:
-            pretrained.save_transformer(folder, backbone, encoder.tokenizer, max_length=length)
+            pretrained.save_transformer(folder, backbone, parts.tokenizer, max_length=length)
         finally:
             config.output_hidden_states = before
         # sentence-transformers neither writes do_lower_case nor knows the lengths of roles
         lower_case = {"do_lower_case": True} if inference.lower_case else {}
         write_json(folder / checks.TRANSFORMER_SETTINGS[0], {**checks.ONLY, **inference.role_lengths, **lower_case})
-        modules = [st.Transformer, *_pooling_modules(encoder, pooling)]
-    modules += [*encoder.tail, *([st.Normalize()] if encoder.normalizes else [])]
+        modules = [st.Transformer, *_pooling_modules(parts, pooling)]
+    modules += [*parts.tail, *([st.Normalize()] if parts.normalize else [])]
     listing = []
     for number, module in enumerate(modules):
         kind: Any = module if isinstance(module, type) else type(module)
@@ -414,18 +413,18 @@ def write(folder: Path, encoder: "Encoder", pooling: Pooling) -> None:
     for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
         apply_umask(file)  # safetensors writes files that only the owner can read
     card = MODEL_CARD.format(
-        dim=encoder.dim,
+        dim=dim,
         pooling=pooling.name,
         length=f"up to {length} tokens" if length < UNLIMITED else "of any length",
-        widths=prompts.describe_widths(encoder.dim, inference.matryoshka),
+        widths=prompts.describe_widths(dim, inference.matryoshka),
         mark=CARD_MARK,
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _pooling_modules(encoder: "Encoder", pooling: Pooling) -> list[nn.Module]:
+def _pooling_modules(parts: EncoderComponents, pooling: Pooling) -> list[nn.Module]:
     st, mode = pretrained.module_classes(), str(pooling.tokens)
-    dim, layers = encoder.backbone.config.hidden_size, encoder.backbone.config.num_hidden_layers
+    dim, layers = parts.backbone.config.hidden_size, parts.backbone.config.num_hidden_layers
     modules: list[nn.Module] = []
     if pooling.layers:
         weights = torch.zeros(layers + 1)
@@ -434,12 +433,10 @@ def _pooling_modules(encoder: "Encoder", pooling: Pooling) -> list[nn.Module]:
             st.WeightedLayerPooling(dim, num_hidden_layers=layers, layer_start=0, layer_weights=nn.Parameter(weights))
         )
     if mode == "mean_without_cls":
-        vocabulary = encoder.tokenizer.get_vocab()
+        vocabulary = parts.tokenizer.get_vocab()
         mode = "mean"
-        modules.append(
-            st.WordWeights(sorted(vocabulary, key=vocabulary.__getitem__), {encoder.tokenizer.cls_token: 0.0})
-        )
-    return [*modules, st.Pooling(dim, pooling_mode=mode, include_prompt=encoder.inference_settings.include_prompt)]
+        modules.append(st.WordWeights(sorted(vocabulary, key=vocabulary.__getitem__), {parts.tokenizer.cls_token: 0.0}))
+    return [*modules, st.Pooling(dim, pooling_mode=mode, include_prompt=parts.inference.include_prompt)]
 
 
 def static_components(

@@ -46,7 +46,7 @@ from nearfar.methods.base import BuildContext, BuiltMethod, Method
 from nearfar.methods.gunel import SupconTextConfig
 from nearfar.methods.mixture import Mixture, describe_parts, describe_widths, train_at_widths
 from nearfar.runs.fingerprints import fingerprint_model
-from nearfar.runs.folder import TEACHERS, RunFolder, check_folder, recorded_precision
+from nearfar.runs.folder import TEACHERS, RunFolder, check_folder, read_run_info, recorded_precision
 from nearfar.runs.held_out import held_out_files
 from nearfar.runs.run import Prepared, ProcessContext, Run, count_steps, join_processes
 from nearfar.runtime.progress import draws_bars, progress_bar
@@ -87,6 +87,7 @@ def train_run(
         processes.agree(objectives[-1].flag, second_toml(objectives))
     with RunFolder(config, processes, second=second_toml(objectives)) as folder:
         if folder.acquire(resume=resume) == "finished":
+            processes.broadcast_from_first(partial(read_run_info, folder.path))  # which may be damaged
             context.say(f"{folder.path}: this run is already finished; nothing to do.")
             return
         config = replace(config, precision=folder.resolve_precision(config.precision, context.device))
