@@ -19,7 +19,7 @@ Made = TypeVar("Made", bound="Settings")
 
 
 class FieldType:
-    """The values that a field accepts, read from its type annotation: a scalar, choices, or a list of one of them."""
+    """The values that a field accepts, read from its type annotation: a scalar, choices, a list of one of them, or a table."""
 
     def __init__(self, hint: Any) -> None:
         self.hint, self.nullable, self.is_sequence = hint, False, False
@@ -37,6 +37,8 @@ class FieldType:
             elif origin is tuple:
                 self.is_sequence = True
                 parts.append(inner[0])
+            elif origin is dict:
+                self.scalar = dict
             elif inner:  # a union
                 parts += inner
             elif part is NoneType:
