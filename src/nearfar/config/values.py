@@ -19,7 +19,7 @@ Made = TypeVar("Made", bound="Settings")
 
 
 class FieldType:
-    """The values that a field accepts, read from its type annotation: a scalar, choices, a list of one of them, or a table."""
+    """The values that a field accepts, by its annotation: a scalar, choices, a list of one of them, or a table."""
 
     def __init__(self, hint: Any) -> None:
         self.hint, self.nullable, self.is_sequence = hint, False, False

@@ -207,7 +207,7 @@ def test_unusable_teachers_and_layers_are_refused(
         (["--teacher", str(folder / "noisy")], "is the start model itself, so there is nothing to learn"),
         ([*teacher, "--list-weight", "-1"], "--list-weight -1: must be at least 0"),
         ([*teacher, "--teacher-temperature", "0"], "--teacher-temperature 0: must be at least 1e-08"),
-        ([*teacher, "--vector-projection", "all"], "must be same_width, kept or train_only"),
+        ([*teacher, "--vector-projection", "all"], "must be kept, same_width or train_only"),
         ([*teacher, "--keep-layers", "5"], "--keep-layers 5: this encoder has the layers 1 to 2"),
         ([*teacher, "--keep-layers", "first"], "--keep-layers first: must be a number of layers"),
         (

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, ClassVar, Literal, Self
 
-from nearfar.evaluation.results.record import OMITTED, Number, Provenance, Record, Result
+from nearfar.evaluation.results.record import DAMAGED, OMITTED, Number, Provenance, Record, Result
+from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError
 
 
@@ -63,8 +64,10 @@ class DevEvaluation(Record, kw_only=False):
         """
         metric = line["metric"]
         named = isinstance(metric, str)
+        if named and metric not in line:
+            raise NearfarError(f"{source}: {DAMAGED}: it lacks {metric!r}.")
         content = {key: line[key] for key in ("step", "metric") if key in line} | ({} if named else {"score": None})
-        content |= {"score": line[metric]} if named and metric in line else {}
+        content |= {"score": line[metric]} if named else {}
         measured = line.keys() - {"step", "metric", "best", "score"} - ({metric} if named else set())
         return cls.from_dict(content | {"measures": {key: line[key] for key in line if key in measured}}, source=source)
 

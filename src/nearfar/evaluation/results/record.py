@@ -22,6 +22,7 @@ from nearfar.runtime.versions import package_version
 from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError, convert
 
+DAMAGED = "is damaged, or was written by another version of nearfar"
 OMITTED = {"omit": True}
 """Metadata of a field whose key is left out of the file where the value is None or an empty object."""
 MAX_NUMBER = 1e100
@@ -62,7 +63,7 @@ class Record:
 
 def convert_record(content: object, kind: type[Any], *, source: object) -> Any:
     """The record of this kind that ``content`` describes; see :meth:`Record.from_dict`."""
-    return convert(content, kind, source=f"{source}: is damaged, or was written by another version of nearfar")
+    return convert(content, kind, source=f"{source}: {DAMAGED}")
 
 
 def _plain(value: Any) -> Any:
