@@ -270,7 +270,7 @@ class DemoConfig(Settings):
 class GetDataConfig(Settings):
     """Download public data sets into the data folder, convert downloads of your own, or list the sets.
 
-    Without NAME and --source it lists all sets. A download that was interrupted is resumed by the same command.
+    Without NAME and --source it lists all sets. The same command goes on after an interruption; a download with a published checksum goes on where it stopped.
     """
 
     source: bounds.File | None = None
