@@ -123,7 +123,7 @@ def test_pairs_have_the_same_names_everywhere(names, tmp_path):
     assert load_tuples(file).rows == [("a", "b"), ("c", "d")]
     task = load_retrieval(file)
     assert (task.queries, task.documents) == (["a", "c"], ["b", "d"])
-    assert [row.text for row in Corpus(file).rows()] == ["b", "d"]
+    assert [text for text, _ in Corpus(file).rows()] == ["b", "d"]
     assert read_queries(file, None) == ["a", "c"]
     assert choose_method([file]).columns == tuple(names.split(","))
     assert read_rows(InfoNceConfig(data=(file,), output="x")).rows == [("a", "b"), ("c", "d")]

@@ -270,7 +270,8 @@ class DemoConfig(Settings):
 class GetDataConfig(Settings):
     """Download public data sets into the data folder, convert downloads of your own, or list the sets.
 
-    Without NAME and --source it lists all sets. The same command goes on after an interruption; a download with a published checksum goes on where it stopped.
+    Without NAME and --source it lists all sets. The same command goes on after an interruption; a download with a
+    published checksum goes on where it stopped.
     """
 
     source: bounds.File | None = None

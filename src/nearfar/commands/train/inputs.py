@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +27,8 @@ from nearfar.data.retrieval import RetrievalTask
 from nearfar.data.rows import TextData, load_pairs
 from nearfar.data.sources import skipping_empty
 from nearfar.disk.model_folder import read_seen
-from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.weights import locate
 from nearfar.evaluation import statistics
-from nearfar.evaluation.correlation import spearman, undefined_reason
-from nearfar.evaluation.retrieval import evaluate_retrieval
-from nearfar.evaluation.sts import evaluate_sts
-from nearfar.evaluation.transfer import neighbour_vote
 from nearfar.methods.gunel import SupconTextConfig
 from nearfar.methods.kim import SgOpt1Config, read_sentences
 from nearfar.registry import find_entry
@@ -41,6 +36,9 @@ from nearfar.runs.fingerprints import fingerprint_rows
 from nearfar.runs.held_out import DOCUMENTS, TASK
 from nearfar.settings import build, dump_toml, load_method, method_of
 from nearfar.types import MethodEntry, NearfarError, Precision, ScoredPair
+
+if TYPE_CHECKING:
+    from nearfar.encoder.encoder import Encoder
 
 SHARED_SETTINGS = {setting.name for setting in fields(TrainConfig)} - {"batch_size", "data", "limit"}
 """Settings that a second objective shares with the first."""
@@ -236,7 +234,7 @@ class DevSet:
     """In the lines of the progress display: "the dev pairs"."""
     metric: str | None
     """The name of the score; None where nothing is scored, so that the last weights are kept."""
-    measure: Callable[[Encoder, Precision], Measured]
+    measure: "Callable[[Encoder, Precision], Measured]"
     rows: Sequence[Sequence[object]] = ()
     """Its texts, row by row, with scores if there are any: for fingerprints."""
     facts: list[str] = field(default_factory=list)
@@ -291,7 +289,9 @@ def held_out_dev(held_out: HeldOut, facts: list[str]) -> DevSet:
     return DevSet(name=name, shown=shown, **about)
 
 
-def _vote(encoder: Encoder, precision: Precision, task: VoteTask) -> Measured:
+def _vote(encoder: "Encoder", precision: Precision, task: VoteTask) -> Measured:
+    from nearfar.evaluation.transfer import neighbour_vote
+
     encoded = Encoded(encoder.encode, [*task.texts, *task.training_texts], precision)
 
     def score() -> DevScore:
@@ -334,9 +334,13 @@ def agreement_dev(texts: Sequence[str], teacher: str) -> DevSet:
 
     @cache
     def targets(device: str, precision: Precision) -> NDArray[np.float32]:
+        from nearfar.encoder.encoder import Encoder
+
         return cosines(Encoder.from_pretrained(teacher, device=device).encode(texts, precision=precision))
 
-    def measure(encoder: Encoder, precision: Precision) -> Measured:
+    def measure(encoder: "Encoder", precision: Precision) -> Measured:
+        from nearfar.evaluation.correlation import spearman, undefined_reason
+
         vectors = encoder.encode(texts, precision=precision, check_finite=False)
 
         def score() -> DevScore:
@@ -358,7 +362,7 @@ def no_dev(texts: Sequence[str], *, why: str) -> DevSet:
     distinct = list(dict.fromkeys(texts))
     chosen = distinct[:: -(-len(distinct) // GEOMETRY_TEXTS)]
 
-    def measure(encoder: Encoder, precision: Precision) -> Measured:
+    def measure(encoder: "Encoder", precision: Precision) -> Measured:
         return Measured(lambda: None, encoder.encode(chosen, precision=precision, check_finite=False))
 
     fact = f"no dev set, because {why}: no step is chosen, and the weights of the last step are kept"
@@ -390,13 +394,17 @@ def finds(held_out: HeldOut, spread: float | None = None) -> str:
 
 def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str, advice: str) -> DevSet:
     """Scored pairs as a dev set. Positive pairs are those with a score of at least 0.8 of the highest."""
+    from nearfar.evaluation.correlation import undefined_reason
+
     gold, texts = [pair.score for pair in pairs], [text for pair in pairs for text in pair[:2]]
     reason = undefined_reason(gold, gold) or ("all texts are equal" if len(set(texts)) < 2 else None)
     if reason is not None:
         raise NearfarError(f"{source}: no correlation to choose the best step by: {reason}. {advice}")
     near = [pair for pair in pairs if pair.score >= 0.8 * max(gold)]
 
-    def measure(encoder: Encoder, precision: Precision) -> Measured:
+    def measure(encoder: "Encoder", precision: Precision) -> Measured:
+        from nearfar.evaluation.sts import evaluate_sts
+
         encoded = Encoded(encoder.encode, texts, precision)
 
         def score() -> DevScore:
@@ -416,7 +424,9 @@ def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str, advice: str
     )
 
 
-def _rank(encoder: Encoder, precision: Precision, task: RetrievalTask) -> Measured:
+def _rank(encoder: "Encoder", precision: Precision, task: RetrievalTask) -> Measured:
+    from nearfar.evaluation.retrieval import evaluate_retrieval
+
     queries = Encoded(encoder.encode_query, task.queries, precision)
     documents = Encoded(encoder.encode_document, task.documents, precision)
 
