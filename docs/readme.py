@@ -20,18 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 DEMO = ROOT / "studies" / "results" / "demo" / "fp32-1.json"
 CLAIMS = ROOT / "studies" / "results" / "readme" / "claims.json"
-INDEX = ROOT / "docs" / "measured" / "index.md"
 BENCHMARKS = ROOT / "benchmarks" / "results"
 PEER, MNRL = "sentence-transformers", "MultipleNegativesRankingLoss"
 SHAPE = "MiniLM-L6, 6 x 384"
-KINDS = {
-    "pairs of captions": "docs/measured/pairs.md",
-    "scored pairs": "docs/guides/train.md",
-    "labelled questions": "docs/measured/labels.md",
-    "NLI rows": "docs/measured/nli.md",
-    "sentences alone": "docs/measured/sentences.md",
-}
-"""Rows on the page of results -> the page of the claim that takes their place, where there is one."""
 
 
 def main() -> int:
@@ -73,15 +64,11 @@ def terminal() -> list[str]:
 
 
 def claims(measured: Sequence[dict[str, Any]]) -> list[str]:
-    """A line for each kind of rows: of :data:`KINDS`, or in its place of what was measured for this page.
+    """A line for each kind of rows that was measured for this page.
 
     Scores are those without training, with sentence-transformers and with nearfar. The lead of nearfar is that over
     sentence-transformers where at least as many of its settings were tried or it is ahead, else that over no training.
     """
-    place = INDEX.read_text(encoding="utf-8").partition("<!-- table: recipes all-MiniLM-L6-v2 -->")[2]
-    lines = [line.strip("| ").split(" | ") for line in place.partition("<!-- end of table -->")[0].splitlines()]
-    known = {cells[0][1:].partition("]")[0]: cells for cells in lines}
-    rows = {KINDS[kind]: _known(known[kind]) for kind in KINDS} | {row["page"]: _claim(row) for row in measured}
     header = (
         "your rows",
         "judged by",
@@ -92,13 +79,7 @@ def claims(measured: Sequence[dict[str, Any]]) -> list[str]:
         "settings tried: theirs, nearfar",
         "looks at the test",
     )
-    return _table(header, rows.values(), left=2)
-
-
-def _known(cells: Sequence[str]) -> tuple[str, ...]:
-    """A line of the table on the page of results: its link as one of the README, of the settings their numbers."""
-    settings = cells[-2].rpartition(": ")[2].replace("; nearfar", ",")
-    return cells[0].replace("](", "](docs/measured/"), *cells[1:-2], settings, cells[-1]
+    return _table(header, map(_claim, measured), left=2)
 
 
 def _claim(row: dict[str, Any]) -> tuple[str, ...]:

@@ -107,7 +107,7 @@ ROWS = {
         ("mnrl-pairs", *_LAST, "--learning-rate", "5e-5"),
         _test("--retrieval", "ir/cranfield"),
         (),
-        "docs/guides/train.md",
+        "docs/measured/pairs.md#pairs-made-of-documents",
         "Pairs are title and crop, and two crops, of a document, drawn anew for each seed and the same for both sides; "
         "nearfar holds some of them out. Both sides have one setting: nearfar what it takes for pairs, "
         "MultipleNegativesRankingLoss the library's learning rate, 5e-5, with batches of 64 for one epoch as nearfar. "
