@@ -93,6 +93,7 @@ ROWS = [
     (read, "txt", "label", "unknown extension. Files with columns end in .tsv, .tsv.gz, .csv"),
     (read, "parquet.gz", "label", "unknown extension"),
     (names, "tsv", "", " is empty; its first line should name the columns"),
+    (names, "tsv", " \na\tb\n", "bad.tsv, line 1: is blank, and should name the columns"),
     (names, "jsonl", "\n", " is empty; each line should be a JSON object"),
     (names, "jsonl", "[1]\n", "line 1: a JSON list, not an object"),
     (names, "parquet", "text", "cannot be read as Parquet"),

@@ -179,13 +179,15 @@ def open_delimited(path: Path, *, plain: bool = False) -> tuple[int, list[str], 
     """The line of the header of a TSV or CSV file, the names of its columns, and its records.
 
     Raises:
-        NearfarError: the file is empty or not text.
+        NearfarError: the file is empty or not text, or its first line is blank.
     """
     separator, quoted = ("\t", False) if plain else find_dialect(path, file_version(path))
     records = csv_records(path, _lines(path), separator) if quoted else _plain_records(path)
     number, header = next(records, (0, []))
     if not header:
         raise NearfarError(f"{path} is empty; its first line should name the columns.")
+    if not any(name.strip() for name in header):
+        raise NearfarError(f"{Location(str(path), number)}: is blank, and should name the columns.")
     if any("\0" in name for name in header):
         raise NearfarError(f"{path} contains NUL bytes, as UTF-16 does. Save the file as UTF-8.")
     return number, [name.strip() for name in header], records
