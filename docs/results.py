@@ -44,6 +44,11 @@ ROOT = DOCS.parent
 RESULTS = ROOT / "studies" / "results"
 CHOICES = RESULTS / "choices.csv"
 CAMPAIGN = ROOT / "tests" / "campaign" / "results"
+CAMPAIGN_PARTS = {
+    "kills": "killed before or after a system call, then continued",
+    "faults": "a system call that fails",
+    "inputs": "malformed files, flags and settings",
+}
 PLACE = re.compile(r"<!-- table: (?P<kind>\w+)(?P<words>[^\n]*?) -->\n.*?<!-- end of table -->", re.DOTALL)
 STS, UNSEEN = "average:seven tasks, SICK-R test", "average.unseen_by_all"
 SINGLE = "sts12"
@@ -542,17 +547,18 @@ def _paper(layout: Layout, one: StudyComparison) -> str:
 
 
 def reliability(_: str) -> str:
-    """Cases and failures of each part of the campaign, before and after the faults were mended."""
-    counts: dict[str, dict[str, list[int]]] = {}
-    for when in ("before", "after"):
-        content = json.loads((CAMPAIGN / f"{when}.json").read_text(encoding="utf-8"))
-        for part, groups in content["counts"].items():
-            counts.setdefault(part, {})[when] = [sum(numbers) for numbers in zip(*groups.values(), strict=True)]
-    columns = ["part", "before: cases", "failed", "after: cases", "failed"]
-    rows: list[list[str]] = [
-        [part, *(f"{count:,}" for when in ("before", "after") for count in of[when])] for part, of in counts.items()
-    ]
-    return _table(columns, rows)
+    """Cases and failures of each part of the campaign in one pass, and of the pass before the faults were mended."""
+    passes = {name: json.loads((CAMPAIGN / f"{name}.json").read_text(encoding="utf-8")) for name in ("after", "before")}
+    rows = []
+    for part, meaning in CAMPAIGN_PARTS.items():
+        groups = [run["counts"].get(part, {}).values() for run in passes.values()]
+        rows.append([f"{part}: {meaning}", *(f"{sum(c):,}" for of in groups for c in zip(*of, strict=True))])
+    latest = passes["after"]["provenance"]
+    return (
+        _table(["part", "cases", "failed", "before: cases", "failed"], rows)
+        + f"\n\n*One pass of {passes['after']['minutes']} minutes on {latest['hardware']['cores']} cores of an "
+        f"{latest['hardware']['processor']}, commit {latest['commit'][:8]}, {latest['date'][:10]}.*"
+    )
 
 
 def demo(_: str) -> str:
