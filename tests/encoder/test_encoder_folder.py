@@ -1,7 +1,6 @@
 """Model folders: opening, missing weights, the offline wheel and digests; permissions and silence of saving."""
 
 import hashlib
-import json
 import os
 import stat
 from collections.abc import Iterator
@@ -39,13 +38,6 @@ def test_a_missing_pooler_is_not_initialised(folder: Path, tmp_path: Path) -> No
     assert encoder.backbone.pooler is None
     encoder.save_pretrained(tmp_path / "saved")
     assert not any(name.startswith("pooler") for name in load_file(tmp_path / "saved" / "model.safetensors"))
-
-
-@pytest.mark.parametrize("name", ["sentence_transformers.models.Asym", "sentence_transformers.base.modules.Router"])
-def test_encoders_of_two_kinds_of_texts_are_refused(folder: Path, name: str) -> None:
-    (folder / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": name}]))
-    with pytest.raises(NearfarError, match="encodes queries and documents by different modules"):
-        Encoder.from_pretrained(folder)
 
 
 def test_missing_weights_name_each_location_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -157,4 +157,4 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
     (pooled / "modules.json").write_text(
         json.dumps([*listed, {"idx": 1, "name": "1", "path": "1_Pooling", "type": kind}])
     )
-    refuse("has a module 'Pooling', which nearfar does not support", "pooled")
+    refuse("module 1 is a 'Pooling', which nearfar does not support there", "pooled")

@@ -6,7 +6,7 @@ loaded, including a trained pooler, and the head is initialised anew.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -25,10 +25,7 @@ from nearfar.encoder.dropout import evaluating, use_fast_dropout, use_fused
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
 from nearfar.encoder.folder_checks import (
-    LABELS,
     TRANSFORMER_SETTINGS,
-    quoted,
-    read_object,
     transformer_settings,
     write_json,
 )
@@ -313,13 +310,13 @@ def read_classifier(
             the model's limit; an exported graph is to have another head.
     """
     inner = encoder_folder.transformer_folder(folder)
-    settings = transformer_settings(inner, any_length=max_length is not None)
+    settings = transformer_settings(inner)
     if (graph := graph_format(inner)) is not None:
         exported = GraphBackbone(inner, graph, classifier=True)
         tokenizer = pretrained.load_tokenizer(inner)
         if _choose_labels(folder, exported.labels, label_names, regression) != exported.labels or dropout is not None:
             refuse_graph(exported, "trained")
-        length = encoder_folder.choose_length(settings, exported, tokenizer, max_length)
+        length = encoder_folder.choose_length(inner, settings, exported, tokenizer, max_length)
         return ClassifierComponents(exported, tokenizer, exported.labels, length, lambda _, logits: logits[:, 0], False)
     config = pretrained.load_config(inner, kind="sequence classifier")
     saved = _saved_labels(inner / "config.json", config)
@@ -332,10 +329,10 @@ def read_classifier(
     tokenizer = pretrained.load_tokenizer(inner)
     backbone = cast(PreTrainedModel, model.base_model)
     pretrained.check_vocabulary(inner, tokenizer, backbone)
-    length = encoder_folder.choose_length(settings, backbone, tokenizer, max_length)
+    length = encoder_folder.choose_length(inner, settings, backbone, tokenizer, max_length)
     with opening(inner / "config.json"):
         head = find_head(model)
-    return ClassifierComponents(model, tokenizer, names, length, head, settings.lower_case)
+    return ClassifierComponents(model, tokenizer, names, length, head, settings.do_lower_case)
 
 
 def _saved_labels(file: Path, config: PretrainedConfig) -> tuple[str, ...] | None:
@@ -349,17 +346,10 @@ def _saved_labels(file: Path, config: PretrainedConfig) -> tuple[str, ...] | Non
     is_classifier = any(kind.endswith("ForSequenceClassification") for kind in config.architectures or [])
     if not is_classifier or config.problem_type == "multi_label_classification":
         return None
-    settings = read_object(file)
-    id2label, count = settings.get("id2label"), settings.get("num_labels")
-    if id2label is None:
-        id2label = {str(number): f"LABEL_{number}" for number in range(2 if count is None else count)}
-    names: tuple[Any, ...] = tuple(id2label.get(str(number)) for number in range(len(id2label)))
-    if not names or not all(isinstance(name, str) for name in names):
-        raise NearfarError(f"{file}: {LABELS}")
-    if len(set(names)) < len(names):
-        raise NearfarError(f"{file}: id2label gives two labels the same name.")
-    if count not in (None, len(names)):
-        raise NearfarError(f"{file}: num_labels is {quoted(count)}, but id2label names {len(names)} labels.")
+    numbered: Mapping[int, Any] = dict(cast(Any, config.id2label))
+    names: tuple[Any, ...] = tuple(numbered.get(number) for number in range(len(numbered)))
+    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise NearfarError(f'{file}: id2label must name each label by its number, from "0" on, each differently.')
     if len(names) == 1:
         return ()
     return None if config.problem_type == "regression" else names

@@ -11,13 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
+from msgspec import Meta, Struct
 
-from nearfar.encoder.folder_checks import quoted, read_object
+from nearfar.encoder.folder_checks import quoted, read_settings
 from nearfar.types import NearfarError, VectorSimilarity
+from nearfar.validation import convert
 
 WIDTHS = "matryoshka"
 """The key of ``config_sentence_transformers.json`` with the widths at which a model was trained, widest first.
@@ -58,10 +60,7 @@ def read_widths(settings: dict[str, Any], file: Path) -> tuple[int, ...]:
     Raises:
         NearfarError: they are not whole numbers from 1; the message names ``file``.
     """
-    widths = settings.get(WIDTHS) or []
-    if not isinstance(widths, list) or not all(type(width) is int and width > 0 for width in widths):
-        raise NearfarError(f"{file}: {WIDTHS} is {widths!r}, but must be a list of whole numbers from 1.")
-    return tuple(widths)
+    return convert({WIDTHS: settings.get(WIDTHS)}, SavedSettings, source=file).matryoshka or ()
 
 
 def describe_widths(dim: int, widths: Sequence[int], *, name: str = "this folder") -> str:
@@ -81,7 +80,6 @@ DOCUMENT = ("document", "passage", "corpus")
 """Names of the prompt of documents, in the order of sentence-transformers 6, which always defines the first one."""
 Role: TypeAlias = Literal["query", "document"]
 """What a text is to a search."""
-SIMILARITIES: tuple[VectorSimilarity, ...] = get_args(VectorSimilarity)
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NAME = re.compile(r"[\w-]+")
 """A value that looks like the name of a prompt. As a text it would run into the first word after it."""
@@ -103,6 +101,16 @@ class InferenceSettings(NamedTuple):
     """Maximum numbers of tokens: ``query_length`` and ``document_length``, where they are not those of all texts."""
 
 
+class SavedSettings(Struct):
+    """The content of :data:`PROMPTS_FILE`; null is as if it were left out."""
+
+    prompts: dict[str, str | None] | None = None
+    default_prompt_name: str | None = None
+    similarity_fn_name: VectorSimilarity | None = None
+    matryoshka: tuple[Annotated[int, Meta(ge=1)], ...] | None = None
+    truncate_dim: Any = None
+
+
 class PromptedText(NamedTuple):
     """A text and the prompt before it."""
 
@@ -120,29 +128,17 @@ def read_inference_settings(folder: Path) -> InferenceSettings:
             similarity is unknown, the widths are not whole numbers, or embeddings are to be truncated.
     """
     file = folder / PROMPTS_FILE
-    settings: dict[str, Any] = read_object(file) if file.exists() else {}
-    saved = settings.get("prompts") or {}
-    if not isinstance(saved, dict) or not all(isinstance(text, str | None) for text in saved.values()):
-        raise NearfarError(f"{file}: prompts must be an object that maps the name of each prompt to its text.")
-    if broken := [name for name, text in saved.items() if SURROGATE.search(name + (text or ""))]:
-        raise NearfarError(
-            f"{file}: the prompt {quoted(broken[0])} holds half a surrogate pair, which is not a character."
-        )
-    prompts = {QUERY: "", DOCUMENT[0]: "", **{name: text or "" for name, text in saved.items()}}
-    default = settings.get("default_prompt_name")
-    if default is not None and (not isinstance(default, str) or default not in prompts):
+    saved = read_settings(file, SavedSettings) if file.exists() else SavedSettings()
+    texts = {name: text or "" for name, text in (saved.prompts or {}).items()}
+    prompts, default = {QUERY: "", DOCUMENT[0]: "", **texts}, saved.default_prompt_name
+    if default is not None and default not in prompts:
         raise NearfarError(f"{file}: default_prompt_name is {quoted(default)}, but must be one of {_listed(prompts)}.")
-    similarity = settings.get("similarity_fn_name") or SIMILARITIES[0]
-    if similarity not in SIMILARITIES:
-        raise NearfarError(
-            f"{file}: similarity_fn_name is {quoted(similarity)}, but must be one of {_listed(SIMILARITIES)}."
-        )
-    if (width := settings.get("truncate_dim")) is not None:
+    if (width := saved.truncate_dim) is not None:
         raise NearfarError(
             f"{file}: truncate_dim is {quoted(width)}, and nearfar cuts embeddings only where it is asked to. Remove "
             f"this entry, and give --dimensions {quoted(width)}."
         )
-    return InferenceSettings(prompts, default, similarity, matryoshka=read_widths(settings, file))
+    return InferenceSettings(prompts, default, saved.similarity_fn_name or "cosine", matryoshka=saved.matryoshka or ())
 
 
 def settings_of(inference: InferenceSettings) -> dict[str, Any]:
