@@ -1,6 +1,5 @@
 """The GPU attention backends, tested on a CPU: their results, the choice of backend, and the self-check."""
 
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import varlen as torch_varlen
 
 from nearfar.encoder import attention
-from nearfar.encoder.attention import attend, choose_backend, has_varlen, passes_self_check, varlen
+from nearfar.encoder.attention import attend, choose_backend, passes_self_check, varlen
 from nearfar.encoder.padded_attention import LengthGroup, group_by_length, padded_blocks
 from nearfar.types import NearfarError
 
@@ -22,7 +21,7 @@ TOKENS, HEADS, HEAD_DIM = 99, 2, 16
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     """Clear cached checks and layouts of other tests."""
-    caches = (passes_self_check, has_varlen, attention._starts)
+    caches = (passes_self_check, attention._starts)
     for cache in caches:
         cache.cache_clear()
     yield
@@ -105,7 +104,6 @@ def test_torch_accepts_the_call() -> None:
         (None, {"head_dim": 12}, "padded"),
         (None, {"head_dim": 264}, "padded"),
         (None, {"capability": (7, 5)}, "padded"),
-        (None, {"old torch": True}, "padded"),
         (None, {"broken": True}, "padded"),
         (None, {"device": "cpu"}, "groups"),
         ("groups", {}, "groups"),
@@ -117,8 +115,6 @@ def test_choice_of_backend(requested: str | None, inputs: dict, backend: str, mo
     if requested is not None:
         monkeypatch.setenv(attention.VARIABLE, requested)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: inputs.get("capability", (9, 0)))
-    if inputs.get("old torch"):
-        monkeypatch.setattr(torch_varlen, "varlen_attn", older)
     monkeypatch.setattr(attention, "passes_self_check", lambda *_: not inputs.get("broken"))
     with FakeTensorMode():
         query = torch.empty(
@@ -192,13 +188,6 @@ def test_a_wrong_backend_fails_its_check_with_one_warning(broken, reason: str, m
     ) as warned:
         assert [passes_self_check(CPU, torch.float32, HEAD_DIM) for _ in range(2)] == [False, False]
     assert len(warned) == 1
-
-
-def test_a_torch_without_varlen_attention_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert has_varlen()
-    has_varlen.cache_clear()
-    monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", None)
-    assert not has_varlen()
 
 
 def test_what_is_cached_in_inference_mode_can_be_used_in_training() -> None:

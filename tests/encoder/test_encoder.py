@@ -152,15 +152,6 @@ def test_normalize_and_an_empty_list(folder: Path) -> None:
     assert encoder.encode([]).dtype == np.float32
 
 
-def test_truncated_texts_are_counted(folder: Path) -> None:
-    encoder = Encoder.from_pretrained(folder, max_length=5)
-    with pytest.warns(UserWarning, match="2 of 3 distinct texts are longer than 5 tokens"):
-        vectors = encoder.encode(
-            ["a dog", "a dog runs by the river", "a dog runs by a river", "a dog runs by the river"]
-        )
-    np.testing.assert_array_equal(vectors[1], vectors[2])  # equal up to the truncation
-
-
 def test_invalid_texts_are_named(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     with pytest.raises(NearfarError, match="text 1 is NoneType"):
@@ -174,28 +165,6 @@ def test_invalid_texts_are_named(folder: Path) -> None:
             encoder.encode(texts)  # type: ignore[arg-type]
     with pytest.raises(NearfarError, match="a list of texts"):
         encoder.encode("a dog")
-
-
-@pytest.mark.long
-def test_invalid_settings_are_named(folder: Path) -> None:
-    with pytest.raises(NearfarError, match=r"unknown pooling 'meen'.*Did you mean 'mean'"):
-        Encoder.from_pretrained(folder, pooling="meen")
-    with pytest.raises(NearfarError, match=r"layers are 0 \(embeddings\) to 2"):
-        Encoder.from_pretrained(folder, pooling="layer:3")
-    with pytest.raises(NearfarError, match="must be from 3 to 62 tokens"):
-        Encoder.from_pretrained(folder, max_length=63)
-    with pytest.raises(NearfarError, match="dtype 'int8'"):
-        Encoder.from_pretrained(folder, dtype="int8")
-
-
-@pytest.mark.long
-def test_bfloat16_is_close(folder: Path) -> None:
-    texts = sentences(5)
-    ours = Encoder.from_pretrained(folder, dtype="bfloat16").encode(texts, normalize=True)
-    assert ours.dtype == np.float32
-    cosines = (ours * Encoder.from_pretrained(folder).encode(texts, normalize=True)).sum(1)
-    assert cosines.min() > 0.99
-    assert cosines.min() < 1 - 1e-7
 
 
 @pytest.mark.long

@@ -9,10 +9,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from nearfar import Encoder, NearfarError
-from nearfar.commands.encode import encode
 from nearfar.commands.evaluate import evaluate
 from nearfar.encoder.classifier import Classifier
-from nearfar.encoder.stream import encode_blocks, tokenize_blocks
 from nearfar.types import Precision
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import save_tiny
@@ -49,19 +47,6 @@ def test_encode_names_the_text(tmp_path: Path, value: float, normalize: bool, pr
         encoder.encode(TEXTS, normalize=normalize, precision=precision)
     assert encoder.training
     assert np.isfinite(encoder.encode(TEXTS[:3], normalize=normalize, precision=precision)).all()
-
-
-def test_blocks_report_the_global_number(folder: Path) -> None:
-    encoder = Encoder.from_pretrained(folder)
-    with pytest.raises(NearfarError, match=MESSAGE):
-        list(encode_blocks(encoder, tokenize_blocks(encoder, [(0, TEXTS[:2]), (2, TEXTS[2:])])))
-
-
-def test_a_file_is_not_written(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
-    with pytest.raises(NearfarError, match=MESSAGE):
-        encode(folder, input=tmp_path / "texts.txt", output=tmp_path / "out.npy", block=2, progress=False)
-    assert not (tmp_path / "out.npy").exists()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

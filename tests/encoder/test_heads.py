@@ -8,7 +8,6 @@ from scipy.special import erf
 from torch import nn
 
 from nearfar.encoder.heads import LinearHead, MaskedLmHead, ProjectionHead, RegressionHead, SoftmaxHead, TanhHead
-from nearfar.types import NearfarError
 
 Matrix = NDArray[np.float64]
 
@@ -74,13 +73,6 @@ def test_heads_compute_in_their_own_precision(name: str) -> None:
 
 def shapes(head: nn.Module) -> list[tuple[int, ...]]:
     return [tuple(weights.shape) for weights in head.parameters()]
-
-
-def test_shapes_and_depths_of_the_softmax_head() -> None:
-    assert shapes(SoftmaxHead(8, layers=1)) == [(3, 24), (3,)]
-    assert shapes(SoftmaxHead(8)) == [(12, 24), (12,), (3, 12), (3,)]
-    with pytest.raises(NearfarError, match="1 or 2 layers, not 3"):
-        SoftmaxHead(4, layers=3)
 
 
 @pytest.mark.long

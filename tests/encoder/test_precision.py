@@ -52,17 +52,9 @@ def test_emulated_bfloat16_warns_once(requested: Precision, environment: str, mo
     assert precision_record("bf16", "cpu") == EMULATED
 
 
-@pytest.mark.parametrize(("factor", "comparison"), [(3.27, "3.3 times slower than"), (0.9, "not faster than")])
-def test_the_measured_slowdown_is_reported(factor: float, comparison: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(monkeypatch, native=False)
-    monkeypatch.setattr(precision, "bf16_slowdown", lambda: factor)
-    with pytest.warns(UserWarning, match=f"processor: {comparison} fp32 here"):
-        resolve("bf16", "cpu")
-
-
 def test_the_warning_for_a_gpu_without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, native=False)
-    with pytest.warns(UserWarning, match="bfloat16 is not native on this GPU. Use --precision fp32"):
+    with pytest.warns(UserWarning, match="bfloat16 is not native here. Use --precision fp32"):
         resolve("bf16", "cuda:0")
 
 

@@ -46,20 +46,6 @@ def test_block_vectors_equal_encode(encoder: Encoder) -> None:
         assert np.abs(together - expected).max() <= (0.1 if "bf16" in settings else 1e-5)
 
 
-def test_each_distinct_text_of_a_block_is_encoded_once(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    forward = Encoder.forward
-    monkeypatch.setattr(Encoder, "forward", lambda self, ids, **_: seen.append(len(ids)) or forward(self, ids))
-    truncated_counts: list[int] = []
-    blocks = [(0, ["a dog", "a cat", "a dog", "a dog"]), (4, ["a dog", "a dog"])]
-    found = list(encode_blocks(encoder, tokenize_blocks(encoder, blocks), on_batch=truncated_counts.append))
-    assert seen == truncated_counts == [2, 1]
-    (first, vectors), _ = found
-    assert first.rows.tolist() == [0, 1, 0, 0]
-    np.testing.assert_array_equal(first.expand_distinct(vectors), vectors[[0, 1, 0, 0]])
-    assert (vectors[0] != vectors[1]).any()
-
-
 def test_prefetch_computes_one_item_ahead_in_a_thread() -> None:
     computed: list[tuple[int, int]] = []
     requested = threading.Semaphore(0)
@@ -78,18 +64,6 @@ def test_prefetch_computes_one_item_ahead_in_a_thread() -> None:
         assert len(computed) == min(item + 2, 5)
     assert used == [0, 1, 2, 3, 4]
     assert threading.get_ident() not in {thread for _, thread in computed}
-
-
-def test_an_error_in_prefetch_is_raised_at_its_item() -> None:
-    def items() -> Iterator[str]:
-        yield "good"
-        raise ValueError("bad")
-
-    stream = prefetch(items())
-    assert next(stream) == "good"
-    with pytest.raises(ValueError, match="bad"):
-        next(stream)
-    assert list(prefetch(iter([]))) == []
 
 
 def test_an_abandoned_prefetch_does_not_wait_for_its_thread() -> None:

@@ -83,18 +83,6 @@ def test_each_text_is_tokenised_and_counted_once(monkeypatch: pytest.MonkeyPatch
         store.select(["unread"])
 
 
-@pytest.mark.parametrize(("vocabulary", "dtype"), [(2**16, np.uint16), (2**16 + 1, np.int32)])
-def test_dtype_of_ids_by_vocabulary_size(vocabulary: int, dtype: type) -> None:
-    top = vocabulary - 1
-    store = TokenStore(
-        lambda texts: ([[0, top] for _ in texts], 0), vocabulary=vocabulary, broadcast_from_first=single_process
-    )
-    store.read(["a"])
-    assert store.flat.dtype == dtype
-    assert ids_of(store, ["a"]) == [[0, top]]
-    assert RaggedBatch.pack(store.select(["a"])).ids.tolist() == [0, top]
-
-
 def test_more_tokens_than_32_bits_can_index(tmp_path: Path) -> None:
     store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process)
     store.read(["a"])

@@ -200,12 +200,12 @@ SECOND = {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transfor
 ENTRY = f"{MODULES}: [1]"
 MODULE_LISTS: list[tuple[Any, str]] = [
     ([], "is empty"),
-    ([SECOND], "start with a Transformer"),
+    ([SECOND], "nearfar supports Transformer or StaticEmbedding first"),
     *(([FIRST, one], ENTRY) for one in (SECOND | {"path": 5}, {"path": "1_Pooling"}, "1_Pooling", None)),
     ([FIRST, SECOND | {"path": "1_Pooling\0"}], "points outside the model folder"),
     ([FIRST, SECOND | {"path": "nowhere"}], "nowhere/config.json: cannot be read"),
     ([FIRST | {"path": "nowhere"}, SECOND], "nowhere: holds no config.json"),
-    ([FIRST, SECOND | {"type": FIRST["type"]}], "'Transformer', which nearfar does not support"),
+    ([FIRST, SECOND | {"type": FIRST["type"]}], "module 1 is a 'Transformer'"),
     ([FIRST, SECOND | {"type": "sentence_transformers.models.WordWeights"}], "has no Pooling"),
 ]
 LABELS = "id2label must name each label by its number"
@@ -358,12 +358,12 @@ CODE: list[Row] = [
             (2, "sentence_transformers_evil.Dense"),
         )
     ),
-    ("modules", entry(2, type="sentence_transformers.models.CNN"), ("'CNN', which nearfar does not support",)),
+    ("modules", entry(2, type="sentence_transformers.models.CNN"), ("module 2 is a 'CNN'",)),
     *each("modules", DENSE, "activation_function", ("evil.Act", "torch.hub.load"), "torch.nn"),
     (
         "modules",
         lambda folder: (folder / "2_Dense" / WEIGHTS).rename(folder / "2_Dense" / "pytorch_model.bin"),
-        ("2_Dense", "pickled, which nearfar does not open"),
+        ("2_Dense", "pickled weights are not opened"),
     ),
     *(
         ("modules", entry(number, path=path), (MODULES, "points outside the model folder"))

@@ -84,9 +84,7 @@ def read(
     backbone: PreTrainedModel
     if kind == STATIC:
         if pooling not in (None, "mean"):
-            raise NearfarError(
-                f"{folder}: a static encoder takes the mean of its tokens; use --pooling mean, not {pooling}."
-            )
+            raise NearfarError(f"{folder}: a static encoder takes the mean of its tokens; use --pooling mean.")
         backbone, tokenizer, length = read_static(inner, dtype=dtype)
         settings, pooling = TransformerSettings(max_seq_length=length), "mean"
     else:
@@ -185,29 +183,20 @@ def modules_of(folder: Path) -> list[tuple[str, Path]]:
     checks.check_links(folder, folder)
     listing = folder / "modules.json"
     if not listing.exists():
-        others = [*folder.glob(prompts.PROMPTS_FILE), *folder.glob("*_Pooling")]
-        if others:
-            raise NearfarError(
-                f"{folder}: holds {others[0].name} but no modules.json, which lists the modules after the "
-                "transformer; copy the whole model folder again."
-            )
+        for other in (*folder.glob(prompts.PROMPTS_FILE), *folder.glob("*_Pooling")):
+            raise NearfarError(f"{folder}: holds {other.name} but no modules.json. {checks.COPY_AGAIN}")
         return [("Transformer", folder)]
     modules: list[tuple[str, Path]] = []
     for entry in checks.read_settings(listing, list[ModuleEntry]):
         if (own := OWN.fullmatch(entry.type)) is None:
-            raise NearfarError(
-                f"{listing}: names the class {quoted(entry.type)}, which is not a module of sentence-transformers; "
-                "nearfar never runs code from a model folder."
-            )
-        drive_or_root, parts = PureWindowsPath(entry.path).anchor, re.split(r"[/\\]", entry.path)
-        if drive_or_root or ".." in parts or "\0" in entry.path:
+            raise NearfarError(f"{listing}: {quoted(entry.type)}: nearfar never runs code from a model folder.")
+        path = PureWindowsPath(entry.path)  # which has drives, and both kinds of slashes
+        if path.anchor or ".." in path.parts or "\0" in entry.path:
             raise NearfarError(f"{listing}: the path {quoted(entry.path)} points outside the model folder.")
         following = AFTER_POOLING if modules and modules[0][0] == STATIC else (*POOLING, *AFTER_POOLING)
         if own[1] not in (following if modules else FIRST):
-            raise NearfarError(
-                f"{listing}: module {len(modules)} is a {quoted(own[1])}, which nearfar does not support there. It "
-                "opens encoders that start with a Transformer or a StaticEmbedding, for queries and documents alike."
-            )
+            known = f"nearfar supports {' or '.join(FIRST)} first, then {', '.join(following)}"
+            raise NearfarError(f"{listing}: module {len(modules)} is a {quoted(own[1])}; {known}.")
         modules.append((own[1], folder / entry.path))
         checks.check_links(modules[-1][1], folder)
     if not modules:
@@ -248,10 +237,8 @@ def _read_pooling(
     if name.endswith("mean_without_cls"):
         first = tokenizer("")["input_ids"][:1]
         if not include_prompt or tokenizer.cls_token_id is None or first != [tokenizer.cls_token_id]:
-            raise NearfarError(
-                f"{folder}: the pooling {name} leaves out [CLS], which needs a tokenizer that puts it first and a "
-                "Pooling module with include_prompt true; choose another with --pooling, such as mean."
-            )
+            needs = "a tokenizer that puts [CLS] first and include_prompt true"
+            raise NearfarError(f"{folder}: the pooling {name} needs {needs}; choose another, as --pooling mean.")
     return name, include_prompt
 
 
@@ -314,10 +301,8 @@ def _read_tail(folder: Path, modules: Sequence[tuple[str, Path]], width: int) ->
             embedding = tail[-1].eval()({EMBEDDING: embedding})[EMBEDDING]
             width = getattr(tail[-1], "out_features", width)
             if embedding.shape != (1, width):
-                raise NearfarError(
-                    f"{folder / 'modules.json'}: module {len(tail)} after pooling, {kind}, should give {width} "
-                    f"dimensions, but gives the shape {list(embedding.shape[1:])}."
-                )
+                gives = f"should give {width} dimensions, but gives {list(embedding.shape[1:])}"
+                raise NearfarError(f"{folder / 'modules.json'}: module {len(tail)} after pooling, {kind}, {gives}.")
     return tuple(tail), normalize
 
 
@@ -330,9 +315,7 @@ def _check_settings(kind: str, folder: Path) -> None:
         raise NearfarError(f"{file}: the {kind} module reads or writes {quoted(names)}, and not {EMBEDDING!r} alone.")
     activation = settings.get("activation_function")
     if activation is not None and not str(activation).startswith("torch.nn."):
-        raise NearfarError(
-            f"{file}: activation_function is {quoted(activation)}, and must name a module class of torch.nn."
-        )
+        raise NearfarError(f"{file}: activation_function is {quoted(activation)}, and must be of torch.nn.")
     shapes = check_weights(folder).values() if kind in WEIGHTED else []
     largest = max((size for shape in shapes if 0 not in shape for size in shape), default=1)
     for name, value in settings.items():

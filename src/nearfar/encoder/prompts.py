@@ -9,7 +9,6 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
-from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
@@ -232,23 +231,18 @@ class Prompts:
         Raises:
             NearfarError: a single word that is not the name of a prompt.
         """
-        chosen = [
-            None if value is None else self._find_prompt(flag, value)
-            for flag, value in (("--query-prompt", query), ("--document-prompt", document), ("--prompt", default))
-        ]
-        for name, text in zip((QUERY, DOCUMENT[0]), chosen, strict=False):
-            if text is not None:
-                self.prompts[name] = text
-        if default is None:
-            return
-        if default in self.prompts and self.prompts[default] == chosen[2]:
-            self.default_prompt_name = default
-        elif not chosen[2]:
-            self.default_prompt_name = None
-        else:
-            names = (f"default_{number}" if number > 1 else "default" for number in count(1))
-            self.default_prompt_name = next(name for name in names if self.prompts.get(name, chosen[2]) == chosen[2])
-            self.prompts[self.default_prompt_name] = chosen[2]
+        flags = (
+            (QUERY, "--query-prompt", query),
+            (DOCUMENT[0], "--document-prompt", document),
+            ("", "--prompt", default),
+        )
+        texts = {name: self._find_prompt(flag, value) for name, flag, value in flags if value is not None}
+        text = texts.pop("", None)
+        self.prompts |= texts
+        if text is not None:
+            name = default if default in self.prompts and self.prompts[default] == text else "default"
+            self.default_prompt_name = name if text else None
+            self.prompts |= {name: text} if text else {}
 
     def describe_prompts(self) -> str | None:
         """The prompts in words; None if all are empty."""
