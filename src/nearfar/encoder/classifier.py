@@ -378,13 +378,13 @@ def _set_dropout(config: PretrainedConfig, dropout: float) -> None:
 
 def _load(folder: Path, config: PretrainedConfig, *, has_head: bool) -> PreTrainedModel:
     """The model: with its saved head, or with a new one, and perhaps a new pooler, on a complete backbone."""
-    model, info = pretrained.load_model(folder, config, kind="sequence classifier", dtype=torch.float32)
+    model, absent = pretrained.load_model(folder, config, kind="sequence classifier", dtype=torch.float32)
     prefix = f"{model.base_model_prefix}."
 
     def required(name: str) -> bool:
         return has_head or (name.startswith(prefix) and not name.startswith(f"{prefix}pooler."))
 
-    pretrained.check_complete(folder, info, required)
+    pretrained.check_complete(folder, absent, required)
     if not has_head and _is_classifier(config):  # weights of a head for other labels or another task were loaded
         for name, module in type(model)(config).named_children():
             if f"{name}." != prefix:

@@ -110,9 +110,9 @@ def read(
 
 
 def _load_backbone(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    backbone, info = pretrained.load_model(folder, pretrained.load_config(folder), kind="encoder", dtype=dtype)
-    absent = {*map(str, info["missing_keys"])}
-    pretrained.check_complete(folder, info, lambda key: key not in absent or not key.startswith("pooler."))
+    backbone: PreTrainedModel
+    backbone, absent = pretrained.load_model(folder, pretrained.load_config(folder), kind="encoder", dtype=dtype)
+    pretrained.check_complete(folder, absent, lambda key: bool(absent[key]) or not key.startswith("pooler."))
     if absent:
         backbone.pooler = None  # transformers initialised it with random weights
     return backbone

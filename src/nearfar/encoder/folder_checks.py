@@ -122,8 +122,7 @@ def check_links(folder: Path, root: Path) -> None:
         return
     if outside is not None:
         raise NearfarError(
-            f"{outside}: is a link to {outside.resolve()}, outside the model folder, and nearfar reads no file there; "
-            "replace the link by a copy."
+            f"{outside}: is a link to {outside.resolve()}, outside the model folder; replace the link by a copy."
         )
 
 
@@ -135,10 +134,7 @@ def check_config(folder: Path) -> dict[str, Any]:
     """
     file, adapter = folder / "config.json", folder / "adapter_config.json"
     if adapter.exists():
-        raise NearfarError(
-            f"{adapter}: the folder holds an adapter, and nearfar does not load adapters; merge the adapter into its "
-            "model and save the merged model (merge_and_unload of peft)."
-        )
+        raise NearfarError(f"{adapter}: nearfar does not load adapters; merge the adapter into its model (by peft).")
     if not file.exists():
         raise NearfarError(f"{folder}: holds no config.json, so it is no transformers encoder.")
     settings = read_object(file)
@@ -146,15 +142,11 @@ def check_config(folder: Path) -> dict[str, Any]:
         raise NearfarError(f"{file}: names no model_type, so it is not the config of a transformers model.")
     for name in ("quantization_config", "transformers_weights"):
         if settings.get(name) is not None:
-            raise NearfarError(
-                f"{file}: has {name}, and nearfar opens only the full-precision weights in model.safetensors; choose "
-                "such a model, or remove this entry."
-            )
+            raise NearfarError(f"{file}: has {name}; nearfar opens full-precision weights in model.safetensors alone.")
     for name, value in nested_entries(settings):
         if name.strip("_").removesuffix("_internal") in CODE and value not in (None, *BUILT_IN):
             raise NearfarError(
-                f"{file}: {name} is {quoted(value)}, and must be {' or '.join(BUILT_IN)}, because nearfar runs no code "
-                "from the hub; remove this entry."
+                f"{file}: {name} is {quoted(value)}; nearfar runs no code from the hub: remove this entry."
             )
         if name in SIZES and type(value) is int and value < 1:
             raise NearfarError(f"{file}: {name} is {value}, but must be at least 1.")
@@ -238,24 +230,18 @@ def check_tokenizer_files(folder: Path) -> tuple[Path, str | None]:
     vocabulary = next((file for kind in VOCABULARIES for file in sorted(folder.glob(kind))), None)
     file = folder / "tokenizer_config.json"
     if vocabulary is None or not file.exists():
-        raise NearfarError(
-            f"{folder}: holds no {'tokenizer (tokenizer.json or a vocabulary)' if vocabulary is None else file.name}; "
-            "copy the tokenizer files from the original model."
-        )
+        missing = file.name if vocabulary else "tokenizer (tokenizer.json or a vocabulary)"
+        raise NearfarError(f"{folder}: holds no {missing}; copy the tokenizer files from the original model.")
     settings = read_object(file)
     for name, value in settings.items():
         if isinstance(value, str) and (name.endswith("_file") or name in ("vocab", "merges")):
             outside = os.path.isabs(value) or ".." in Path(value).parts
             if outside and os.path.isfile(os.path.join(folder, value)):
-                raise NearfarError(
-                    f"{file}: {name} names {value}, a file outside the model folder; remove this entry, or copy the "
-                    "file into the folder."
-                )
+                raise NearfarError(f"{file}: {name} names {value}, a file outside the model folder; remove this entry.")
     length = settings.get("model_max_length")
     if settings.get("init_inputs") or not (length is None or (type(length) in (int, float) and length >= 3)):
         raise NearfarError(
-            f"{file}: model_max_length is {quoted(length)}, and must be a number of at least 3; init_inputs is "
-            f"{quoted(settings.get('init_inputs'))}, and must be left out."
+            f"{file}: model_max_length is {quoted(length)}, and must be from 3; init_inputs must be left out."
         )
     for name in ("special_tokens_map.json", "added_tokens.json"):
         if (folder / name).exists():

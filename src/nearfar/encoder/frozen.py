@@ -55,15 +55,12 @@ class Guide(nn.Module):
     ) -> None:
         super().__init__()
         if keep and dropout:
-            raise NearfarError(
-                "--keep-views and --guide-dropout contradict each other: with dropout, views differ each time."
-            )
+            raise NearfarError("--keep-views and --guide-dropout contradict each other: views then differ each time.")
         count = backbone.config.num_hidden_layers
         first, last = layers or (0, count)
         if not 0 <= first <= last <= count:
             raise NearfarError(
-                f"--views {first} to {last}: this encoder has layers 0 (the embedding layer) to {count}, and the first "
-                "layer must not be after the last."
+                f"--views {first} to {last}: this encoder has the layers 0 (the embedding layer) to {count}."
             )
         self.layers = (first, last)
         self.dropout = dropout
@@ -155,9 +152,8 @@ class TeacherVectors:
             NearfarError: they have another shape.
         """
         if vectors.shape != (len(self.texts), self.dim):
-            raise NearfarError(
-                f"the teacher's vectors have the shape {vectors.shape}, not {(len(self.texts), self.dim)}"
-            )
+            expected = (len(self.texts), self.dim)
+            raise NearfarError(f"the teacher's vectors have the shape {vectors.shape}, not {expected}")
         self._attached, self._encoder = vectors, None
 
     def __call__(self, texts: Sequence[str]) -> Float[Tensor, "batch dim"]:

@@ -44,9 +44,7 @@ def choose_device(name: "str | torch.device | None" = None) -> "torch.device":
     available = ["cpu", *(f"{kind}:{number}" for kind, count in counts.items() for number in range(count))]
     kinds = [kind for kind, count in counts.items() if count]
     if str(name) not in (*available, *kinds, "cpu:0"):
-        raise NearfarError(
-            f"--device {str(name)[:80]!r}: this machine has {', '.join(available)}. Choose one of these."
-        )
+        raise NearfarError(f"--device {str(name)[:80]!r}: this machine has {', '.join(available)}.")
     return torch.device(str(name))
 
 

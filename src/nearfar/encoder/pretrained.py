@@ -90,8 +90,8 @@ def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
     return config
 
 
-def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings: Any) -> tuple[Any, dict[str, Any]]:
-    """The model of a transformers folder, and transformers' loading info for :func:`check_complete`.
+def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings: Any) -> tuple[Any, dict[str, str]]:
+    """The model of a transformers folder, and its weights that are missing or, with both shapes in words, misshapen.
 
     Raises:
         NearfarError: transformers cannot open it, or it is much larger than its weights.
@@ -103,7 +103,7 @@ def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings:
     if size > MAX_GROWTH * elements + FREE_ELEMENTS:  # transformers would initialise the rest
         raise NearfarError(f"{file}: describes a model of {size:,} numbers, but the weights have only {elements:,}.")
     with opening(file), quiet():  # names config.json, because the weights have been checked
-        return _auto_class(config, kind).from_pretrained(
+        model, info = _auto_class(config, kind).from_pretrained(
             folder,
             config=config,
             trust_remote_code=False,
@@ -112,6 +112,10 @@ def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings:
             ignore_mismatched_sizes=True,
             **settings,
         )
+    misshapen = {
+        str(name): f" ({[*found]} in the file, {[*own]} by config.json)" for name, found, own in info["mismatched_keys"]
+    }
+    return model, dict.fromkeys(map(str, info["missing_keys"]), "") | misshapen
 
 
 def _auto_class(config: PretrainedConfig, kind: str) -> Any:
@@ -140,10 +144,8 @@ def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBas
     backend = getattr(tokenizer, "backend_tokenizer", None)
     loaded = type(backend.model).__name__ if backend else None
     if kind is not None and loaded is not None and kind != loaded:  # another type splits words differently
-        raise NearfarError(
-            f"{folder / 'tokenizer_config.json'}: selects a {loaded} tokenizer, but tokenizer.json holds a "
-            f"{kind} tokenizer; copy both files from the original model."
-        )
+        problem = f"selects a {loaded} tokenizer, but tokenizer.json holds a {kind} tokenizer"
+        raise NearfarError(f"{folder / 'tokenizer_config.json'}: {problem}; copy both from the original model.")
     if settings.do_lower_case and backend:
         steps = [normalizers.Lowercase(), *([backend.normalizer] if backend.normalizer else [])]
         backend.normalizer = normalizers.Sequence(steps)
@@ -202,26 +204,20 @@ def encode_with_sentence_transformers(folder: Path, texts: Sequence[str], *, dev
         return np.asarray(model.encode(list(texts), show_progress_bar=False), dtype=np.float32)
 
 
-def check_complete(folder: Path, info: Mapping[str, Any], counts: Callable[[str], bool]) -> None:
+def check_complete(folder: Path, absent: Mapping[str, str], required: Callable[[str], bool]) -> None:
     """Check that no required weight is missing or has another shape than the config says.
 
     Args:
         folder: the folder of the weights, for the message.
-        info: transformers' loading info.
-        counts: whether the weight with this name is required.
+        absent: the result of :func:`load_model`.
+        required: whether the weight with this name is required.
 
     Raises:
         NearfarError: a required weight is missing or has another shape.
     """
-    shapes = {str(key): None for key in info["missing_keys"]} | {
-        str(key if isinstance(key, str) else key[0]): key[1:] for key in info["mismatched_keys"]
-    }
-    wrong = sorted(filter(counts, shapes))
-    if not wrong:
-        return
-    known = shapes[wrong[0]]
-    detail = f" ({list(known[0])} in the file, {list(known[1])} by config.json)" if known and len(known) == 2 else ""
-    raise NearfarError(f"{folder}: {len(wrong)} weights are missing or misshapen, the first is {wrong[0]}{detail}.")
+    if wrong := sorted(filter(required, absent)):
+        count, first = len(wrong), f"{wrong[0]}{absent[wrong[0]]}"
+        raise NearfarError(f"{folder}: {count} weights are missing or misshapen, the first is {first}.")
 
 
 def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
@@ -234,18 +230,15 @@ def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, model: Pr
     """
     vocabulary, embeddings = tokenizer.get_vocab(), cast(Any, model.get_input_embeddings())
     if not set(vocabulary) - set(tokenizer.all_special_tokens):
-        raise NearfarError(
-            f"{folder}: the tokenizer has only special tokens, no words; copy the original model's files."
-        )
+        raise NearfarError(f"{folder}: the tokenizer has only special tokens, no words; copy the original files.")
     rows, tokens = embeddings.weight.shape[0], max(vocabulary.values()) + 1
     last = max([tokens - 1, *tokenizer("a", "b")["input_ids"]])
     if last >= rows or rows > 2 * tokens:
         name = next((word for word, number in vocabulary.items() if number == last), "")
-        raise NearfarError(
-            f"{folder}: the tokenizer has token ids up to {last} ({quoted(name)}), but the model has embeddings for "
-            f"{rows} tokens. The tokenizer belongs to another model, or its added tokens were never added to it; "
-            "copy the tokenizer files of the original model."
+        problem = (
+            f"the tokenizer has token ids up to {last} ({quoted(name)}), but the model has embeddings for {rows} tokens"
         )
+        raise NearfarError(f"{folder}: {problem}; copy the tokenizer files of the original model.")
 
 
 @contextmanager
@@ -296,7 +289,5 @@ def _refuse_custom_code(folder: Path, settings: Mapping[str, Any], kind: str) ->
         for auto, reference in (named if isinstance(named, dict) else {"AutoTokenizer": named}).items():
             built_in = hasattr(transformers, str(reference).rsplit(".", 1)[-1])
             if auto == "AutoTokenizer" or (auto in ("AutoConfig", "AutoModel", MODELS[kind].__name__) and not built_in):
-                raise NearfarError(
-                    f"{file}: the model needs custom code ({auto} in auto_map is {quoted(reference)}), and nearfar "
-                    "never runs code from a model folder. Choose a model that transformers supports natively."
-                )
+                needs = f"the model needs custom code ({auto} in auto_map is {quoted(reference)})"
+                raise NearfarError(f"{file}: {needs}, and nearfar never runs code from a model folder.")

@@ -7,7 +7,7 @@ prompt is none. The widths are those at which a model was trained to be truncate
 
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
@@ -74,11 +74,9 @@ def describe_widths(dim: int, widths: Sequence[int], *, name: str = "this folder
 
 
 PROMPTS_FILE = "config_sentence_transformers.json"
-QUERY = "query"
-DOCUMENT = ("document", "passage", "corpus")
-"""Names of the prompt of documents, in the order of sentence-transformers 6, which always defines the first one."""
+QUERY, DOCUMENT = "query", "document"
 Role: TypeAlias = Literal["query", "document"]
-"""What a text is to a search."""
+"""What a text is to a search, and the name of its prompt; as in sentence-transformers 6, each model has both."""
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NAME = re.compile(r"[\w-]+")
 """A value that looks like the name of a prompt. As a text it would run into the first word after it."""
@@ -129,14 +127,11 @@ def read_inference_settings(folder: Path) -> InferenceSettings:
     file = folder / PROMPTS_FILE
     saved = read_settings(file, SavedSettings) if file.exists() else SavedSettings()
     texts = {name: text or "" for name, text in (saved.prompts or {}).items()}
-    prompts, default = {QUERY: "", DOCUMENT[0]: "", **texts}, saved.default_prompt_name
+    prompts, default = {QUERY: "", DOCUMENT: "", **texts}, saved.default_prompt_name
     if default is not None and default not in prompts:
         raise NearfarError(f"{file}: default_prompt_name is {quoted(default)}, but must be one of {_listed(prompts)}.")
     if (width := saved.truncate_dim) is not None:
-        raise NearfarError(
-            f"{file}: truncate_dim is {quoted(width)}, and nearfar cuts embeddings only where it is asked to. Remove "
-            f"this entry, and give --dimensions {quoted(width)}."
-        )
+        raise NearfarError(f"{file}: truncate_dim is {quoted(width)}; remove this entry, and use --dimensions.")
     return InferenceSettings(prompts, default, saved.similarity_fn_name or "cosine", matryoshka=saved.matryoshka or ())
 
 
@@ -169,12 +164,12 @@ class Prompts:
     @property
     def query_prompt(self) -> str:
         """The prompt of :meth:`nearfar.Encoder.encode_query`; empty if there is none."""
-        return self.resolve_prompt(prompt_name=QUERY if QUERY in self.prompts else None)
+        return self.prompts.get(QUERY, "")
 
     @property
     def document_prompt(self) -> str:
-        """The prompt of :meth:`nearfar.Encoder.encode_document`: the first of :data:`DOCUMENT`; empty if none."""
-        return self.resolve_prompt(prompt_name=next((name for name in DOCUMENT if name in self.prompts), None))
+        """The prompt of :meth:`nearfar.Encoder.encode_document`; empty if there is none."""
+        return self.prompts.get(DOCUMENT, "")
 
     def encode_query(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
         """Embeddings of search queries: :meth:`encode`, by default with :attr:`query_prompt`."""
@@ -192,9 +187,7 @@ class Prompts:
 
     def prompt_of(self, role: Role | None) -> str:
         """The prompt of queries, of documents, or, with None, of other texts."""
-        if role is None:
-            return self.resolve_prompt()
-        return self.query_prompt if role == "query" else self.document_prompt
+        return self.resolve_prompt() if role is None else self.prompts.get(role, "")
 
     def length_of(self, role: Role | None) -> int:
         """The maximum number of tokens of queries, of documents, or, with None, of other texts."""
@@ -233,7 +226,7 @@ class Prompts:
         """
         flags = (
             (QUERY, "--query-prompt", query),
-            (DOCUMENT[0], "--document-prompt", document),
+            (DOCUMENT, "--document-prompt", document),
             ("", "--prompt", default),
         )
         texts = {name: self._find_prompt(flag, value) for name, flag, value in flags if value is not None}
@@ -259,9 +252,9 @@ class Prompts:
         if value in self.prompts and any(self.prompts.values()):
             return self.prompts[value]
         if _NAME.fullmatch(value):
+            known = self._known_prompts()
             raise NearfarError(
-                f"{flag} {value}: the model has no prompt of this name. {self._known_prompts()} A text that is put "
-                "before each text ends with a space or a colon."
+                f"{flag} {value}: the model has no prompt of this name. {known} A text ends with a space or a colon."
             )
         return value
 
@@ -270,5 +263,5 @@ class Prompts:
         return f"It has {_listed(names)}." if names else "It has no prompts."
 
 
-def _listed(names: Any) -> str:
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))

@@ -143,10 +143,8 @@ def hidden_states(
     layers = output.hidden_states if all_layers else (output.last_hidden_state,)
     shape = (*arguments["input_ids"].shape, backbone.config.hidden_size)
     if wrong := [layer.shape for layer in layers if layer.shape != shape]:
-        raise NearfarError(
-            f"{type(backbone).__name__}: gives hidden states of the shape {list(wrong[0])} for {shape[0]} texts of "
-            f"{shape[1]} tokens and a hidden_size of {shape[2]}, so nearfar cannot pool them."
-        )
+        gives = f"gives hidden states of the shape {list(wrong[0])} for {list(shape)}"
+        raise NearfarError(f"{type(backbone).__name__}: {gives}, so nearfar cannot pool them.")
     return [layer[real] for layer in layers]
 
 

