@@ -11,7 +11,6 @@ from torch.nn.attention import varlen as torch_varlen
 from nearfar.encoder import attention
 from nearfar.encoder.attention import attend, choose_backend, passes_self_check, varlen
 from nearfar.encoder.padded_attention import LengthGroup, group_by_length, padded_blocks
-from nearfar.types import NearfarError
 
 CPU = torch.device("cpu")
 GROUPS = [LengthGroup(0, 2, 1), LengthGroup(2, 3, 5), LengthGroup(17, 1, 16), LengthGroup(33, 2, 33)]
@@ -127,26 +126,12 @@ def test_choice_of_backend(requested: str | None, inputs: dict, backend: str, mo
         assert choose_backend(query, query, query, dropout=inputs.get("dropout", 0.0)) == backend
 
 
-def test_an_unknown_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(attention.VARIABLE, "flex")
-    with FakeTensorMode():
-        query = torch.empty(TOKENS, HEADS, 32, device="cuda")
-        with pytest.raises(NearfarError, match="NEARFAR_CUDA_ATTENTION=flex: must be auto, groups or padded"):
-            choose_backend(query, query, query, dropout=0.0)
-
-
 def test_a_correct_backend_passes_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_varlen, "varlen_attn", documented_varlen)
     state = torch.get_rng_state()
     with torch.inference_mode():
         assert passes_self_check(CPU, torch.float32, HEAD_DIM)
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def one_text(query: Tensor, key: Tensor, value: Tensor, *_: object, scale: float, **__: object) -> Tensor:
-    """Attention across texts."""
-    scores = torch.einsum("ihd,jhd->hij", query, key) * scale
-    return torch.einsum("hij,jhd->ihd", scores.softmax(2), value)
 
 
 def windowless(*arguments, window_size: tuple[int, int], **settings) -> Tensor:
@@ -161,10 +146,6 @@ def refuses(*_: object, **__: object) -> Tensor:
     raise RuntimeError("no kernel image is available\nfor this device")
 
 
-def older(query: Tensor, key: Tensor, value: Tensor, starts: Tensor, longest: int) -> Tensor:
-    return query
-
-
 def wrong_gradient(*arguments, **settings) -> Tensor:
     out = documented_varlen(*arguments, **settings)
     return out.detach() + 0.5 * (out - out.detach())
@@ -173,12 +154,10 @@ def wrong_gradient(*arguments, **settings) -> Tensor:
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
-        (one_text, "relative error"),
         (windowless, "relative error"),
         (not_finite, "relative error inf"),
         (wrong_gradient, "relative error 0.5"),
         (refuses, "RuntimeError: no kernel image is available[)]"),
-        (older, "TypeError: "),
     ],
 )
 def test_a_wrong_backend_fails_its_check_with_one_warning(broken, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nearfar.encoder import dropout
 from nearfar.encoder.dropout import Dropout, DropoutMask, drop, set_dropout
 from nearfar.encoder.encoder import Encoder
-from nearfar.types import NearfarError
 from tests.encoder.kernel_helpers import needs_kernels
 from tests.tiny import save_tiny, sentences
 
@@ -136,21 +135,3 @@ def test_set_dropout_reaches_every_dropout(architecture: str, tmp_path: Path) ->
     set_dropout(encoder.backbone, 0.0)
     assert torch.equal(embed(), embed())
     torch.testing.assert_close(embed().numpy(), encoder.eval().embed(texts).detach().numpy(), atol=1e-5, rtol=0)
-
-
-@pytest.mark.long
-def test_set_dropout_leaves_the_config(tmp_path: Path) -> None:
-    """A model that is saved after training without dropout still has its own dropout."""
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path / "start"))
-    set_dropout(encoder.backbone, 0.0)
-    encoder.save_pretrained(tmp_path / "saved")
-    config = Encoder.from_pretrained(tmp_path / "saved").backbone.config
-    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.1, 0.1)
-
-
-def test_set_dropout_refuses() -> None:
-    with pytest.raises(NearfarError, match=r"must be in \[0, 1\)"):
-        set_dropout(nn.Dropout(0.1), 1.0)
-    with pytest.raises(NearfarError, match="has no dropout"):
-        set_dropout(nn.Linear(2, 2), 0.1)
-    set_dropout(nn.Linear(2, 2), 0.0)

@@ -19,17 +19,6 @@ from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import save_tiny
 
 
-def test_weights_that_are_missing_or_pickled_are_named(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    del tensors["encoder.layer.1.output.dense.weight"]
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(NearfarError, match=r"1 weights are missing or misshapen.*encoder.layer.1.output.dense.weight"):
-        Encoder.from_pretrained(folder)
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(NearfarError, match=r"holds no model\.safetensors, .*pickled weights are not opened"):
-        Encoder.from_pretrained(folder)
-
-
 @pytest.mark.long
 def test_a_missing_pooler_is_not_initialised(folder: Path, tmp_path: Path) -> None:
     tensors = {name: t for name, t in load_file(folder / "model.safetensors").items() if not name.startswith("pooler")}
@@ -115,17 +104,15 @@ def test_a_folder_and_all_in_it(umask: int, tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_model_is_saved_without_a_progress_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save_tiny_for_pairs(tmp_path / "tiny")
-    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    shown = logging.is_progress_bar_enabled()
     logging.enable_progress_bar()
     try:
         AutoModel.from_pretrained(folder).save_pretrained(tmp_path / "theirs")
         assert "Writing model shards" in capsys.readouterr().err
-        encoder = Encoder.from_pretrained(folder, pooling="mean")
-        encoder.prompts["silent"], encoder.default_prompt_name = "a ", "silent"
-        encoder.save_pretrained(tmp_path / "encoder")
+        Encoder.from_pretrained(folder, pooling="mean").save_pretrained(tmp_path / "encoder")
         Classifier.from_pretrained(folder, label_names=("no", "yes")).save_pretrained(tmp_path / "classifier")
         assert capsys.readouterr() == ("", "")
-        assert (logging.is_progress_bar_enabled(), logging.get_verbosity()) == (True, verbosity)
+        assert logging.is_progress_bar_enabled()
     finally:
         (logging.enable_progress_bar if shown else logging.disable_progress_bar)()
 

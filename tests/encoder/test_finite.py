@@ -9,7 +9,6 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from nearfar import Encoder, NearfarError
-from nearfar.commands.evaluate import evaluate
 from nearfar.encoder.classifier import Classifier
 from nearfar.types import Precision
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
@@ -57,15 +56,3 @@ def test_predict_names_the_row(tmp_path: Path, precision: Precision) -> None:
     with pytest.raises(NearfarError, match=r"text 1 \(counted from 0\), 'the cat / an apple': the model's output"):
         classifier.predict(rows, precision=precision)
     assert np.isfinite(classifier.predict([rows[0], rows[2]], precision=precision)).all()
-
-
-def test_an_evaluation_loses_only_the_affected_tasks(folder: Path, tmp_path: Path) -> None:
-    rows = [("a dog", "a cat"), ("the man", "a woman runs"), ("a red ball", "the park"), ("a bird", "the house")]
-    for name, last in (("well", "a river"), ("ill", "an apple")):
-        pairs = [*rows, (last, "the dogs")]
-        lines = [f"{score}\t{first}\t{second}" for score, (first, second) in enumerate(pairs)]
-        (tmp_path / f"{name}.tsv").write_text("score\tsentence1\tsentence2\n" + "\n".join(lines) + "\n")
-    files = [str(tmp_path / f"{name}.tsv") for name in ("well", "ill")]
-    result = evaluate(folder, tasks=files, resamples=0, progress=False)
-    assert list(result.tasks) == files[:1]
-    assert "1 of its texts hold NaN or infinity; the first is that of 'an apple'" in result.unavailable[files[1]]

@@ -102,13 +102,10 @@ def test_views_are_cached_by_text(encoder: Encoder, monkeypatch: pytest.MonkeyPa
     runs.clear()
     monkeypatch.setattr(frozen, "BATCH_SIZE", 3)
     precomputed = Guide(encoder.backbone, encoder.route, keep=True)
-    precomputed.precompute_views(ids)
+    for _ in range(2):
+        precomputed.precompute_views(ids)
+        torch.testing.assert_close(precomputed.views(ids), expected, atol=1e-5, rtol=0)
     assert runs == [3] * (distinct // 3) + [distinct % 3] * (distinct % 3 > 0)
-    runs.clear()
-    torch.testing.assert_close(precomputed.views(ids), expected, atol=1e-5, rtol=0)
-    precomputed.precompute_views(ids)
-    Guide(encoder.backbone, encoder.route).precompute_views(ids)
-    assert runs == []
 
 
 def test_views_are_float32_in_the_precision_of_the_run(encoder: Encoder) -> None:
@@ -121,14 +118,6 @@ def test_views_are_float32_in_the_precision_of_the_run(encoder: Encoder) -> None
     assert 1e-4 < (rounded - exact).abs().max() < 0.3
     assert torch.nn.functional.cosine_similarity(rounded, exact, dim=2).min() > 0.999
     assert Guide(encoder.backbone.to(torch.bfloat16), encoder.route).views(ids).dtype == torch.float32
-
-
-def test_contradictions_and_missing_layers_are_refused(encoder: Encoder) -> None:
-    with pytest.raises(NearfarError, match=r"--keep-views and --guide-dropout"):
-        Guide(encoder.backbone, encoder.route, keep=True, dropout=True)
-    for layers in ((0, 3), (-1, 2), (2, 1)):
-        with pytest.raises(NearfarError, match=rf"--views {layers[0]} to {layers[1]}: .*0 \(the embedding.* to 2,"):
-            Guide(encoder.backbone, encoder.route, layers=layers)
 
 
 DISTINCT = list(dict.fromkeys(sentences(30)))

@@ -10,11 +10,12 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from nearfar import Encoder, NearfarError
+from nearfar import Encoder
 from nearfar.encoder.encoder import layer_embeddings
 from nearfar.encoder.pooling import parse_pooling, pool
 from nearfar.encoder.ragged import RaggedBatch
 from nearfar.encoder.stream import encode_blocks, tokenize_blocks
+from tests.invalid_input.model_folders import edit
 from tests.tiny import save_tiny, sentences
 
 SETTINGS = "config_sentence_transformers.json"
@@ -31,10 +32,6 @@ def save(folder: Path, architecture: str = "bert", *, include: bool = True, pool
     edit(folder / SETTINGS, {"prompts": PROMPTS, **settings})
     edit(folder / "1_Pooling" / "config.json", {"include_prompt": include})
     return folder
-
-
-def edit(file: Path, changes: dict[str, Any]) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
 @pytest.fixture
@@ -120,18 +117,6 @@ def test_set_prompts_by_name_and_by_text(folder: Path) -> None:
     assert encoder.default_prompt_name == "other"
     encoder.set_prompts(default="")
     assert encoder.default_prompt_name is None
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("role", "flag"), [("query", "--query-prompt"), ("document", "--document-prompt"), ("default", "--prompt")]
-)
-def test_a_word_that_names_no_prompt_is_refused(role: str, flag: str, folder: Path, tmp_path: Path) -> None:
-    message = f"^{flag} qurey: the model has no prompt of this name. It has 'query', 'document', 'other'. A text "
-    with pytest.raises(NearfarError, match=message):
-        Encoder.from_pretrained(folder).set_prompts(**{role: "qurey"})
-    with pytest.raises(NearfarError, match=f"^{flag} query: the model has no prompt of this name. It has no prompts. "):
-        Encoder.from_pretrained(tmp_path / "plain").set_prompts(**{role: "query"})
 
 
 @pytest.mark.long

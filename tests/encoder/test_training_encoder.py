@@ -89,25 +89,6 @@ def test_each_weight_belongs_to_backbone_or_head_and_is_trained(architecture: st
     assert all(p.grad is not None and p.grad.abs().max() > 0 for p in training.head.parameters())
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("architecture", ["bert", "distilbert"])
-def test_dropout_of_the_head_follows_its_mode(architecture: str, tmp_path: Path) -> None:
-    classifier, training = open_for_training(tmp_path, architecture)
-    states = torch.randn(64, 32, generator=torch.Generator().manual_seed(0))
-
-    def differ() -> bool:
-        classifier.backbone.eval()
-        return not torch.equal(training.head(states), training.head(states))
-
-    training.head.train()
-    assert differ()
-    classifier.predict([("a dog",)])  # switches the classifier to evaluation mode and back
-    training.head.eval()
-    assert not differ()
-    training.head.train()
-    assert differ()
-
-
 def test_items_are_tokenised_once_and_truncated_ones_counted_by_row(tmp_path: Path) -> None:
     classifier, training = open_for_training(tmp_path, max_length=9)
     long, short = ("a dog " * 9, "the cat"), ("a dog", "the cat")

@@ -171,15 +171,13 @@ def choose_backend(query: Heads, key: Heads, value: Heads, *, dropout: float) ->
     requested = os.environ.get(VARIABLE, "auto")
     if requested not in ("auto", "groups", "padded"):
         raise NearfarError(f"{VARIABLE}={requested}: must be auto, groups or padded.")
-    if requested != "auto":
-        return "groups" if requested == "groups" else "padded"
     half = query.dtype in HALF and query.dtype == key.dtype == value.dtype
-    head_dim = query.shape[2]
-    if dropout == 0 and half and head_dim % HEAD_DIM_MULTIPLE == 0 and head_dim <= MAX_HEAD_DIM:
-        supported = torch.cuda.get_device_capability(query.device) >= (8, 0)
-        if supported and passes_self_check(query.device, query.dtype, head_dim):
+    head_dim, device = query.shape[2], query.device
+    if requested == "auto" and dropout == 0 and half and head_dim % HEAD_DIM_MULTIPLE == 0 and head_dim <= MAX_HEAD_DIM:
+        supported = torch.cuda.get_device_capability(device) >= (8, 0)
+        if supported and passes_self_check(device, query.dtype, head_dim):
             return "varlen"
-    return "padded"
+    return "groups" if requested == "groups" else "padded"
 
 
 def varlen(

@@ -136,10 +136,6 @@ def add_lora(backbone: PreTrainedModel, *, rank: int, alpha: float, dropout: flo
         NearfarError: peft is not installed; the rank is under 1; dropout is outside [0, 1); the encoder has adapters
             already, or no linear layers, or peft does not support its architecture.
     """
-    if rank < 1:
-        raise NearfarError(f"--lora-rank {rank}: must be 1 or more.")
-    if not 0 <= dropout < 1:
-        raise NearfarError(f"LoRA dropout {dropout}: must be in [0, 1).")
     try:
         from peft import LoraConfig, LoraModel
     except ImportError as error:

@@ -313,9 +313,16 @@ def read_classifier(
     saved = _saved_labels(inner / "config.json", config)
     names = _choose_labels(folder, saved, label_names, regression)
     if names != saved:
-        _set_labels(config, names)
-    if dropout is not None:
-        _set_dropout(config, dropout)
+        config.id2label = dict(enumerate(names or ("score",)))
+        config.label2id = {name: number for number, name in config.id2label.items()}
+        config.problem_type = "single_label_classification" if names else "regression"
+        if hasattr(config, "classifier_pooling"):  # ModernBERT's, where it may be "mean"
+            config.classifier_pooling = "cls"
+    if dropout is not None and not 0 <= dropout < 1:
+        raise NearfarError(f"dropout {dropout}: must be in [0, 1).")
+    for name in config.to_dict() if dropout is not None else ():  # of embeddings, hidden states, attention and head
+        if "dropout" in name:
+            setattr(config, name, float(dropout or 0))
     model = _load(inner, config, has_head=names == saved)
     tokenizer = pretrained.load_tokenizer(inner)
     backbone = cast(PreTrainedModel, model.base_model)
@@ -357,23 +364,6 @@ def _choose_labels(
     if isinstance(label_names, str) or len(names) == 1 or len(set(names)) < len(names):
         raise NearfarError(f"label_names {label_names!r}: must be a list of two or more different names.")
     return names
-
-
-def _set_labels(config: PretrainedConfig, names: tuple[str, ...]) -> None:
-    config.id2label = dict(enumerate(names or ("score",)))
-    config.label2id = {name: number for number, name in config.id2label.items()}
-    config.problem_type = "single_label_classification" if names else "regression"
-    if hasattr(config, "classifier_pooling"):  # ModernBERT's, where it may be "mean"
-        config.classifier_pooling = "cls"
-
-
-def _set_dropout(config: PretrainedConfig, dropout: float) -> None:
-    """Set all dropout probabilities of the config: of embeddings, hidden states, attention and the classifier."""
-    if not 0 <= dropout < 1:
-        raise NearfarError(f"dropout {dropout}: must be in [0, 1).")
-    for name in config.to_dict():
-        if "dropout" in name:
-            setattr(config, name, float(dropout))
 
 
 def _load(folder: Path, config: PretrainedConfig, *, has_head: bool) -> PreTrainedModel:

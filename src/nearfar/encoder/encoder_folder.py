@@ -36,25 +36,6 @@ from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_st
 from nearfar.encoder.weights import check_weights
 from nearfar.types import NearfarError
 
-MODEL_CARD = """---
-library_name: sentence-transformers
-pipeline_tag: sentence-similarity
-tags: [sentence-transformers, sentence-similarity, feature-extraction, nearfar]
----
-{mark}
-# A sentence encoder
-
-Made with nearfar. {dim} dimensions, pooling `{pooling}`, texts {length}.{widths}
-
-```python
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("this folder")
-embeddings = model.encode(["A man plays a guitar.", "Someone makes music."])
-print(model.similarity(embeddings, embeddings))
-```
-"""
-
 
 class EncoderComponents(NamedTuple):
     """The content of a model folder. ``tail``: modules after pooling, except a final Normalize (``normalize``)."""
@@ -89,13 +70,18 @@ def read(
         settings, pooling = TransformerSettings(max_seq_length=length), "mean"
     else:
         settings, graph = checks.transformer_settings(inner), graph_format(inner)
-        backbone = GraphBackbone(inner, graph) if graph else _load_backbone(inner, dtype)
-        tokenizer = pretrained.load_tokenizer(inner)
-        if isinstance(backbone, GraphBackbone):
+        if graph:
+            backbone = GraphBackbone(inner, graph)
             if pooling not in (None, backbone.pooling):
                 refuse_graph(backbone, f"pooled by {pooling}")
             pooling = backbone.pooling
         else:
+            backbone, absent = pretrained.load_model(inner, pretrained.load_config(inner), kind="encoder", dtype=dtype)
+            pretrained.check_complete(inner, absent, lambda key: bool(absent[key]) or not key.startswith("pooler."))
+            if absent:
+                backbone.pooler = None  # transformers initialised it with random weights
+        tokenizer = pretrained.load_tokenizer(inner)
+        if not graph:
             pretrained.check_vocabulary(inner, tokenizer, backbone)
         pooling, include_prompt = _read_pooling(folder, dict(rest), tokenizer, asked=pooling)
     length = choose_length(inner, settings, backbone, tokenizer, max_length)
@@ -107,15 +93,6 @@ def read(
     )
     normalize = normalize or getattr(backbone, "normalized", False)
     return EncoderComponents(backbone, tokenizer, pooling, length, tail, normalize, inference)
-
-
-def _load_backbone(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    backbone: PreTrainedModel
-    backbone, absent = pretrained.load_model(folder, pretrained.load_config(folder), kind="encoder", dtype=dtype)
-    pretrained.check_complete(folder, absent, lambda key: bool(absent[key]) or not key.startswith("pooler."))
-    if absent:
-        backbone.pooler = None  # transformers initialised it with random weights
-    return backbone
 
 
 def choose_length(
@@ -369,12 +346,17 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling, *, dim: int)
     write_json(folder / prompts.PROMPTS_FILE, prompts.settings_of(inference))
     for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
         apply_umask(file)  # safetensors writes files that only the owner can read
-    card = MODEL_CARD.format(
-        dim=dim,
-        pooling=pooling.name,
-        length=f"up to {length} tokens" if length < UNLIMITED else "of any length",
-        widths=prompts.describe_widths(dim, inference.matryoshka),
-        mark=CARD_MARK,
+    card = (
+        Path(__file__)
+        .with_name("model_card.md")
+        .read_text(encoding="utf-8")
+        .format(
+            dim=dim,
+            pooling=pooling.name,
+            length=f"up to {length} tokens" if length < UNLIMITED else "of any length",
+            widths=prompts.describe_widths(dim, inference.matryoshka),
+            mark=CARD_MARK,
+        )
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
 

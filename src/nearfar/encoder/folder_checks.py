@@ -47,11 +47,6 @@ KEYWORDS = (
 """Keywords that are known: those of model and config change no vector here, those of the tokenizer name no file."""
 
 
-def printable(text: str) -> str:
-    """At most 300 characters of a text from a file or a library, without control characters."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:300])
-
-
 def quoted(value: object) -> str:
     """A value of a file for a message: as Python writes it, at most 80 characters."""
     try:

@@ -60,7 +60,7 @@ class Guide(nn.Module):
         first, last = layers or (0, count)
         if not 0 <= first <= last <= count:
             raise NearfarError(
-                f"--views {first} to {last}: this encoder has the layers 0 (the embedding layer) to {count}."
+                f"--views {first} to {last}: this encoder has layers 0 (the embedding layer) to {count}."
             )
         self.layers = (first, last)
         self.dropout = dropout

@@ -199,13 +199,11 @@ class Prompts:
         Raises:
             NearfarError: both are given, or the model has no prompt of this name.
         """
-        if prompt is not None:
-            if prompt_name is not None:
-                raise NearfarError("give prompt or prompt_name, not both.")
-            return prompt
+        if prompt is not None and prompt_name is not None:
+            raise NearfarError("give prompt or prompt_name, not both.")
         name = self.default_prompt_name if prompt_name is None else prompt_name
-        if name is None:
-            return ""
+        if prompt is not None or name is None:
+            return prompt or ""
         if name not in self.prompts:
             raise NearfarError(f"prompt_name {name!r}: the model has no prompt of this name. {self._known_prompts()}")
         return self.prompts[name]
@@ -224,13 +222,9 @@ class Prompts:
         Raises:
             NearfarError: a single word that is not the name of a prompt.
         """
-        flags = (
-            (QUERY, "--query-prompt", query),
-            (DOCUMENT, "--document-prompt", document),
-            ("", "--prompt", default),
-        )
+        flags = ((QUERY, "--query-prompt", query), (DOCUMENT, "--document-prompt", document))
         texts = {name: self._find_prompt(flag, value) for name, flag, value in flags if value is not None}
-        text = texts.pop("", None)
+        text = None if default is None else self._find_prompt("--prompt", default)
         self.prompts |= texts
         if text is not None:
             name = default if default in self.prompts and self.prompts[default] == text else "default"
@@ -252,10 +246,8 @@ class Prompts:
         if value in self.prompts and any(self.prompts.values()):
             return self.prompts[value]
         if _NAME.fullmatch(value):
-            known = self._known_prompts()
-            raise NearfarError(
-                f"{flag} {value}: the model has no prompt of this name. {known} A text ends with a space or a colon."
-            )
+            advice = f"{self._known_prompts()} A text ends with a space or a colon."
+            raise NearfarError(f"{flag} {value}: the model has no prompt of this name. {advice}")
         return value
 
     def _known_prompts(self) -> str:

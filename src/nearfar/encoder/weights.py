@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 
 from nearfar import disk
 from nearfar.disk.model_folder import model_of_run
-from nearfar.encoder.folder_checks import printable, read_object
+from nearfar.encoder.folder_checks import quoted, read_object
 from nearfar.types import NearfarError
 
 FLOATS = ("F64", "F32", "F16", "BF16")
@@ -163,7 +163,7 @@ def shapes_of(file: Path) -> dict[str, tuple[int, ...]]:
         with safe_open(file, framework="pt") as weights:
             tensors = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118, not a dict
     except SafetensorError as error:
-        raise NearfarError(f"{file}: the weights are truncated or damaged ({printable(str(error))}).") from error
+        raise NearfarError(f"{file}: the weights are truncated or damaged ({quoted(str(error))}).") from error
     except OSError as error:
         raise NearfarError(f"{file}: cannot be read ({error.strerror or error}).") from error
     for name, tensor in tensors.items():

@@ -80,16 +80,11 @@ def find_compiler() -> list[str]:
     Raises:
         KernelBuildError: none is installed.
     """
-    from_environment = os.environ.get("CXX")
-    if from_environment:
-        words = [from_environment] if shutil.which(from_environment) else shlex.split(from_environment)
-        if words and (program := shutil.which(words[0])):
+    given = shlex.split(os.environ.get("CXX", ""))
+    for words in [given] if given else [[name] for name in COMPILERS]:
+        if program := shutil.which(words[0]):
             return [program, *words[1:]]
-        raise KernelBuildError(f"CXX is {from_environment}, but there is no such program")
-    for name in COMPILERS:
-        if program := shutil.which(name):
-            return [program]
-    raise KernelBuildError(f"no C++ compiler was found ({', '.join(COMPILERS)}, or the program in CXX)")
+    raise KernelBuildError(f"no C++ compiler was found ({' '.join(given) or ', '.join(COMPILERS)}); CXX names another")
 
 
 def cache_folder() -> Path:
