@@ -76,10 +76,11 @@ def read(
                 refuse_graph(backbone, f"pooled by {pooling}")
             pooling = backbone.pooling
         else:
-            backbone, absent = pretrained.load_model(inner, pretrained.load_config(inner), kind="encoder", dtype=dtype)
+            loaded, absent = pretrained.load_model(inner, pretrained.load_config(inner), kind="encoder", dtype=dtype)
             pretrained.check_complete(inner, absent, lambda key: bool(absent[key]) or not key.startswith("pooler."))
             if absent:
-                backbone.pooler = None  # transformers initialised it with random weights
+                loaded.pooler = None  # transformers initialised it with random weights
+            backbone = loaded
         tokenizer = pretrained.load_tokenizer(inner)
         if not graph:
             pretrained.check_vocabulary(inner, tokenizer, backbone)
