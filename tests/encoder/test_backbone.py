@@ -57,7 +57,10 @@ def test_some_layers_of_every_architecture_are_saved_and_read_again(architecture
     before = torch.get_rng_state()
     encoder = Encoder.from_pretrained(tmp_path / "whole", keep_layers=kept)
     assert torch.equal(torch.get_rng_state(), before)
-    layers, numbers = transformer_layers(encoder.backbone), [int(number) for number in kept.split(",")]
+    layers, numbers = (
+        transformer_layers(encoder.backbone),
+        parse_layers(kept, layers=len(transformer_layers(whole.backbone))),
+    )
     assert len(layers) == encoder.backbone.config.num_hidden_layers == len(numbers)
     for layer, number in zip(layers, numbers, strict=True):
         expected = transformer_layers(whole.backbone)[number - 1].state_dict()
