@@ -347,17 +347,13 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling, *, dim: int)
     write_json(folder / prompts.PROMPTS_FILE, prompts.settings_of(inference))
     for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
         apply_umask(file)  # safetensors writes files that only the owner can read
-    card = (
-        Path(__file__)
-        .with_name("model_card.md")
-        .read_text(encoding="utf-8")
-        .format(
-            dim=dim,
-            pooling=pooling.name,
-            length=f"up to {length} tokens" if length < UNLIMITED else "of any length",
-            widths=prompts.describe_widths(dim, inference.matryoshka),
-            mark=CARD_MARK,
-        )
+    template = Path(__file__).with_name("model_card.md").read_text(encoding="utf-8")
+    card = template.format(
+        dim=dim,
+        pooling=pooling.name,
+        length=f"up to {length} tokens" if length < UNLIMITED else "of any length",
+        widths=prompts.describe_widths(dim, inference.matryoshka),
+        mark=CARD_MARK,
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, normalizers
+from tokenizers import normalizers
 from torch import nn
 
 from nearfar.encoder import folder_checks as checks
@@ -150,16 +150,6 @@ def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBas
         steps = [normalizers.Lowercase(), *([backend.normalizer] if backend.normalizer else [])]
         backend.normalizer = normalizers.Sequence(steps)
     return tokenizer
-
-
-def load_backend_tokenizer(file: Path) -> Tokenizer:
-    """The tokenizer of a tokenizer.json alone, as static encoders have it.
-
-    Raises:
-        NearfarError: the file is damaged.
-    """
-    with opening(file):
-        return Tokenizer.from_str(file.read_text(encoding="utf-8"))
 
 
 def module_classes() -> Any:
