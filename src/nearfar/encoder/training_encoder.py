@@ -31,8 +31,7 @@ def add_gradients_in_place(module: nn.Module) -> None:
     weights, in each backward pass. A sparse gradient becomes dense once in a step, and later ones are added to it.
     """
     for part in module.modules():
-        plain = type(part) is nn.Embedding and not part.sparse and part.max_norm is None
-        if plain and part.weight.device.type == "cpu" and part.weight.requires_grad:
+        if type(part) is nn.Embedding and part.weight.device.type == "cpu" and part.weight.requires_grad:
             part.sparse = True
             part.weight.register_post_accumulate_grad_hook(_make_dense)
 
