@@ -84,7 +84,9 @@ def find_compiler() -> list[str]:
     for words in [given] if given else [[name] for name in COMPILERS]:
         if program := shutil.which(words[0]):
             return [program, *words[1:]]
-    raise KernelBuildError(f"no C++ compiler was found ({' '.join(given) or ', '.join(COMPILERS)}); CXX names another")
+    if given:
+        raise KernelBuildError(f"CXX is {' '.join(given)}, but there is no such program")
+    raise KernelBuildError(f"no C++ compiler was found ({', '.join(COMPILERS)}, or the program in CXX)")
 
 
 def cache_folder() -> Path:
