@@ -11,7 +11,7 @@ from gpu_models import Shape, SyntheticTexts, tokens_of
 from torch import Tensor
 from training_systems import synchronize
 
-from nearfar.encoder.attention import HALF, AttentionBackend, attend, has_varlen, passes_self_check
+from nearfar.encoder.attention import HALF, AttentionBackend, attend, passes_self_check
 from nearfar.encoder.padded_attention import LengthGroup, group_by_length
 
 DROPOUTS = (0.0, 0.1)
@@ -22,7 +22,7 @@ def available_backends(device: str, dtype: torch.dtype, head_dim: int, dropout: 
     """The backends that support these tensors and pass their self-check."""
     place, backends = torch.device(device), ["groups", "padded"]
     if device == "cuda" and dtype in HALF and dropout == 0:
-        backends += ["varlen"] if has_varlen() and passes_self_check(place, dtype, head_dim) else []
+        backends += ["varlen"] if passes_self_check(place, dtype, head_dim) else []
     return tuple(backends)  # type: ignore[arg-type]
 
 

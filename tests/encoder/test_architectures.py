@@ -1,6 +1,7 @@
 """Architectures of transformers, tiny and random: each does what docs/architectures.json says, as does its page."""
 
 import json
+import tomllib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,104 +29,16 @@ LENGTH = 32
 TEXTS = [*sentences(6, longest=12), "a dog " * LENGTH]
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-GROUPED = SIZES | {"num_key_value_heads": 1, "head_dim": 16}
-LOCAL = SIZES | {"local_attention": 8, "global_attn_every_n_layers": 2}
-GPT = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": LENGTH}
-XLM = {"emb_dim": 32, "n_layers": 2, "n_heads": 2}
-T5 = {"d_model": 32, "d_kv": 16, "d_ff": 48, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
-BART = {"d_model": 32, "decoder_start_token_id": 2, "encoder_layers": 2, "decoder_layers": 2}
-BART |= {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("attention_heads", "ffn_dim")}
-DEBERTA = SIZES | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "type_vocab_size": 0}
-NARROW = SIZES | {"embedding_size": 16}
-CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
-    "ALBERT": ("Albert", NARROW),
-    "BART": ("Bart", BART),
-    "BERT": ("Bert", SIZES),
-    "BERT generation": ("BertGeneration", SIZES),
-    "BigBird": ("BigBird", SIZES | {"block_size": 4, "num_random_blocks": 1}),
-    "Bloom": ("Bloom", {"hidden_size": 32, "n_layer": 2, "n_head": 2}),
-    "CamemBERT": ("Camembert", SIZES),
-    "ConvBERT": ("ConvBert", NARROW),
-    "Data2VecText": ("Data2VecText", SIZES),
-    "DeBERTa": ("Deberta", DEBERTA),
-    "DeBERTa v2, v3": ("DebertaV2", DEBERTA | {"position_buckets": 8, "share_att_key": True}),
-    "DistilBERT": ("DistilBert", {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48}),
-    "ELECTRA": ("Electra", NARROW),
-    "EmbeddingGemma": ("Gemma3Text", GROUPED | {"sliding_window": 8, "use_bidirectional_attention": True}),
-    "ERNIE": ("Ernie", SIZES),
-    "ESM": ("Esm", SIZES),
-    "EuroBERT": ("EuroBert", GROUPED),
-    "Falcon": ("Falcon", {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}),
-    "Flaubert": ("Flaubert", XLM),
-    "FNet": ("FNet", {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48}),
-    "Funnel": ("Funnel", {"d_model": 32, "block_sizes": [1, 1], "block_repeats": [1, 1], "n_head": 2, "d_head": 16}),
-    "Gemma 2": ("Gemma2", GROUPED | {"sliding_window": 8}),
-    "Gemma 3": ("Gemma3Text", GROUPED | {"sliding_window": 8}),
-    "GPT-2": ("GPT2", GPT),
-    "GPT-J": ("GPTJ", GPT | {"rotary_dim": 8}),
-    "GPT-Neo": (
-        "GPTNeo",
-        {"hidden_size": 32, "num_layers": 2, "num_heads": 2, "attention_types": [[["global", "local"], 1]]},
-    ),
-    "GPT-NeoX": ("GPTNeoX", SIZES),
-    "GTE": ("Gte", SIZES),
-    "I-BERT": ("IBert", SIZES),
-    "Jina v3": ("JinaEmbeddingsV3", SIZES),
-    "LayoutLM": ("LayoutLM", SIZES),
-    "Llama": ("Llama", GROUPED),
-    "Longformer": ("Longformer", SIZES | {"attention_window": 8}),
-    "LUKE": ("Luke", SIZES | {"entity_emb_size": 16, "entity_vocab_size": 10}),
-    "Mamba": ("Mamba", {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4}),
-    "MarkupLM": ("MarkupLM", SIZES),
-    "MegatronBERT": ("MegatronBert", SIZES),
-    "Mistral": ("Mistral", GROUPED),
-    "MobileBERT": (
-        "MobileBert",
-        SIZES | {"embedding_size": 32, "intra_bottleneck_size": 32, "num_feedforward_networks": 2},
-    ),
-    "ModernBERT": ("ModernBert", LOCAL),
-    "ModernBERT decoder": ("ModernBertDecoder", LOCAL),
-    "MPNet": ("MPNet", SIZES),
-    "MRA": ("Mra", SIZES),
-    "MT5": ("MT5", T5),
-    "NomicBERT": ("NomicBert", SIZES),
-    "Nystromformer": ("Nystromformer", SIZES | {"num_landmarks": 8, "segment_means_seq_len": 8}),
-    "OPT": (
-        "OPT",
-        {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "ffn_dim": 48, "word_embed_proj_dim": 32},
-    ),
-    "Phi-3": ("Phi3", SIZES),
-    "Qwen3": ("Qwen3", GROUPED),
-    "Reformer": (
-        "Reformer",
-        {"hidden_size": 32, "num_attention_heads": 2, "attention_head_size": 16, "attn_layers": ["local", "lsh"]}
-        | {"axial_pos_embds": False, "num_buckets": 4, "lsh_attn_chunk_length": 8, "local_attn_chunk_length": 8},
-    ),
-    "RemBERT": ("RemBert", SIZES | {"input_embedding_size": 16, "output_embedding_size": 16}),
-    "RoBERTa": ("Roberta", SIZES),
-    "RoBERTa pre-norm": ("RobertaPreLayerNorm", SIZES),
-    "RoCBert": (
-        "RoCBert",
-        SIZES | {f"{side}_{name}": 8 for side in ("shape", "pronunciation") for name in ("vocab_size", "embed_dim")},
-    ),
-    "RoFormer": ("RoFormer", NARROW),
-    "Splinter": ("Splinter", SIZES),
-    "SqueezeBERT": ("SqueezeBert", SIZES | {"embedding_size": 32}),
-    "T5": ("T5", T5),
-    "UMT5": ("UMT5", T5),
-    "X-MOD": ("Xmod", SIZES | {"default_language": "en_XX", "languages": ["en_XX"]}),
-    "XLM": ("XLM", XLM),
-    "XLM-RoBERTa": ("XLMRoberta", SIZES),
-    "XLM-RoBERTa-XL": ("XLMRobertaXL", SIZES),
-    "XLNet": ("XLNet", {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 48}),
-    "YOSO": ("Yoso", SIZES),
-}
-"""Name -> transformers' config class, and the sizes of a small model."""
+CONFIGS: dict[str, dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("architectures.toml").read_text(encoding="utf-8")
+)
 
 
 def save_random(folder: Path, name: str) -> Path:
     """A model of the architecture with random weights, and a tokenizer with the special tokens that it usually has."""
-    kind, sizes = CONFIGS[name]
+    sizes = dict(CONFIGS[name])
+    kind = sizes.pop("class")
+    sizes |= SIZES if sizes.pop("sizes", False) else {}
     special = ["<pad>", "<unk>", "<s>", "</s>"]
     vocabulary = {word: number for number, word in enumerate([*special, *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))

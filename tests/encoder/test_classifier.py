@@ -52,12 +52,8 @@ def test_a_classifier_of_embeddings_is_saved_and_opened(tmp_path: Path) -> None:
     assert Encoder.from_pretrained(tmp_path / "saved").encode(texts) == pytest.approx(vectors, abs=1e-6)
     with pytest.raises(NearfarError, match="labels single texts, not pairs"):
         opened.predict([("a", "b")])
-    file = tmp_path / "saved" / "nearfar_head.safetensors"
     EmbeddingClassifier(encoder, LABELS, weight[:, 1:]).save_head(tmp_path / "saved")
-    with pytest.raises(NearfarError, match=rf"{file.name}: is damaged .weights of shape .*Copy the model again"):
-        open_classifier(tmp_path / "saved")
-    file.write_bytes(file.read_bytes()[:-8])
-    with pytest.raises(NearfarError, match=f"{file.name}: is damaged"):
+    with pytest.raises(NearfarError, match=r"nearfar_head.safetensors: is damaged .weights of shape"):
         open_classifier(tmp_path / "saved")
 
 
@@ -170,13 +166,6 @@ def test_predict_keeps_the_order_and_computes_each_item_once(
     assert 0 < np.abs(halves - together[:15]).max() < 0.05 * np.abs(together).max()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("wrong", ["a dog", (), ("a dog", 3)])
-def test_predict_names_an_invalid_item(classifier: Classifier, wrong: object) -> None:
-    with pytest.raises(NearfarError, match="item 1 is not a tuple of one or two strings"):
-        classifier.predict([("a dog",), wrong])
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return save_tiny_for_pairs(tmp_path / "tiny")
@@ -214,11 +203,6 @@ def test_weights_of_the_folder_are_loaded_and_the_others_initialised(folder: Pat
         assert not torch.equal(one[name], other[name])
 
 
-def test_half_precision_is_opened_in_float32(folder: Path) -> None:
-    rewrite(folder, lambda weights: {name: weight.half() for name, weight in weights.items()})
-    assert {weight.dtype for weight in state(opened(folder, label_names=LABELS)).values()} == {torch.float32}
-
-
 @pytest.mark.long
 def test_a_saved_head_is_kept_only_for_its_labels(folder: Path, tmp_path: Path) -> None:
     first = opened(folder, label_names=LABELS)
@@ -227,15 +211,12 @@ def test_a_saved_head_is_kept_only_for_its_labels(folder: Path, tmp_path: Path) 
         again = opened(tmp_path / "saved", label_names=labels, seed=9)
         assert again.label_names == LABELS
         assert all(torch.equal(weight, state(first)[name]) for name, weight in state(again).items())
-    for labels in (("a", "b", "c"), LABELS[::-1], ("a", "b"), ()):
-        fresh = opened(tmp_path / "saved", label_names=labels, seed=9)
-        assert fresh.label_names == labels
-        weight = state(fresh)["classifier.weight"]
+    for labels in (LABELS[::-1], ("a", "b"), ()):
+        fresh = state(opened(tmp_path / "saved", label_names=labels, seed=9))
+        weight = fresh["classifier.weight"]
         assert weight.shape == (len(labels) or 1, 32)
         assert weight.shape != (3, 32) or not torch.equal(weight, state(first)["classifier.weight"])
-        assert 0.01 < weight.std() < 0.03
-        assert torch.equal(state(fresh)["bert.pooler.dense.weight"], state(first)["bert.pooler.dense.weight"])
-        assert fresh.predict(items(3)).shape == (3, len(labels) or 1)
+        assert torch.equal(fresh["bert.pooler.dense.weight"], state(first)["bert.pooler.dense.weight"])
     rewrite(tmp_path / "saved", lambda weights: {n: w for n, w in weights.items() if n != "classifier.bias"})
     with pytest.raises(NearfarError, match=r"1 weights are missing or misshapen.*classifier\.bias"):
         opened(tmp_path / "saved")
@@ -273,20 +254,6 @@ def test_the_saved_config_names_the_labels_for_transformers(folder: Path, tmp_pa
 
 
 @pytest.mark.long
-def test_a_sentence_transformers_folder(folder: Path, tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(folder, pooling="cls", max_length=13)
-    encoder.add_dense()
-    encoder.save_pretrained(tmp_path / "model")
-    classifier = opened(tmp_path / "model", label_names=LABELS)
-    assert classifier.max_length == 13
-    texts = sentences(5, longest=6)
-    found = classifier.cls(classifier.tokenize([(text,) for text in texts]))
-    assert found.abs().max() > 0.1
-    expected = Encoder.from_pretrained(folder, pooling="cls").encode(texts)
-    np.testing.assert_allclose(found.detach().numpy(), expected, atol=1e-5)
-
-
-@pytest.mark.long
 def test_a_head_that_reads_all_tokens_is_refused(tmp_path: Path) -> None:
     folder = save_tiny_for_pairs(tmp_path / "tiny", "modernbert")
     config = transformers.AutoConfig.from_pretrained(folder, classifier_pooling="mean")
@@ -302,7 +269,7 @@ def test_a_head_that_reads_all_tokens_is_refused(tmp_path: Path) -> None:
         ({}, "holds no classifier; set label_names"),
         ({"label_names": ("yes",)}, "two or more different names"),
         ({"label_names": ("yes", "no", "yes")}, "two or more different names"),
-        ({"label_names": "yes"}, "not the one string 'yes'"),
+        ({"label_names": "yes"}, "'yes': must be a list of two or more different names"),
         ({"label_names": LABELS, "regression": True}, "not both"),
         ({"label_names": LABELS, "dropout": 1.0}, "dropout 1.0: must be in"),
         ({"label_names": LABELS, "max_length": 63}, "max_length 63: must be from 3 to 62 tokens"),

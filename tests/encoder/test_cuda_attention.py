@@ -1,6 +1,5 @@
 """The GPU attention backends, tested on a CPU: their results, the choice of backend, and the self-check."""
 
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -10,9 +9,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import varlen as torch_varlen
 
 from nearfar.encoder import attention
-from nearfar.encoder.attention import attend, choose_backend, has_varlen, passes_self_check, varlen
+from nearfar.encoder.attention import attend, choose_backend, passes_self_check, varlen
 from nearfar.encoder.padded_attention import LengthGroup, group_by_length, padded_blocks
-from nearfar.types import NearfarError
 
 CPU = torch.device("cpu")
 GROUPS = [LengthGroup(0, 2, 1), LengthGroup(2, 3, 5), LengthGroup(17, 1, 16), LengthGroup(33, 2, 33)]
@@ -22,7 +20,7 @@ TOKENS, HEADS, HEAD_DIM = 99, 2, 16
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     """Clear cached checks and layouts of other tests."""
-    caches = (passes_self_check, has_varlen, attention._starts)
+    caches = (passes_self_check, attention._starts)
     for cache in caches:
         cache.cache_clear()
     yield
@@ -105,7 +103,6 @@ def test_torch_accepts_the_call() -> None:
         (None, {"head_dim": 12}, "padded"),
         (None, {"head_dim": 264}, "padded"),
         (None, {"capability": (7, 5)}, "padded"),
-        (None, {"old torch": True}, "padded"),
         (None, {"broken": True}, "padded"),
         (None, {"device": "cpu"}, "groups"),
         ("groups", {}, "groups"),
@@ -117,8 +114,6 @@ def test_choice_of_backend(requested: str | None, inputs: dict, backend: str, mo
     if requested is not None:
         monkeypatch.setenv(attention.VARIABLE, requested)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: inputs.get("capability", (9, 0)))
-    if inputs.get("old torch"):
-        monkeypatch.setattr(torch_varlen, "varlen_attn", older)
     monkeypatch.setattr(attention, "passes_self_check", lambda *_: not inputs.get("broken"))
     with FakeTensorMode():
         query = torch.empty(
@@ -131,26 +126,12 @@ def test_choice_of_backend(requested: str | None, inputs: dict, backend: str, mo
         assert choose_backend(query, query, query, dropout=inputs.get("dropout", 0.0)) == backend
 
 
-def test_an_unknown_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(attention.VARIABLE, "flex")
-    with FakeTensorMode():
-        query = torch.empty(TOKENS, HEADS, 32, device="cuda")
-        with pytest.raises(NearfarError, match="NEARFAR_CUDA_ATTENTION=flex: must be auto, groups or padded"):
-            choose_backend(query, query, query, dropout=0.0)
-
-
 def test_a_correct_backend_passes_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_varlen, "varlen_attn", documented_varlen)
     state = torch.get_rng_state()
     with torch.inference_mode():
         assert passes_self_check(CPU, torch.float32, HEAD_DIM)
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def one_text(query: Tensor, key: Tensor, value: Tensor, *_: object, scale: float, **__: object) -> Tensor:
-    """Attention across texts."""
-    scores = torch.einsum("ihd,jhd->hij", query, key) * scale
-    return torch.einsum("hij,jhd->ihd", scores.softmax(2), value)
 
 
 def windowless(*arguments, window_size: tuple[int, int], **settings) -> Tensor:
@@ -165,10 +146,6 @@ def refuses(*_: object, **__: object) -> Tensor:
     raise RuntimeError("no kernel image is available\nfor this device")
 
 
-def older(query: Tensor, key: Tensor, value: Tensor, starts: Tensor, longest: int) -> Tensor:
-    return query
-
-
 def wrong_gradient(*arguments, **settings) -> Tensor:
     out = documented_varlen(*arguments, **settings)
     return out.detach() + 0.5 * (out - out.detach())
@@ -177,12 +154,10 @@ def wrong_gradient(*arguments, **settings) -> Tensor:
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
-        (one_text, "relative error"),
         (windowless, "relative error"),
         (not_finite, "relative error inf"),
         (wrong_gradient, "relative error 0.5"),
         (refuses, "RuntimeError: no kernel image is available[)]"),
-        (older, "TypeError: "),
     ],
 )
 def test_a_wrong_backend_fails_its_check_with_one_warning(broken, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,13 +167,6 @@ def test_a_wrong_backend_fails_its_check_with_one_warning(broken, reason: str, m
     ) as warned:
         assert [passes_self_check(CPU, torch.float32, HEAD_DIM) for _ in range(2)] == [False, False]
     assert len(warned) == 1
-
-
-def test_a_torch_without_varlen_attention_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert has_varlen()
-    has_varlen.cache_clear()
-    monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", None)
-    assert not has_varlen()
 
 
 def test_what_is_cached_in_inference_mode_can_be_used_in_training() -> None:

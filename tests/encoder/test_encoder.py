@@ -11,7 +11,7 @@ from sentence_transformers.sentence_transformer import modules as st
 
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import token_batches, weights
-from tests.tiny import save_tiny, sentences
+from tests.tiny import sentences
 
 POOLINGS = ("mean", "mean_without_cls", "first_last", "layer:1:max")
 """One of each kind of module list."""
@@ -53,27 +53,6 @@ def test_a_sentence_transformers_folder_with_dense_and_normalize(folder: Path, t
     theirs = SentenceTransformer(str(tmp_path / "ours"), device="cpu").encode(texts)
     assert np.abs(encoder.encode(texts) - theirs).max() <= 1e-6
     assert not np.allclose(encoder(encoder.tokenize(texts).ids).norm(dim=1).detach(), 1)  # training sees it unscaled
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("architecture", ["bert", "mpnet"])
-def test_hidden_returns_the_last_layer_in_the_callers_order(architecture: str, tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny", architecture))
-    ids = encoder.tokenize([*sentences(7, longest=20), "a dog", "a cat"]).ids
-    assert [*map(len, ids)] != sorted(map(len, ids))
-    together = encoder.hidden(ids)
-    one_by_one = torch.cat(
-        [encoder.backbone(input_ids=torch.tensor([text])).last_hidden_state[0] for text in ids]
-        if architecture == "mpnet"
-        else [encoder.hidden([text]) for text in ids]
-    )
-    assert one_by_one.abs().max() > 0.1
-    torch.testing.assert_close(together, one_by_one, atol=1e-5, rtol=0)
-    pooled = torch.stack([states.mean(0) for states in together.split([*map(len, ids)])])
-    torch.testing.assert_close(pooled, encoder(ids), atol=1e-5, rtol=0)
-    together[0].square()[:5].sum().backward()  # only the first text's tokens have a gradient
-    learned = encoder.backbone.get_input_embeddings().weight.grad.abs().amax(1).nonzero().flatten().tolist()
-    assert learned == sorted(set(ids[0]))
 
 
 @pytest.mark.long
@@ -123,21 +102,11 @@ def test_texts_are_tokenised_in_blocks(folder: Path, monkeypatch: pytest.MonkeyP
     texts = [*sentences(40, longest=9), *sentences(10)]
     with pytest.warns(UserWarning, match="were truncated") as whole:
         expected = encoder.encode(texts)
-    read: list[int] = []
-    tokenize = Encoder.tokenize
-
-    def count(self: Encoder, some: list[str], **settings: object) -> object:
-        read.append(len(some))
-        return tokenize(self, some, **settings)  # type: ignore[arg-type]
-
     monkeypatch.setattr(token_batches, "TEXTS_PER_BLOCK", 7)
-    monkeypatch.setattr(Encoder, "tokenize", count)
     with pytest.warns(UserWarning, match="were truncated") as parts:
         found = encoder.encode(texts)
     assert np.abs(found - expected).max() <= 1e-5
     assert [str(one.message) for one in parts] == [str(one.message) for one in whole]
-    assert sum(read) == len(set(texts))
-    assert max(read) == 7
     with torch.no_grad():
         encoder.backbone.get_input_embeddings().weight[encoder.tokenize(["dog"]).ids[0][1]] = torch.nan
     with pytest.raises(NearfarError, match=r"^text 20 .*'dog'"):
@@ -152,50 +121,15 @@ def test_normalize_and_an_empty_list(folder: Path) -> None:
     assert encoder.encode([]).dtype == np.float32
 
 
-def test_truncated_texts_are_counted(folder: Path) -> None:
-    encoder = Encoder.from_pretrained(folder, max_length=5)
-    with pytest.warns(UserWarning, match="2 of 3 distinct texts are longer than 5 tokens"):
-        vectors = encoder.encode(
-            ["a dog", "a dog runs by the river", "a dog runs by a river", "a dog runs by the river"]
-        )
-    np.testing.assert_array_equal(vectors[1], vectors[2])  # equal up to the truncation
-
-
 def test_invalid_texts_are_named(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     with pytest.raises(NearfarError, match="text 1 is NoneType"):
         encoder.encode(["a dog", None])  # type: ignore[list-item]
     with pytest.raises(NearfarError, match="text 1 holds half a surrogate pair"):
         encoder.encode(["fine", "half \ud83d"])
-    for texts in ({"a": "b"}, {"a", "b"}, (text for text in "ab"), pd.DataFrame({"a": ["b"]})):
-        with pytest.raises(
-            NearfarError, match=r"a list of texts, not a (dict|set|generator|DataFrame): give its texts"
-        ):
+    for texts in ("a dog", {"a": "b"}, {"a", "b"}, (text for text in "ab"), pd.DataFrame({"a": ["b"]})):
+        with pytest.raises(NearfarError, match=r"a list of texts, not a (str|dict|set|generator|DataFrame): give"):
             encoder.encode(texts)  # type: ignore[arg-type]
-    with pytest.raises(NearfarError, match="a list of texts"):
-        encoder.encode("a dog")
-
-
-@pytest.mark.long
-def test_invalid_settings_are_named(folder: Path) -> None:
-    with pytest.raises(NearfarError, match=r"unknown pooling 'meen'.*Did you mean 'mean'"):
-        Encoder.from_pretrained(folder, pooling="meen")
-    with pytest.raises(NearfarError, match=r"layers are 0 \(embeddings\) to 2"):
-        Encoder.from_pretrained(folder, pooling="layer:3")
-    with pytest.raises(NearfarError, match="must be from 3 to 62 tokens"):
-        Encoder.from_pretrained(folder, max_length=63)
-    with pytest.raises(NearfarError, match="dtype 'int8'"):
-        Encoder.from_pretrained(folder, dtype="int8")
-
-
-@pytest.mark.long
-def test_bfloat16_is_close(folder: Path) -> None:
-    texts = sentences(5)
-    ours = Encoder.from_pretrained(folder, dtype="bfloat16").encode(texts, normalize=True)
-    assert ours.dtype == np.float32
-    cosines = (ours * Encoder.from_pretrained(folder).encode(texts, normalize=True)).sum(1)
-    assert cosines.min() > 0.99
-    assert cosines.min() < 1 - 1e-7
 
 
 @pytest.mark.long

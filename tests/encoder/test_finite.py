@@ -9,10 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from nearfar import Encoder, NearfarError
-from nearfar.commands.encode import encode
-from nearfar.commands.evaluate import evaluate
 from nearfar.encoder.classifier import Classifier
-from nearfar.encoder.stream import encode_blocks, tokenize_blocks
 from nearfar.types import Precision
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import save_tiny
@@ -51,19 +48,6 @@ def test_encode_names_the_text(tmp_path: Path, value: float, normalize: bool, pr
     assert np.isfinite(encoder.encode(TEXTS[:3], normalize=normalize, precision=precision)).all()
 
 
-def test_blocks_report_the_global_number(folder: Path) -> None:
-    encoder = Encoder.from_pretrained(folder)
-    with pytest.raises(NearfarError, match=MESSAGE):
-        list(encode_blocks(encoder, tokenize_blocks(encoder, [(0, TEXTS[:2]), (2, TEXTS[2:])])))
-
-
-def test_a_file_is_not_written(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
-    with pytest.raises(NearfarError, match=MESSAGE):
-        encode(folder, input=tmp_path / "texts.txt", output=tmp_path / "out.npy", block=2, progress=False)
-    assert not (tmp_path / "out.npy").exists()
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_predict_names_the_row(tmp_path: Path, precision: Precision) -> None:
     folder = write_not_finite(save_tiny_for_pairs(tmp_path / "tiny"), math.inf)
@@ -72,15 +56,3 @@ def test_predict_names_the_row(tmp_path: Path, precision: Precision) -> None:
     with pytest.raises(NearfarError, match=r"text 1 \(counted from 0\), 'the cat / an apple': the model's output"):
         classifier.predict(rows, precision=precision)
     assert np.isfinite(classifier.predict([rows[0], rows[2]], precision=precision)).all()
-
-
-def test_an_evaluation_loses_only_the_affected_tasks(folder: Path, tmp_path: Path) -> None:
-    rows = [("a dog", "a cat"), ("the man", "a woman runs"), ("a red ball", "the park"), ("a bird", "the house")]
-    for name, last in (("well", "a river"), ("ill", "an apple")):
-        pairs = [*rows, (last, "the dogs")]
-        lines = [f"{score}\t{first}\t{second}" for score, (first, second) in enumerate(pairs)]
-        (tmp_path / f"{name}.tsv").write_text("score\tsentence1\tsentence2\n" + "\n".join(lines) + "\n")
-    files = [str(tmp_path / f"{name}.tsv") for name in ("well", "ill")]
-    result = evaluate(folder, tasks=files, resamples=0, progress=False)
-    assert list(result.tasks) == files[:1]
-    assert "1 of its texts hold NaN or infinity; the first is that of 'an apple'" in result.unavailable[files[1]]

@@ -8,7 +8,6 @@ from scipy.special import erf
 from torch import nn
 
 from nearfar.encoder.heads import LinearHead, MaskedLmHead, ProjectionHead, RegressionHead, SoftmaxHead, TanhHead
-from nearfar.types import NearfarError
 
 Matrix = NDArray[np.float64]
 
@@ -72,45 +71,22 @@ def test_heads_compute_in_their_own_precision(name: str) -> None:
     assert features.grad.abs().max() > 0
 
 
-def shapes(head: nn.Module) -> list[tuple[int, ...]]:
-    return [tuple(weights.shape) for weights in head.parameters()]
-
-
-def test_shapes_and_depths_of_the_softmax_head() -> None:
-    assert shapes(SoftmaxHead(8, layers=1)) == [(3, 24), (3,)]
-    assert shapes(SoftmaxHead(8)) == [(12, 24), (12,), (3, 12), (3,)]
-    with pytest.raises(NearfarError, match="1 or 2 layers, not 3"):
-        SoftmaxHead(4, layers=3)
-
-
 @pytest.mark.long
 def test_initial_weights_of_the_projection_head() -> None:
     torch.manual_seed(0)
     head = ProjectionHead(8)
-    assert shapes(head) == [(4096, 8), (4096,), (4096, 4096), (4096,)]
-    for parameter in head.parameters():
-        if parameter.ndim == 1:
-            assert not parameter.any()
-        else:
-            assert abs(parameter.mean()) < 5e-4
-            assert parameter.std().item() == pytest.approx(0.02, rel=0.02)
-            assert parameter.abs().max() > 0.06  # a uniform distribution with that deviation ends at 0.035
+    assert [tuple(weights.shape) for weights in head.parameters()] == [(4096, 8), (4096,), (4096, 4096), (4096,)]
+    for linear in (head.layers[0], head.layers[2]):
+        assert not linear.bias.any()
+        assert linear.weight.std().item() == pytest.approx(0.02, rel=0.02)
+        assert linear.weight.abs().max() > 0.06  # a uniform distribution with that deviation ends at 0.035
 
 
 def test_masked_lm_head_trains_the_word_embeddings_without_registering_them() -> None:
     embeddings = nn.Embedding(11, 4)
     head = MaskedLmHead(8, embeddings)
     assert head.state_dict().keys() == {"bias", "dense.weight", "dense.bias", "norm.weight", "norm.bias"}
-    assert shapes(head) == [(11,), (4, 8), (4,), (4,), (4,)]
-    assert not head.dense.bias.any()
-    states = torch.randn(5, 8, requires_grad=True)
-    nn.functional.cross_entropy(head(states), torch.arange(5)).backward()
-    for tensor in (states, embeddings.weight, *head.parameters()):
+    nn.functional.cross_entropy(head(torch.randn(5, 8)), torch.arange(5)).backward()
+    for tensor in (embeddings.weight, *head.parameters()):
         assert tensor.grad is not None
         assert tensor.grad.abs().max() > 0
-    before = head(states)
-    with torch.no_grad():
-        embeddings.weight.mul_(2)
-    torch.testing.assert_close(head(states), 2 * before)  # the bias is still 0
-    assert embeddings.to(torch.bfloat16) is embeddings
-    assert head(states).dtype == torch.float32

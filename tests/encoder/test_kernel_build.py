@@ -1,7 +1,6 @@
 """Kernels are built once per machine; if that fails, one warning gives the reason and training uses plain torch."""
 
 import platform
-import re
 import subprocess
 import sys
 import warnings
@@ -27,59 +26,34 @@ pytestmark = [
     ("script", "message"),
     [
         ("exit 3", "compiler: exit status 3."),
-        ('echo "Killed by a monster" >&2; exit 1', "compiler: Killed by a monster."),
         (
             f'echo "In file of\n{build.SOURCE}:3:1: error: no vectors\nerror: 2" >&2; exit 1',
             "compiler: kernels.cpp:3:1: error: no vectors.",
         ),
         ('echo "cc1plus: unrecognized option" && exit 1', "compiler: cc1plus: unrecognized option."),
-        (OUT + 'echo "no library" > "$2"', "cannot be loaded ("),
+        (OUT + 'echo "no library" > "$2"', "no library in "),
+        (OUT + 'head -c 1000 /dev/zero > "$2"; kill -9 $$', "compiler: exit status -9."),
     ],
 )
-def test_a_compiler_error_is_reported_and_cached(script: str, message: str, compiler: Compiler, tmp_path: Path) -> None:
-    calls = compiler(script)
-    assert message in fallback_warning()
-    assert len(calls()) == 1
-    next_process()
-    assert message in fallback_warning()
-    assert len(calls()) == 1, "the second process compiled again"
-    assert not list((tmp_path / "cache").rglob("kernels-build-*"))
-
-
-def test_a_failed_compiler_is_tried_again_on_request_or_after_a_change(
-    compiler: Compiler, library: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_compiler_error_is_reported_and_the_next_process_tries_again(
+    script: str, message: str, compiler: Compiler, library: Path, tmp_path: Path
 ) -> None:
-    compiler("exit 1")
-    assert "NEARFAR_KERNELS=0 silences this" in fallback_warning()
-    next_process()
-    assert "NEARFAR_KERNELS=rebuild tries again" in fallback_warning()
-    calls = compiler(f'{OUT}cp {library} "$2"')  # another file
-    next_process()
-    built()
-    monkeypatch.setenv("NEARFAR_KERNELS", "rebuild")
-    before = len(calls())
+    calls = compiler(script)
+    warning = fallback_warning()
+    assert message in warning
+    assert "NEARFAR_KERNELS=0 silences this" in warning
+    assert len(calls()) == 1
+    assert not list((tmp_path / "cache").rglob("kernels-build-*"))
+    compiler(f'{OUT}cp {library} "$2"')
     next_process()
     built()
-    assert len(calls()) == before + 1
 
 
-def test_a_killed_compiler_is_tried_again(compiler: Compiler, tmp_path: Path) -> None:
-    calls = compiler(OUT + 'head -c 1000 /dev/zero > "$2"; kill -9 $$')
-    for times in (1, 2):
-        assert "compiler was killed by signal 9" in fallback_warning()
-        assert len(calls()) == times
-        next_process()
-    assert cached(tmp_path, ".so") == cached(tmp_path, ".json") == []
-
-
-@pytest.mark.parametrize(
-    ("program", "message"),
-    [("/nowhere/c++", "CXX is /nowhere/c++, but there is no such program"), ("", "no C++ compiler was found")],
-)
-def test_without_a_compiler(program: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("program", ["/nowhere/c++", ""])
+def test_without_a_compiler(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", program)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert message in fallback_warning()
+    assert (f"CXX is {program}, but" if program else "no C++ compiler was found (c++") in fallback_warning()
     assert not (tmp_path / "cache").exists()
 
 
@@ -91,31 +65,20 @@ def test_only_the_first_of_several_processes_warns(compiler: Compiler, monkeypat
         assert kernels.kernels() is None
 
 
-def test_built_once(compiler: Compiler, library: Path, tmp_path: Path) -> None:
+def test_built_once_or_on_request(
+    compiler: Compiler, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = compiler(f'{OUT}cp {library} "$2"')
     for _ in range(2):
         built()
         next_process()
-    assert len(calls()) == 1
+    assert len(calls()) == len(list((tmp_path / "cache" / "nearfar").iterdir())) == 1
     assert "-march=native" in calls()[0]
-    assert "-fopenmp" in calls()[0]
-    assert len(list((tmp_path / "cache" / "nearfar").iterdir())) == 2  # the library and its record
     assert kernels_status() == {"used": False, "why_not": "not needed"}  # which builds nothing
+    monkeypatch.setenv("NEARFAR_KERNELS", "rebuild")
     built()
+    assert len(calls()) == 2
     assert machine.provenance_info()["kernels"] == {"used": True, "compiler": "fake c++ 1.0"}
-
-
-@pytest.mark.long
-def test_the_default_compiler_builds_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not any(map(build.shutil.which, build.COMPILERS)):
-        pytest.skip("no C++ compiler")
-    monkeypatch.setattr(build, "FLAGS", ("-O0", *build.FLAGS[1:]))
-    built()
-    library = kernels._built()[0].library  # type: ignore[union-attr]
-    for part in ("drop", "attend", "attend_backward"):
-        for dtype in kernels.DTYPES.values():
-            name = f"{part}_{dtype}" + ("_64" if part.startswith("attend") else "")
-            assert getattr(library, name)
 
 
 @pytest.mark.long
@@ -130,26 +93,17 @@ def test_the_source_is_valid_for_avx_512() -> None:
     subprocess.run(command, check=True)
 
 
-DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes] | None]] = {
-    "cut": (".so", lambda content: content[:1000]),
-    "zeros": (".so", lambda content: bytes(len(content))),
-    "missing": (".so", None),
-    "empty record": (".json", lambda _: b""),
-    "list as record": (".json", lambda _: b"[]"),
-    "other digest": (".json", lambda content: re.sub(rb"[0-9a-f]{64}", b"0" * 64, content)),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_cache_is_rebuilt(damage: str, compiler: Compiler, library: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [lambda whole: whole[:1000], lambda whole: bytes(len(whole)), None])
+def test_a_damaged_cache_is_rebuilt(
+    content: Callable[[bytes], bytes] | None, compiler: Compiler, library: Path, tmp_path: Path
+) -> None:
     calls = compiler(f'{OUT}cp {library} "$2"')
     built()
-    kind, change = DAMAGES[damage]
-    (file,) = cached(tmp_path, kind)
-    content = file.read_bytes()
+    (file,) = cached(tmp_path)
+    whole = file.read_bytes()
     file.unlink()  # this process has mapped it: what is written into it would be executed as the process ends
-    if change is not None:
-        file.write_bytes(change(content))
+    if content is not None:
+        file.write_bytes(content(whole))
     for _ in range(2):
         next_process()
         built()
@@ -166,31 +120,16 @@ def test_a_cache_from_another_machine_is_not_used(
         next_process()
         built()
         assert len(calls()) == times
-    assert len(cached(tmp_path, ".json")) == 2
+    assert len(cached(tmp_path)) == 2
 
 
-def _link(folder: Path) -> None:
-    folder.rename(folder.with_name("elsewhere"))
-    folder.symlink_to(folder.with_name("elsewhere"))
-
-
-MAKE_UNTRUSTED: dict[str, Callable[[Path], None]] = {
-    "open to all": lambda folder: folder.chmod(0o777),
-    "open to the group": lambda folder: folder.chmod(0o770),
-    "a link": _link,
-    "replaceable": lambda folder: folder.parent.chmod(0o777),
-}
-
-
-@pytest.mark.parametrize("kind", MAKE_UNTRUSTED)
 def test_a_library_in_a_folder_that_others_can_change_is_not_loaded(
-    kind: str, compiler: Compiler, library: Path, tmp_path: Path
+    compiler: Compiler, library: Path, tmp_path: Path
 ) -> None:
-    """Another user could replace library and record together."""
     compiler(f'{OUT}cp {library} "$2"')
     built()
     folder = tmp_path / "cache" / "nearfar"
-    MAKE_UNTRUSTED[kind](folder)
+    folder.chmod(0o777)
     next_process()
     assert f"{folder} is a link, or other users can write to it or replace it; set XDG_CACHE_HOME" in fallback_warning()
 

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nearfar import Encoder
 from nearfar.encoder.frozen import Guide
-from nearfar.encoder.padded_attention import BatchShape, FixedShapeBatch, round_up
+from nearfar.encoder.padded_attention import BatchShape, FixedShapeBatch
 from nearfar.encoder.tokens import TokenRows
 from tests.same_gradients import assert_same_gradients, gradients_of
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
@@ -108,8 +108,3 @@ def test_shapes_have_room_for_the_batch_and_one_text_more() -> None:
     assert len(shapes) < 80
     typical = {BatchShape.of(generator.poisson(12, size=128) + 2) for _ in range(500)}
     assert len(typical) <= 6
-
-
-@pytest.mark.parametrize(("number", "expected"), [(1, 8), (8, 8), (9, 16), (63, 64), (64, 64), (65, 80), (129, 160)])
-def test_rounding_up(number: int, expected: int) -> None:
-    assert round_up(number, steps=4, multiple=8) == expected

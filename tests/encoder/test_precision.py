@@ -1,18 +1,13 @@
 """How auto is resolved by device and environment, the warning for emulated bfloat16, and resumed precisions."""
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
 
-from nearfar import Encoder, NearfarError
+from nearfar import NearfarError
 from nearfar.encoder import precision
-from nearfar.encoder.classifier import Classifier
-from nearfar.encoder.precision import EMULATED, check_precision, precision_record, resolve, resumed_precision
+from nearfar.encoder.precision import EMULATED, precision_record, resolve, resumed_precision
 from nearfar.types import Precision
 from tests.precision_mocks import WARNING, machine
-from tests.tiny import save_tiny, sentences
 
 
 @pytest.mark.parametrize(
@@ -52,17 +47,9 @@ def test_emulated_bfloat16_warns_once(requested: Precision, environment: str, mo
     assert precision_record("bf16", "cpu") == EMULATED
 
 
-@pytest.mark.parametrize(("factor", "comparison"), [(3.27, "3.3 times slower than"), (0.9, "not faster than")])
-def test_the_measured_slowdown_is_reported(factor: float, comparison: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(monkeypatch, native=False)
-    monkeypatch.setattr(precision, "bf16_slowdown", lambda: factor)
-    with pytest.warns(UserWarning, match=f"processor: {comparison} fp32 here"):
-        resolve("bf16", "cpu")
-
-
 def test_the_warning_for_a_gpu_without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, native=False)
-    with pytest.warns(UserWarning, match="bfloat16 is not native on this GPU. Use --precision fp32"):
+    with pytest.warns(UserWarning, match="bfloat16 is not native here. Use --precision fp32"):
         resolve("bf16", "cuda:0")
 
 
@@ -70,15 +57,6 @@ def test_the_requested_device_is_checked(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("NEARFAR_PRECISION")
     monkeypatch.setattr(precision, "is_native", lambda device: str(device) == "cuda:1")
     assert [resolve("auto", device) for device in ("cpu", torch.device("cuda:1"))] == ["fp32", "bf16"]
-
-
-@pytest.mark.parametrize("value", ["bf32", "BF16", "fp16", "1"])
-def test_invalid_values_are_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NearfarError, match=f"--precision '{value}': must be auto, fp32 or bf16"):
-        check_precision(value)
-    monkeypatch.setenv("NEARFAR_PRECISION", value)
-    with pytest.raises(NearfarError, match=f"NEARFAR_PRECISION='{value}': must be auto, fp32 or bf16"):
-        resolve("auto", "cpu")
 
 
 @pytest.mark.parametrize(
@@ -97,25 +75,3 @@ def test_native_bfloat16_is_not_resumed_with_emulation(monkeypatch: pytest.Monke
         resumed_precision("bf16", "cpu", what="it")
     with pytest.warns(UserWarning, match=WARNING):
         assert resumed_precision(EMULATED, "cpu", what="it") == "bf16"
-
-
-@pytest.mark.long
-def test_encode_and_predict_use_the_requested_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Uses a tiny model, because bfloat16 may be emulated."""
-    texts = sentences(4)
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
-    classifier = Classifier.from_pretrained(tmp_path / "tiny", label_names=("no", "yes"))
-
-    def computed(requested: Precision) -> tuple[np.ndarray, np.ndarray]:
-        items = [(text,) for text in texts]
-        return encoder.encode(texts, precision=requested), classifier.predict(items, precision=requested)
-
-    machine(monkeypatch, native=True)
-    full, half, automatic = (computed(requested) for requested in ("fp32", "bf16", "auto"))
-    machine(monkeypatch, native=False)
-    for exact, rough, chosen, without_native in zip(full, half, automatic, computed("auto"), strict=True):
-        assert 0 < np.abs(exact - rough).max() < 0.2
-        np.testing.assert_allclose(chosen, rough, atol=1e-5)
-        np.testing.assert_allclose(without_native, exact, atol=1e-5)
-    with pytest.warns(UserWarning, match=WARNING):
-        encoder.encode(texts, precision="bf16")

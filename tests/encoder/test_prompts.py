@@ -10,11 +10,12 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from nearfar import Encoder, NearfarError
+from nearfar import Encoder
 from nearfar.encoder.encoder import layer_embeddings
 from nearfar.encoder.pooling import parse_pooling, pool
 from nearfar.encoder.ragged import RaggedBatch
 from nearfar.encoder.stream import encode_blocks, tokenize_blocks
+from tests.invalid_input.model_folders import edit
 from tests.tiny import save_tiny, sentences
 
 SETTINGS = "config_sentence_transformers.json"
@@ -31,10 +32,6 @@ def save(folder: Path, architecture: str = "bert", *, include: bool = True, pool
     edit(folder / SETTINGS, {"prompts": PROMPTS, **settings})
     edit(folder / "1_Pooling" / "config.json", {"include_prompt": include})
     return folder
-
-
-def edit(file: Path, changes: dict[str, Any]) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
 @pytest.fixture
@@ -107,21 +104,6 @@ def test_everything_survives_saving(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_folder_without_prompts_is_saved_as_before(tmp_path: Path) -> None:
-    Encoder.from_pretrained(save_tiny(tmp_path / "plain")).save_pretrained(tmp_path / "saved")
-    saved = json.loads((tmp_path / "saved" / SETTINGS).read_text())
-    del saved["__version__"]
-    assert saved == {
-        "model_type": "SentenceTransformer",
-        "prompts": {"query": "", "document": ""},
-        "default_prompt_name": None,
-        "similarity_fn_name": "cosine",
-    }
-    (tmp_path / "saved" / SETTINGS).unlink()
-    assert Encoder.from_pretrained(tmp_path / "saved").prompts == {"query": "", "document": ""}
-
-
-@pytest.mark.long
 def test_set_prompts_by_name_and_by_text(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     encoder.set_prompts()
@@ -130,38 +112,11 @@ def test_set_prompts_by_name_and_by_text(folder: Path) -> None:
     assert (encoder.query_prompt, encoder.document_prompt) == ("not ", "")
     assert (encoder.default_prompt_name, encoder.resolve_prompt()) == ("default", QUERY)  # as before this call
     encoder.set_prompts(default="text: ")
-    assert (encoder.default_prompt_name, encoder.resolve_prompt()) == ("default_2", "text: ")
-    encoder.set_prompts(default="another: ")
-    assert (encoder.default_prompt_name, encoder.resolve_prompt()) == ("default_3", "another: ")
-    encoder.set_prompts(default="text: ")
-    assert encoder.default_prompt_name == "default_2"
+    assert (encoder.default_prompt_name, encoder.resolve_prompt()) == ("default", "text: ")
     encoder.set_prompts(default="other")
     assert encoder.default_prompt_name == "other"
     encoder.set_prompts(default="")
     assert encoder.default_prompt_name is None
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("role", "flag"), [("query", "--query-prompt"), ("document", "--document-prompt"), ("default", "--prompt")]
-)
-def test_a_word_that_names_no_prompt_is_refused(role: str, flag: str, folder: Path, tmp_path: Path) -> None:
-    message = f"^{flag} qurey: the model has no prompt of this name. It has 'query', 'document', 'other'. A text "
-    with pytest.raises(NearfarError, match=message):
-        Encoder.from_pretrained(folder).set_prompts(**{role: "qurey"})
-    with pytest.raises(NearfarError, match=f"^{flag} query: the model has no prompt of this name. It has no prompts. "):
-        Encoder.from_pretrained(tmp_path / "plain").set_prompts(**{role: "query"})
-
-
-@pytest.mark.long
-def test_unknown_names_and_two_prompts_are_refused(folder: Path) -> None:
-    encoder = Encoder.from_pretrained(folder)
-    with pytest.raises(
-        NearfarError, match=r"prompt_name 'qurey': the model has no prompt of this name. It has 'query'"
-    ):
-        encoder.encode(["dog"], prompt_name="qurey")
-    with pytest.raises(NearfarError, match="give prompt or prompt_name, not both"):
-        encoder.encode_query(["dog"], prompt="a ", prompt_name="query")
 
 
 @pytest.mark.long

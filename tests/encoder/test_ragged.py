@@ -66,27 +66,6 @@ def test_pack_sorts_by_length_and_returns_in_the_callers_order() -> None:
     assert batch.restore_order(packed).flatten().tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("architecture", ["bert", "electra", "roberta"])
-def test_token_types_reach_the_backbone_on_both_routes(architecture: str, tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
-    assert encoder.route.ragged
-    ids = encoder.tokenize(sentences(9, longest=20)).ids
-    types = [[int(3 * index > len(text)) for index in range(len(text))] for text in ids]
-    with torch.no_grad():
-        ragged = hidden_states(encoder.backbone, RaggedBatch.pack(ids, types=types), encoder.route)[0]
-        encoder.backbone.set_attn_implementation("eager")
-        padded = hidden_states(encoder.backbone, RaggedBatch.pack(ids, types=types), Route(ragged=False))[0]
-        plain = hidden_states(encoder.backbone, RaggedBatch.pack(ids), Route(ragged=False))[0]
-        one_by_one = [
-            encoder.backbone(input_ids=torch.tensor([text]), token_type_ids=torch.tensor([kinds])).last_hidden_state[0]
-            for text, kinds in sorted(zip(ids, types, strict=True), key=lambda pair: len(pair[0]))
-        ]
-    torch.testing.assert_close(ragged, torch.cat(one_by_one), atol=1e-5, rtol=0)
-    torch.testing.assert_close(padded, torch.cat(one_by_one), atol=1e-5, rtol=0)
-    assert (plain - ragged).abs().max() > 0.1
-
-
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_architectures_with_token_types(architecture: str, tmp_path: Path) -> None:
     backbone = AutoModel.from_pretrained(save_tiny(tmp_path, architecture))

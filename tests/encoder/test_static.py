@@ -1,6 +1,5 @@
 """Static encoders: the vectors of sentence-transformers, read and written; training; texts without tokens; refusals."""
 
-import json
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
@@ -76,10 +75,6 @@ def test_square_linear_layers_are_merged_into_the_vectors(tmp_path: Path) -> Non
     np.testing.assert_allclose(np.delete(after, empty, axis=0), np.delete(before, empty, axis=0), atol=1e-6)
     encoder.save_pretrained(tmp_path / "merged")
     np.testing.assert_allclose(theirs(tmp_path / "merged"), after, atol=1e-6)
-    narrow = save_static(tmp_path / "narrow", st.Dense(12, 7, activation_function=torch.nn.Identity()))
-    encoder = Encoder.from_pretrained(narrow)
-    merge_square_layers(encoder.backbone, encoder.tail)
-    assert len(encoder.tail) == 1  # it changes the width
 
 
 @pytest.mark.long
@@ -116,12 +111,8 @@ def test_a_folder_of_model2vec_is_read(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_what_needs_a_transformer_is_refused(tmp_path: Path) -> None:
     folder = save_static(tmp_path / "static")
-    with pytest.raises(
-        NearfarError, match="a static encoder takes the mean of its tokens; use --pooling mean, not cls"
-    ):
+    with pytest.raises(NearfarError, match="a static encoder takes the mean of its tokens; use --pooling mean"):
         Encoder.from_pretrained(folder, pooling="cls")
-    with pytest.raises(NearfarError, match="--keep-layers 1: this encoder has no layers"):
-        Encoder.from_pretrained(folder, keep_layers="1")
     with pytest.raises(NearfarError, match="--lora-rank: a static encoder has no linear layers"):
         add_lora(Encoder.from_pretrained(folder).backbone, rank=2, alpha=1.0)
     with pytest.raises(NearfarError, match="is a static encoder, which has no transformer"):
@@ -140,21 +131,12 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
         broken = shutil.copytree(whole, tmp_path / f"no {file}")
         (broken / file).unlink()
         refuse(f"holds no {file}, so it is no static encoder", broken.name)
-        (broken / file).write_text("{")
-        refuse(f"{file}", broken.name)
     other = shutil.copytree(whole, tmp_path / "other")
-    save_file({"weight": torch.ones(3, 2)}, other / "model.safetensors")
-    refuse(r"holds no embedding\.weight", "other")
-    save_file({"embedding.weight": torch.ones(3, 2)}, other / "model.safetensors")
-    refuse(rf"the tokenizer has token ids up to {len(WORDS) + 4}, but there are 3 vectors", "other")
-    save_file({"embedding.weight": torch.ones(50, 2, dtype=torch.int64)}, other / "model.safetensors")
-    refuse("looks quantized", "other")
-    save_file({"embedding.weight": torch.ones(50)}, other / "model.safetensors")
-    refuse(r"the vectors have the shape \[50\]", "other")
-    pooled = shutil.copytree(whole, tmp_path / "pooled")
-    listed = json.loads((pooled / "modules.json").read_text())
-    kind = "sentence_transformers.sentence_transformer.modules.pooling.Pooling"
-    (pooled / "modules.json").write_text(
-        json.dumps([*listed, {"idx": 1, "name": "1", "path": "1_Pooling", "type": kind}])
-    )
-    refuse("has a module 'Pooling', which nearfar does not support", "pooled")
+    for name, table, message in (
+        ("weight", torch.ones(3, 2), r"holds no embedding\.weight"),
+        ("embedding.weight", torch.ones(3, 2), rf"token ids up to {len(WORDS) + 4}, but there are 3 vectors"),
+        ("embedding.weight", torch.ones(50, 2, dtype=torch.int64), "is quantized"),
+        ("embedding.weight", torch.ones(50), r"the vectors have the shape \[50\]"),
+    ):
+        save_file({name: table}, other / "model.safetensors")
+        refuse(message, "other")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nearfar.encoder import attention
-from nearfar.encoder.attention import VARIABLE, attend, has_varlen, passes_self_check
+from nearfar.encoder.attention import VARIABLE, attend, passes_self_check
 from nearfar.encoder.padded_attention import LengthGroup
 from tests.encoder.attention_formula import formula, groups_of
 from tests.gpu.devices import on_each_device
@@ -31,8 +31,6 @@ def random_inputs(groups: list[LengthGroup], head_dim: int, dtype: torch.dtype) 
 def needs_varlen() -> None:
     if torch.cuda.get_device_capability() < (8, 0):
         pytest.skip("This GPU's compute capability is below 8.0, which varlen attention needs.")
-    if not has_varlen():
-        pytest.skip(f"torch {torch.__version__} has no varlen attention with a window.")
 
 
 def values_and_gradients_on(device: str, tensors: list[Tensor], groups: list[LengthGroup], **settings) -> list[Tensor]:

@@ -28,7 +28,6 @@ import os
 import warnings
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from inspect import signature
 from itertools import accumulate
 from typing import Any, Literal, TypeAlias
 
@@ -38,7 +37,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from nearfar.encoder.dropout import DropoutMask
-from nearfar.encoder.kernels import DTYPES, HEAD_DIMS, MAX_TOKENS, AttentionLayout, Kernels, kernels
+from nearfar.encoder.kernels import DTYPES, HEAD_DIMS, MAX_TOKENS, AttentionBatch, Kernels, kernels
 from nearfar.encoder.padded_attention import Heads, LengthGroup, group_by_length, padded, padded_blocks
 from nearfar.types import NearfarError
 
@@ -100,8 +99,10 @@ def attend(
     outputs = []
     if compiled is not None and num_compiled:
         lengths = [group.length for group in groups[:num_compiled] for _ in range(group.num_texts)]
-        layout = AttentionLayout(lengths, scaling=scaling, mask=mask, words_per_row=words_per_row)
-        outputs.append(_CompiledAttention.apply(*compiled_part, compiled, layout))  # type: ignore[no-untyped-call]
+        batch = AttentionBatch.of(
+            lengths, heads=query.shape[1], scaling=scaling, mask=mask, words_per_row=words_per_row
+        )
+        outputs.append(_CompiledAttention.apply(*compiled_part, compiled, batch))  # type: ignore[no-untyped-call]
     for group, part in zip(groups[num_compiled:], group_parts, strict=True):
         q, k, v = (tensor.unflatten(0, (group.num_texts, group.length)).transpose(1, 2) for tensor in part)
         window = _window_mask(group.length, sliding_window, device)
@@ -143,19 +144,19 @@ class _CompiledAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
         compiled: Kernels
-        layout: AttentionLayout
-        *tensors, compiled, layout = inputs
+        batch: AttentionBatch
+        *tensors, compiled, batch = inputs
         query, key, value = (tensor.contiguous() for tensor in tensors)
-        out, softmax_stats = compiled.attend(query, key, value, layout)
+        out, softmax_stats = compiled.attend(query, key, value, batch)
         ctx.save_for_backward(query, key, value, softmax_stats)
-        ctx.compiled, ctx.layout = compiled, layout
+        ctx.compiled, ctx.batch = compiled, batch
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         *inputs, softmax_stats = ctx.saved_tensors
-        gradients = ctx.compiled.attend_backward(tuple(inputs), grad_output.contiguous(), softmax_stats, ctx.layout)
+        gradients = ctx.compiled.attend_backward(tuple(inputs), grad_output.contiguous(), softmax_stats, ctx.batch)
         return (*gradients, None, None)
 
 
@@ -170,15 +171,13 @@ def choose_backend(query: Heads, key: Heads, value: Heads, *, dropout: float) ->
     requested = os.environ.get(VARIABLE, "auto")
     if requested not in ("auto", "groups", "padded"):
         raise NearfarError(f"{VARIABLE}={requested}: must be auto, groups or padded.")
-    if requested != "auto":
-        return "groups" if requested == "groups" else "padded"
     half = query.dtype in HALF and query.dtype == key.dtype == value.dtype
-    head_dim = query.shape[2]
-    if dropout == 0 and half and head_dim % HEAD_DIM_MULTIPLE == 0 and head_dim <= MAX_HEAD_DIM:
-        supported = torch.cuda.get_device_capability(query.device) >= (8, 0)
-        if supported and has_varlen() and passes_self_check(query.device, query.dtype, head_dim):
+    head_dim, device = query.shape[2], query.device
+    if requested == "auto" and dropout == 0 and half and head_dim % HEAD_DIM_MULTIPLE == 0 and head_dim <= MAX_HEAD_DIM:
+        supported = torch.cuda.get_device_capability(device) >= (8, 0)
+        if supported and passes_self_check(device, query.dtype, head_dim):
             return "varlen"
-    return "padded"
+    return "groups" if requested == "groups" else "padded"
 
 
 def varlen(
@@ -203,54 +202,34 @@ def _starts(groups: tuple[LengthGroup, ...], device: torch.device) -> Tensor:
 
 
 @cache
-def has_varlen() -> bool:
-    """Whether this torch has ``varlen_attn`` with a scale and a window. Older releases, from 2.6 on, lack it."""
-    try:
-        from torch.nn.attention.varlen import varlen_attn
-    except ImportError:
-        return False
-    return {"scale", "window_size"} <= signature(varlen_attn).parameters.keys()
-
-
-@cache
 def passes_self_check(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
     """Whether ``varlen`` gives the values and gradients of attention on each text alone; warns once if it does not.
 
     Uses no random numbers of torch's global generators.
     """
-    try:
-        with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
-            error = _largest_error(device, dtype, head_dim)
-    except (RuntimeError, TypeError, ValueError, ImportError) as failure:
-        reason = f"{type(failure).__name__}: {str(failure).splitlines()[0] if str(failure) else 'no reason given'}"
-    else:
-        if error <= TOLERANCE:
-            return True
-        reason = f"relative error {error:.2g} against float32"
-    warnings.warn(
-        f"varlen attention of torch {torch.__version__} fails its check on {device} for {dtype} "
-        f"and head dimension {head_dim} ({reason}). Attention uses the backend 'padded' instead: correct, but slower.",
-        stacklevel=2,
-    )
-    return False
+    groups, generator = group_by_length(SELF_CHECK_LENGTHS), torch.Generator().manual_seed(0)
 
-
-def _largest_error(device: torch.device, dtype: torch.dtype, head_dim: int) -> float:
-    """The largest relative error of values and gradients on a small random batch; infinite if any is not finite."""
-    groups, worst = group_by_length(SELF_CHECK_LENGTHS), 0.0
-    generator = torch.Generator().manual_seed(0)
-    drawn = torch.randn(4, sum(SELF_CHECK_LENGTHS), 2, head_dim, generator=generator).to(device, dtype)
-
-    def compute(tensors: Tensor, backend: AttentionBackend, window: int | None) -> list[Tensor]:
+    def compute(drawn: Tensor, backend: AttentionBackend, window: int | None) -> Tensor:
         """The output, and the gradients of query, key and value."""
-        query, key, value, grad_output = tensors.detach().unbind()  # views, as a backbone's tensors may be
+        query, key, value, grad_output = drawn.detach().unbind()  # views, as a backbone's tensors may be
         inputs = [tensor.requires_grad_() for tensor in (query, key, value)]
         out = attend(query, key, value, groups, sliding_window=window, backend=backend)
-        return [out.detach(), *torch.autograd.grad(out, inputs, grad_output)]
+        return torch.stack([out, *torch.autograd.grad(out, inputs, grad_output)]).detach().float().flatten(1)
 
-    for window in (None, 4):
-        expected = compute(drawn.float(), "groups", window)
-        for ours, reference in zip(compute(drawn, "varlen", window), expected, strict=True):
-            error = float((ours.float() - reference).norm() / reference.norm())
-            worst = max(worst, math.inf if math.isnan(error) else error)
-    return worst
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
+            drawn = torch.randn(4, sum(SELF_CHECK_LENGTHS), 2, head_dim, generator=generator).to(device, dtype)
+            exact = torch.cat([compute(drawn.float(), "groups", window) for window in (None, 4)])
+            found = torch.cat([compute(drawn, "varlen", window) for window in (None, 4)])
+            error = float(((found - exact).norm(dim=1) / exact.norm(dim=1)).nan_to_num(nan=math.inf).max())
+        reason = f"relative error {error:.2g} against float32"
+    except (RuntimeError, TypeError, ValueError, ImportError) as failure:  # also of a torch without this function
+        error, reason = math.inf, f"{type(failure).__name__}: {' '.join(str(failure).splitlines()[:1])}"
+    if error > TOLERANCE:
+        warnings.warn(
+            f"varlen attention of torch {torch.__version__} fails its check on {device} for {dtype} "
+            f"and head dimension {head_dim} ({reason}). Attention uses the backend 'padded' instead: correct, but "
+            "slower.",
+            stacklevel=2,
+        )
+    return error <= TOLERANCE

@@ -26,9 +26,7 @@ def parse_layers(given: str, *, layers: int) -> list[int]:
     """
     parts = [part.strip() for part in given.split(",")]
     if not all(part.isdecimal() and len(part) < 6 for part in parts):
-        raise NearfarError(
-            f"--keep-layers {given}: must be a number of layers such as 3, or layers such as 2,4,6, counted from 1."
-        )
+        raise NearfarError(f"--keep-layers {given}: must be a number of layers such as 3, or layers such as 2,4,6.")
     numbers = [int(part) for part in parts]
     if not all(1 <= number <= layers for number in numbers):
         raise NearfarError(f"--keep-layers {given}: this encoder has the layers 1 to {layers}.")
@@ -64,11 +62,9 @@ def keep_layers(backbone: PreTrainedModel, given: str) -> list[int]:
         config.layer_types = [kinds[number - 1] for number in kept]
     config.num_hidden_layers = len(kept)
     if not _survives_saving(backbone):
-        raise NearfarError(
-            f"--keep-layers {given}: the layers of {type(backbone).__name__} differ by their place, so that a model of "
-            "these layers cannot be saved; keep the first ones, such as "
-            f"{','.join(str(number) for number in range(1, max(2, len(kept)) + 1))}, or choose another encoder."
-        )
+        first = ",".join(str(number) for number in range(1, max(2, len(kept)) + 1))
+        problem = f"the layers of {type(backbone).__name__} differ by their place, so that these cannot be saved"
+        raise NearfarError(f"--keep-layers {given}: {problem}; keep the first ones, as {first}.")
     return kept
 
 
@@ -140,10 +136,6 @@ def add_lora(backbone: PreTrainedModel, *, rank: int, alpha: float, dropout: flo
         NearfarError: peft is not installed; the rank is under 1; dropout is outside [0, 1); the encoder has adapters
             already, or no linear layers, or peft does not support its architecture.
     """
-    if rank < 1:
-        raise NearfarError(f"--lora-rank {rank}: must be 1 or more.")
-    if not 0 <= dropout < 1:
-        raise NearfarError(f"LoRA dropout {dropout}: must be in [0, 1).")
     try:
         from peft import LoraConfig, LoraModel
     except ImportError as error:

@@ -6,7 +6,8 @@ loaded, including a trained pooler, and the head is initialised anew.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -21,14 +22,11 @@ from torch import Tensor, nn
 from nearfar.disk import apply_umask, write_bytes
 from nearfar.disk.model_folder import SeenHashes, read_seen, write_seen
 from nearfar.encoder import encoder_folder, pretrained
-from nearfar.encoder.dropout import evaluating, use_fast_dropout, use_fused
+from nearfar.encoder.dropout import evaluating, use_fast_dropout
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
 from nearfar.encoder.folder_checks import (
-    LABELS,
     TRANSFORMER_SETTINGS,
-    quoted,
-    read_object,
     transformer_settings,
     write_json,
 )
@@ -90,7 +88,6 @@ class Classifier(nn.Module):
         self._head, self.lower_case = parts.head, parts.lower_case
         self._uses_types = uses_token_types(self.backbone)
         use_fast_dropout(self.model)
-        use_fused(self.model)
         self.route = choose_route(self.backbone)
 
     @classmethod
@@ -158,24 +155,15 @@ class Classifier(nn.Module):
         """
         _check_items(items)
         length = min(max_length or self.max_length, self.max_length)
-        ids: list[list[int]] = [[] for _ in items]
-        types: list[list[int]] = [[] for _ in items]
-        truncated = [False] * len(items)
-        use_types = self._uses_types
-        for num_texts in (1, 2):
-            rows = [row for row, item in enumerate(items) if len(item) == num_texts]
-            if not rows:
-                continue
-            special = self.tokenizer.num_special_tokens_to_add(pair=num_texts == 2)
-            if length < special + num_texts:
-                raise NearfarError(f"max_length {length}: a pair needs at least {special + num_texts} tokens.")
-            columns = ([items[row][text] for row in rows] for text in range(num_texts))
-            batch = self.tokenizer(*columns, truncation="longest_first", max_length=length, return_attention_mask=False)
-            use_types = use_types and "token_type_ids" in batch
-            for index, (row, encoding) in enumerate(zip(rows, batch.encodings or [], strict=True)):
-                ids[row], truncated[row] = batch["input_ids"][index], bool(encoding.overflowing)
-                types[row] = batch["token_type_ids"][index] if use_types else []
-        return Tokenized(ids, truncated, types=types if use_types else None)
+        shortest = self.tokenizer.num_special_tokens_to_add(pair=True) + 2
+        if length < shortest and any(len(item) == 2 for item in items):
+            raise NearfarError(f"max_length {length}: a pair needs at least {shortest} tokens.")
+        if not items:
+            return Tokenized([])
+        texts: list[Any] = [item if len(item) == 2 else item[0] for item in items]  # the tokenizer takes a mixture
+        batch = self.tokenizer(texts, truncation="longest_first", max_length=length, return_attention_mask=False)
+        truncated = [bool(encoding.overflowing) for encoding in batch.encodings or []]
+        return Tokenized(batch["input_ids"], truncated, types=batch.get("token_type_ids") if self._uses_types else None)
 
     def cls(self, tokens: Tokenized) -> Float[Tensor, "batch dim"]:
         """The last hidden state of each item's first token, before any pooler, with gradient, in the caller's order."""
@@ -313,29 +301,36 @@ def read_classifier(
             the model's limit; an exported graph is to have another head.
     """
     inner = encoder_folder.transformer_folder(folder)
-    settings = transformer_settings(inner, any_length=max_length is not None)
+    settings = transformer_settings(inner)
     if (graph := graph_format(inner)) is not None:
         exported = GraphBackbone(inner, graph, classifier=True)
         tokenizer = pretrained.load_tokenizer(inner)
         if _choose_labels(folder, exported.labels, label_names, regression) != exported.labels or dropout is not None:
             refuse_graph(exported, "trained")
-        length = encoder_folder.choose_length(settings, exported, tokenizer, max_length)
+        length = encoder_folder.choose_length(inner, settings, exported, tokenizer, max_length)
         return ClassifierComponents(exported, tokenizer, exported.labels, length, lambda _, logits: logits[:, 0], False)
     config = pretrained.load_config(inner, kind="sequence classifier")
     saved = _saved_labels(inner / "config.json", config)
     names = _choose_labels(folder, saved, label_names, regression)
     if names != saved:
-        _set_labels(config, names)
-    if dropout is not None:
-        _set_dropout(config, dropout)
+        config.id2label = dict(enumerate(names or ("score",)))
+        config.label2id = {name: number for number, name in config.id2label.items()}
+        config.problem_type = "single_label_classification" if names else "regression"
+        if hasattr(config, "classifier_pooling"):  # ModernBERT's, where it may be "mean"
+            config.classifier_pooling = "cls"
+    if dropout is not None and not 0 <= dropout < 1:
+        raise NearfarError(f"dropout {dropout}: must be in [0, 1).")
+    for name in config.to_dict() if dropout is not None else ():  # of embeddings, hidden states, attention and head
+        if "dropout" in name:
+            setattr(config, name, float(dropout or 0))
     model = _load(inner, config, has_head=names == saved)
     tokenizer = pretrained.load_tokenizer(inner)
     backbone = cast(PreTrainedModel, model.base_model)
     pretrained.check_vocabulary(inner, tokenizer, backbone)
-    length = encoder_folder.choose_length(settings, backbone, tokenizer, max_length)
+    length = encoder_folder.choose_length(inner, settings, backbone, tokenizer, max_length)
     with opening(inner / "config.json"):
         head = find_head(model)
-    return ClassifierComponents(model, tokenizer, names, length, head, settings.lower_case)
+    return ClassifierComponents(model, tokenizer, names, length, head, settings.do_lower_case)
 
 
 def _saved_labels(file: Path, config: PretrainedConfig) -> tuple[str, ...] | None:
@@ -346,20 +341,12 @@ def _saved_labels(file: Path, config: PretrainedConfig) -> tuple[str, ...] | Non
     Raises:
         NearfarError: the folder has a supported head with invalid labels.
     """
-    is_classifier = any(kind.endswith("ForSequenceClassification") for kind in config.architectures or [])
-    if not is_classifier or config.problem_type == "multi_label_classification":
+    if not _is_classifier(config) or config.problem_type == "multi_label_classification":
         return None
-    settings = read_object(file)
-    id2label, count = settings.get("id2label"), settings.get("num_labels")
-    if id2label is None:
-        id2label = {str(number): f"LABEL_{number}" for number in range(2 if count is None else count)}
-    names: tuple[Any, ...] = tuple(id2label.get(str(number)) for number in range(len(id2label)))
-    if not names or not all(isinstance(name, str) for name in names):
-        raise NearfarError(f"{file}: {LABELS}")
-    if len(set(names)) < len(names):
-        raise NearfarError(f"{file}: id2label gives two labels the same name.")
-    if count not in (None, len(names)):
-        raise NearfarError(f"{file}: num_labels is {quoted(count)}, but id2label names {len(names)} labels.")
+    numbered: Mapping[int, Any] = dict(cast(Any, config.id2label))
+    names: tuple[Any, ...] = tuple(numbered.get(number) for number in range(len(numbered)))
+    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise NearfarError(f'{file}: id2label must name each label by its number, from "0" on, each differently.')
     if len(names) == 1:
         return ()
     return None if config.problem_type == "regression" else names
@@ -371,52 +358,32 @@ def _choose_labels(
     """The requested labels, else the saved ones; () for regression."""
     if regression and label_names:
         raise NearfarError("a classifier has label_names or is for regression, not both.")
-    if isinstance(label_names, str):
-        raise NearfarError(f"label_names takes a list of names, not the one string {label_names!r}.")
-    if regression or label_names is not None:
-        names = tuple(label_names or ())
-        if len(names) == 1 or len(set(names)) < len(names):
-            raise NearfarError(f"label_names {', '.join(names)}: must be two or more different names.")
-        return names
-    if saved is None:
+    names = () if regression else saved if label_names is None else tuple(label_names)
+    if names is None:
         raise NearfarError(f"{folder}: holds no classifier; set label_names or regression.")
-    return saved
-
-
-def _set_labels(config: PretrainedConfig, names: tuple[str, ...]) -> None:
-    config.id2label = dict(enumerate(names or ("score",)))
-    config.label2id = {name: number for number, name in config.id2label.items()}
-    config.problem_type = "single_label_classification" if names else "regression"
-    if hasattr(config, "classifier_pooling"):  # ModernBERT's, where it may be "mean"
-        config.classifier_pooling = "cls"
-
-
-def _set_dropout(config: PretrainedConfig, dropout: float) -> None:
-    """Set all dropout probabilities of the config: of embeddings, hidden states, attention and the classifier."""
-    if not 0 <= dropout < 1:
-        raise NearfarError(f"dropout {dropout}: must be in [0, 1).")
-    for name in config.to_dict():
-        if "dropout" in name:
-            setattr(config, name, float(dropout))
+    if isinstance(label_names, str) or len(names) == 1 or len(set(names)) < len(names):
+        raise NearfarError(f"label_names {label_names!r}: must be a list of two or more different names.")
+    return names
 
 
 def _load(folder: Path, config: PretrainedConfig, *, has_head: bool) -> PreTrainedModel:
-    model, info = pretrained.load_model(folder, config, kind="sequence classifier", dtype=torch.float32)
-    mismatched = {str(key if isinstance(key, str) else key[0]) for key in info["mismatched_keys"]}
-    absent = {*map(str, info["missing_keys"]), *mismatched}
-    prefix = model.base_model_prefix
-    pretrained.check_complete(
-        folder,
-        info,
-        lambda key: has_head or (key.startswith(f"{prefix}.") and not key.startswith(f"{prefix}.pooler.")),
-    )
-    head_weights = {name for name, _ in model.named_parameters() if not name.startswith(f"{prefix}.")}
-    if not has_head and head_weights - absent:  # loaded from a head for other labels or another task
-        fresh = type(model)(config)
-        for name, module in fresh.named_children():
-            if name != prefix:
+    """The model: with its saved head, or with a new one, and perhaps a new pooler, on a complete backbone."""
+    model, absent = pretrained.load_model(folder, config, kind="sequence classifier", dtype=torch.float32)
+    prefix = f"{model.base_model_prefix}."
+
+    def required(name: str) -> bool:
+        return has_head or (name.startswith(prefix) and not name.startswith(f"{prefix}pooler."))
+
+    pretrained.check_complete(folder, absent, required)
+    if not has_head and _is_classifier(config):  # weights of a head for other labels or another task were loaded
+        for name, module in type(model)(config).named_children():
+            if f"{name}." != prefix:
                 setattr(model, name, module)
     return model
+
+
+def _is_classifier(config: PretrainedConfig) -> bool:
+    return any(kind.endswith("ForSequenceClassification") for kind in config.architectures or [])
 
 
 def find_head(model: PreTrainedModel) -> ClsHead:
@@ -432,28 +399,17 @@ def find_head(model: PreTrainedModel) -> ClsHead:
     with evaluating(model), torch.no_grad():
         arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         expected = model(**arguments).logits
+        if not torch.isfinite(expected).all():
+            raise NearfarError(f"{model.config.name_or_path}: its logits are not finite. Copy the model again.")
         first = model.base_model(**arguments).last_hidden_state[:, :1]
-        head = next((head for head in HEAD_FUNCTIONS if _reproduces_logits(head, model, first, expected)), None)
-    if not torch.isfinite(expected).all():
-        raise NearfarError(
-            f"{model.config.name_or_path}: its logits are not finite: the weights contain NaN, infinity or too large "
-            "numbers. Copy the model again."
-        )
-    if head is None:
-        raise NearfarError(
-            f"{type(model).__name__}: its head needs more than [CLS]. Supported architectures: {', '.join(FAMILIES)}."
-        )
-    return head
-
-
-def _reproduces_logits(
-    head: ClsHead, model: PreTrainedModel, first: Tensor, expected: Float[Tensor, "batch classes"]
-) -> bool:
-    try:
-        logits = head(model, first)
-    except (AttributeError, TypeError, IndexError, RuntimeError):  # the head of another architecture
-        return False
-    return logits.shape == expected.shape and bool((logits - expected).abs().max() <= 1e-4 * expected.abs().max())
+        for head in HEAD_FUNCTIONS:
+            with suppress(AttributeError, TypeError, IndexError, RuntimeError):  # the head of another architecture
+                logits = head(model, first)
+                if logits.shape == expected.shape and (logits - expected).norm() <= 1e-4 * expected.norm():
+                    return head
+    raise NearfarError(
+        f"{type(model).__name__}: its head needs more than [CLS]. Supported architectures: {', '.join(FAMILIES)}."
+    )
 
 
 HEAD_FUNCTIONS: tuple[ClsHead, ...] = (

@@ -1,4 +1,4 @@
-"""Dropout with the statistics of torch's and a fraction of its time on a CPU, alone and with the LayerNorm after it.
+"""Dropout with the statistics of torch's and a fraction of its time on a CPU.
 
     y = m x / P(m = 1),
 
@@ -65,14 +65,8 @@ def drop(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
         return x
     if p == 1 or x.device.type != "cpu" or x.dtype not in DTYPES:
         return functional.dropout(x, p)
-    return apply_dropout_mask(DropoutMask.draw(p), x)
-
-
-def apply_dropout_mask(mask: DropoutMask, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Apply ``mask`` to ``x``, a CPU tensor whose elements are numbered in row-major order."""
-    if mask.scale == 1:
-        return x
-    return _Drop.apply(x, mask)  # type: ignore[no-untyped-call]
+    dropped: Tensor = _Drop.apply(x, DropoutMask.draw(p))  # type: ignore[no-untyped-call]
+    return dropped
 
 
 class Dropout(nn.Dropout):
@@ -135,39 +129,3 @@ class _Drop(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
         return _Drop.apply(grad_output, ctx.mask), None  # type: ignore[no-untyped-call]
-
-
-FAMILIES = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra")
-"""Prefixes of transformers' classes ...SelfOutput and ...Output that compute what :class:`Output` computes."""
-
-
-def use_fused(module: nn.Module) -> None:
-    """Turn each sublayer's output module inside ``module`` into an :class:`Output`, in place."""
-    names = {family + name for family in FAMILIES for name in ("SelfOutput", "Output")}
-    for part in module.modules():
-        if type(part).__name__ in names and type(part).__module__.startswith("transformers.models."):
-            part.__class__ = Output
-
-
-class Output(nn.Module):
-    """LayerNorm(dropout(dense(x)) + residual); replaces a module that has these three submodules."""
-
-    dense: nn.Linear
-    dropout: nn.Dropout
-    LayerNorm: nn.LayerNorm
-
-    def forward(self, hidden_states: Tensor, input_tensor: Tensor) -> Tensor:
-        """The sublayer's output; ``hidden_states`` is x and ``input_tensor`` the residual (transformers' names)."""
-        x = self.dense(hidden_states)
-        return add_norm(x, input_tensor, self.LayerNorm, p=self.dropout.p if self.dropout.training else 0.0)
-
-
-def add_norm(
-    x: Float[Tensor, "*shape dim"], residual: Float[Tensor, "*shape dim"], norm: nn.LayerNorm, *, p: float = 0.0
-) -> Float[Tensor, "*shape dim"]:
-    """``norm(dropout(x) + residual)``; on a CPU in the dtype of ``x``."""
-    if x.device.type != "cpu" or x.dtype not in DTYPES or norm.weight.dtype != torch.float32:
-        return norm(functional.dropout(x, p) + residual)
-    mask, residual = DropoutMask.draw(p), residual.to(x.dtype)
-    total = apply_dropout_mask(mask, x.float()) + residual.float()
-    return functional.layer_norm(total, norm.normalized_shape, norm.weight, norm.bias, norm.eps).to(x.dtype)

@@ -14,7 +14,7 @@ from torch.nn import functional
 from nearfar.disk.model_folder import SeenHashes, read_seen, write_seen
 from nearfar.encoder import encoder_folder
 from nearfar.encoder.backbone import keep_layers as keep_some_layers
-from nearfar.encoder.dropout import use_fast_dropout, use_fused
+from nearfar.encoder.dropout import use_fast_dropout
 from nearfar.encoder.exported import GraphBackbone
 from nearfar.encoder.padded_attention import FixedShapeBatch
 from nearfar.encoder.pooling import Pooling, parse_pooling, pool
@@ -56,7 +56,6 @@ class Encoder(Prompts, nn.Module):
         """Widths at which it was trained, widest first; empty if only at the full one."""
         self._inference = parts.inference
         use_fast_dropout(self.backbone)
-        use_fused(self.backbone)
         layers = parts.backbone.config.num_hidden_layers
         of_graph = Pooling(parts.pooling, (), "cls")  # a graph pools, and gives the embedding in the first place
         self._pooling = (

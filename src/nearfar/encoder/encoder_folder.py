@@ -12,11 +12,12 @@ Only sentence-transformers' own module classes are loaded, and only from inside 
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
+from msgspec import Struct
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
@@ -32,27 +33,8 @@ from nearfar.encoder.pooling import Pooling, mean_of_layers
 from nearfar.encoder.pretrained import PreTrainedModel, PreTrainedTokenizerBase, opening
 from nearfar.encoder.prompts import InferenceSettings
 from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
-from nearfar.encoder.weights import check_weights, weight_file
+from nearfar.encoder.weights import check_weights
 from nearfar.types import NearfarError
-
-MODEL_CARD = """---
-library_name: sentence-transformers
-pipeline_tag: sentence-similarity
-tags: [sentence-transformers, sentence-similarity, feature-extraction, nearfar]
----
-{mark}
-# A sentence encoder
-
-Made with nearfar. {dim} dimensions, pooling `{pooling}`, texts {length}.{widths}
-
-```python
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("this folder")
-embeddings = model.encode(["A man plays a guitar.", "Someone makes music."])
-print(model.similarity(embeddings, embeddings))
-```
-"""
 
 
 class EncoderComponents(NamedTuple):
@@ -79,50 +61,49 @@ def read(
             pooling or another setting; ``max_length`` is over the model's limit.
     """
     (kind, inner), *rest = modules_of(folder)
+    settings, include_prompt = TransformerSettings(), True
     backbone: PreTrainedModel
     if kind == STATIC:
         if pooling not in (None, "mean"):
-            raise NearfarError(
-                f"{folder}: a static encoder takes the mean of its tokens; use --pooling mean, not {pooling}."
-            )
+            raise NearfarError(f"{folder}: a static encoder takes the mean of its tokens; use --pooling mean.")
         backbone, tokenizer, length = read_static(inner, dtype=dtype)
-        settings, pooling, include_prompt = TransformerSettings(inner, length), "mean", True
+        settings, pooling = TransformerSettings(max_seq_length=length), "mean"
     else:
-        settings = checks.transformer_settings(inner, any_length=max_length is not None)
-        graph = graph_format(inner)
-        backbone = GraphBackbone(inner, graph) if graph else _load_backbone(inner, dtype)
-        tokenizer = pretrained.load_tokenizer(inner)
-        if isinstance(backbone, GraphBackbone):
+        settings, graph = checks.transformer_settings(inner), graph_format(inner)
+        if graph:
+            backbone = GraphBackbone(inner, graph)
             if pooling not in (None, backbone.pooling):
                 refuse_graph(backbone, f"pooled by {pooling}")
             pooling = backbone.pooling
         else:
+            loaded, absent = pretrained.load_model(inner, pretrained.load_config(inner), kind="encoder", dtype=dtype)
+            pretrained.check_complete(inner, absent, lambda key: bool(absent[key]) or not key.startswith("pooler."))
+            if absent:
+                loaded.pooler = None  # transformers initialised it with random weights
+            backbone = loaded
+        tokenizer = pretrained.load_tokenizer(inner)
+        if not graph:
             pretrained.check_vocabulary(inner, tokenizer, backbone)
         pooling, include_prompt = _read_pooling(folder, dict(rest), tokenizer, asked=pooling)
-    length = choose_length(settings, backbone, tokenizer, max_length)
+    length = choose_length(inner, settings, backbone, tokenizer, max_length)
     tail, normalize = _read_tail(folder, rest, backbone.config.hidden_size)
     inference = prompts.read_inference_settings(folder)._replace(
-        include_prompt=include_prompt, lower_case=settings.lower_case, role_lengths=settings.role_lengths
+        include_prompt=include_prompt,
+        lower_case=settings.do_lower_case,
+        role_lengths=settings.role_lengths if max_length is None else {},
     )
     normalize = normalize or getattr(backbone, "normalized", False)
     return EncoderComponents(backbone, tokenizer, pooling, length, tail, normalize, inference)
 
 
-def _load_backbone(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    backbone, info = pretrained.load_model(folder, pretrained.load_config(folder), kind="encoder", dtype=dtype)
-    absent = {*map(str, info["missing_keys"])}
-    pretrained.check_complete(folder, info, lambda key: key not in absent or not key.startswith("pooler."))
-    if absent:
-        backbone.pooler = None  # transformers initialised it with random weights
-    return backbone
-
-
 def choose_length(
-    settings: TransformerSettings, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: int | None
+    folder: Path,
+    settings: TransformerSettings,
+    backbone: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    asked: int | None,
 ) -> int:
     """The maximum number of tokens: the one asked for, else the folder's, else what model and tokenizer allow.
-
-    The ``settings`` are those of :func:`nearfar.encoder.folder_checks.transformer_settings`.
 
     Warns if the folder's is over the number of positions, as in published RoBERTa folders.
 
@@ -130,29 +111,25 @@ def choose_length(
         NearfarError: the one asked for is over what they allow or under 3; or the backbone has no positions for the
             folder's lengths of queries and documents.
     """
-    length, positions = settings.max_length, getattr(backbone.config, "max_position_embeddings", None)
-    positions = UNLIMITED if positions in (None, checks.NO_LIMIT) else positions
+    positions = getattr(backbone.config, "max_position_embeddings", None) or -1
     table = getattr(getattr(backbone, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
-    if positions != UNLIMITED and padding is not None:
+    if positions > 0 and padding is not None:
         positions -= padding + 1  # RoBERTa-like models reserve positions up to that of padding
+    positions = positions if positions > 0 else UNLIMITED  # XLNet and T5 have no table of them
     limit = int(min(positions, tokenizer.model_max_length, UNLIMITED))
-    for name, role_length in settings.role_lengths.items():
-        if role_length > positions:
-            raise NearfarError(
-                f"{settings.file}: {name} is {role_length}, but the model has positions for {positions} tokens; choose "
-                "one length for all texts with --max-length."
-            )
-    if asked is not None and not 3 <= asked <= limit:
-        raise NearfarError(f"max_length {asked}: must be from 3 to {limit} tokens for this encoder.")
-    if asked is None and length is not None and length > positions:
-        warnings.warn(
-            f"{settings.file}: max_seq_length is {length}, but the model has positions for {positions} tokens, to "
-            "which longer texts are truncated.",
-            stacklevel=2,
-        )
-        return int(positions)
-    return asked or length or limit
+    if asked is not None:
+        if not 3 <= asked <= limit:
+            raise NearfarError(f"max_length {asked}: must be from 3 to {limit} tokens for this encoder.")
+        return asked
+    length = int(settings.tokenizer.get("model_max_length") or settings.max_seq_length or limit)
+    for name, value in {**settings.role_lengths, "max_seq_length": length}.items():
+        problem = f"{folder}: {name} is {value}, but the model has positions for {positions} tokens"
+        if value > positions and name != "max_seq_length":
+            raise NearfarError(f"{problem}; choose one length for all texts with --max-length.")
+        if value > positions:
+            warnings.warn(f"{problem}, to which longer texts are truncated.", stacklevel=2)
+    return min(length, positions)
 
 
 # --- the modules ---
@@ -161,13 +138,17 @@ AFTER_POOLING = ("Dense", "LayerNorm", "Dropout", "Normalize")
 POOLING = ("Pooling", "WordWeights", "WeightedLayerPooling")
 STATIC = "StaticEmbedding"
 FIRST = ("Transformer", STATIC)
-ROUTED = ("Router", "Asym")
-"""Modules that send queries and documents to different encoders."""
 OWN = re.compile(r"sentence_transformers\.(?:\w+\.)*(\w+)")
 """The full name of a class of sentence-transformers, in any version."""
 EMBEDDING = "sentence_embedding"
-WEIGHTED = {"Dense": ("linear.weight", ("out_features", "in_features")), "LayerNorm": ("norm.weight", ("dimension",))}
-"""Module with weights -> its main weight tensor, and the settings that give its shape."""
+WEIGHTED = ("Dense", "LayerNorm")
+
+
+class ModuleEntry(Struct):
+    """An entry of ``modules.json``."""
+
+    type: str
+    path: str
 
 
 def modules_of(folder: Path) -> list[tuple[str, Path]]:
@@ -180,50 +161,25 @@ def modules_of(folder: Path) -> list[tuple[str, Path]]:
     checks.check_links(folder, folder)
     listing = folder / "modules.json"
     if not listing.exists():
-        others = [*folder.glob(prompts.PROMPTS_FILE), *folder.glob("*_Pooling")]
-        if others:
-            raise NearfarError(
-                f"{folder}: holds {others[0].name} but no modules.json, which lists the modules after the "
-                "transformer; copy the whole model folder again."
-            )
+        for other in (*folder.glob(prompts.PROMPTS_FILE), *folder.glob("*_Pooling")):
+            raise NearfarError(f"{folder}: holds {other.name} but no modules.json. {checks.COPY_AGAIN}")
         return [("Transformer", folder)]
-    entries = checks.read_json(listing)
-    if not isinstance(entries, list):
-        raise NearfarError(f"{listing}: must hold a list of modules.")
-    modules = [(_kind_of(listing, number, entry), folder / entry["path"]) for number, entry in enumerate(entries)]
-    kinds = [kind for kind, _ in modules]
-    if routed := [kind for kind in kinds if kind in ROUTED]:
-        raise NearfarError(
-            f"{listing}: has a module {quoted(routed[0])}, which encodes queries and documents by different modules; "
-            "nearfar trains encoders that encode both by the same ones, with or without prompts."
-        )
-    if not kinds or kinds[0] not in FIRST:
-        raise NearfarError(
-            f"{listing}: does not start with a Transformer or a StaticEmbedding, so it is no encoder that nearfar can "
-            "train."
-        )
-    following = AFTER_POOLING if kinds[0] == STATIC else (*POOLING, *AFTER_POOLING)
-    if unknown := [kind for kind in kinds[1:] if kind not in following]:
-        raise NearfarError(f"{listing}: has a module {quoted(unknown[0])}, which nearfar does not support.")
-    for _, place in modules:
-        checks.check_links(place, folder)
+    modules: list[tuple[str, Path]] = []
+    for entry in checks.read_settings(listing, list[ModuleEntry]):
+        if (own := OWN.fullmatch(entry.type)) is None:
+            raise NearfarError(f"{listing}: {quoted(entry.type)}: nearfar never runs code from a model folder.")
+        path = PureWindowsPath(entry.path)  # which has drives, and both kinds of slashes
+        if path.anchor or ".." in path.parts or "\0" in entry.path:
+            raise NearfarError(f"{listing}: the path {quoted(entry.path)} points outside the model folder.")
+        following = AFTER_POOLING if modules and modules[0][0] == STATIC else (*POOLING, *AFTER_POOLING)
+        if own[1] not in (following if modules else FIRST):
+            known = f"nearfar supports {' or '.join(FIRST)} first, then {', '.join(following)}"
+            raise NearfarError(f"{listing}: module {len(modules)} is a {quoted(own[1])}; {known}.")
+        modules.append((own[1], folder / entry.path))
+        checks.check_links(modules[-1][1], folder)
+    if not modules:
+        raise NearfarError(f"{listing}: is empty, so the folder holds no encoder.")
     return modules
-
-
-def _kind_of(listing: Path, number: int, entry: Any) -> str:
-    """The class that an entry of modules.json names; its path is inside the folder."""
-    kind, path = (entry.get("type"), entry.get("path")) if isinstance(entry, dict) else (None, None)
-    if not isinstance(kind, str) or not isinstance(path, str):
-        raise NearfarError(f"{listing}: entry {number} (counted from 0) must have a type and a path, both strings.")
-    if (own := OWN.fullmatch(kind)) is None:
-        raise NearfarError(
-            f"{listing}: names the class {quoted(kind)}, which is not a module of sentence-transformers; nearfar never "
-            "runs code from a model folder."
-        )
-    outside = PurePosixPath(path).is_absolute() or PureWindowsPath(path).anchor or ".." in re.split(r"[/\\]", path)
-    if outside or "\0" in path:
-        raise NearfarError(f"{listing}: the path {quoted(path)} of {own[1]} points outside the model folder.")
-    return own[1]
 
 
 def transformer_folder(folder: Path) -> Path:
@@ -246,65 +202,57 @@ def _read_pooling(
     Raises:
         NearfarError: nearfar does not support this pooling, or not with this tokenizer; a module's files are damaged.
     """
-    file, name, include_prompt = modules.get("Pooling", folder) / "config.json", asked, True
-    if "Pooling" in modules:
-        settings = checks.read_object(file)
-        name, include_prompt = name or _pooling_name(modules, settings, tokenizer), settings.get("include_prompt", True)
-    elif not name and any(kind in POOLING for kind in modules):
+    file = modules.get("Pooling", folder) / "config.json"
+    settings = checks.read_object(file) if "Pooling" in modules else {"pooling_mode": "mean"}
+    if asked is None and "Pooling" not in modules and any(kind in POOLING for kind in modules):
         raise NearfarError(f"{folder / 'modules.json'}: has no Pooling module; choose a pooling with --pooling.")
-    name = name or "mean"
+    name, include_prompt = (
+        asked or _pooling_name(modules, file, settings, tokenizer),
+        settings.get("include_prompt", True),
+    )
     if not isinstance(include_prompt, bool):
         raise NearfarError(f"{file}: include_prompt is {quoted(include_prompt)}, and must be true or false.")
     if name.endswith("mean_without_cls"):
-        if not include_prompt:
-            raise NearfarError(
-                f"{folder}: its Pooling module has include_prompt false, which nearfar supports with the poolings cls, "
-                f"mean and max, not with {name}."
-            )
-        if tokenizer.cls_token_id is None or tokenizer("")["input_ids"][:1] != [tokenizer.cls_token_id]:
-            raise NearfarError(
-                f"{folder}: the pooling {name} leaves out [CLS], which this model's tokenizer does not put first; "
-                "choose another with --pooling, such as mean."
-            )
+        first = tokenizer("")["input_ids"][:1]
+        if not include_prompt or tokenizer.cls_token_id is None or first != [tokenizer.cls_token_id]:
+            needs = "a tokenizer that puts [CLS] first and include_prompt true"
+            raise NearfarError(f"{folder}: the pooling {name} needs {needs}; choose another, as --pooling mean.")
     return name, include_prompt
 
 
-def _pooling_name(modules: Mapping[str, Path], settings: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> str:
-    """The name of the pooling of these modules, given the settings of Pooling."""
-    file, prefix = modules["Pooling"] / "config.json", "pooling_mode_"
+class LayerSettings(Struct):
+    """The settings of WeightedLayerPooling."""
+
+    layer_start: int
+    num_hidden_layers: int
+
+
+def _pooling_name(
+    modules: Mapping[str, Path], file: Path, settings: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase
+) -> str:
+    """The name of the pooling of these modules, given the settings of Pooling and their file."""
+    prefix = "pooling_mode_"
     old = [name.removeprefix(prefix) for name, on in settings.items() if name.startswith(prefix) and on]
     mode = settings.get("pooling_mode") or [name.removesuffix("_token").removesuffix("_tokens") for name in old]
     mode = mode[0] if isinstance(mode, list) and len(mode) == 1 else mode
-    if not mode:
-        raise NearfarError(f"{file}: names no pooling mode; choose one with --pooling.")
-    if mode not in ("cls", "mean", "max"):
-        raise NearfarError(
-            f"{file}: pools by {checks.printable(str(mode))}, which nearfar does not support; choose another with "
-            "--pooling."
-        )
-    if "WordWeights" in modules:
-        file = modules["WordWeights"] / "config.json"
-        words = checks.read_object(file)
+    words: dict[str, Any] = {}
+    if mode in ("cls", "mean", "max") and "WordWeights" in modules:
+        words = checks.read_object(file := modules["WordWeights"] / "config.json")
         only_cls = words.get("word_weights") == {tokenizer.cls_token: 0} and words.get("unknown_word_weight", 1) == 1
-        if mode != "mean" or not only_cls:
-            raise NearfarError(f"{file}: weights single words, which nearfar does not support.")
-        mode = "mean_without_cls"
-    if (place := modules.get("WeightedLayerPooling")) is None:
+        mode = "mean_without_cls" if mode == "mean" and only_cls else f"{mode} with weights of single words"
+    if mode not in ("cls", "mean", "max", "mean_without_cls"):
+        raise NearfarError(f"{file}: pools by {quoted(mode)}, which nearfar does not support; choose a --pooling.")
+    if (folder := modules.get("WeightedLayerPooling")) is None:
         return str(mode)
-    file = place / "config.json"
-    start, layers = (checks.read_object(file).get(name) for name in ("layer_start", "num_hidden_layers"))
-    if type(start) is not int or type(layers) is not int:
-        raise NearfarError(f"{file}: layer_start and num_hidden_layers must be integers.")
-    with opening(place / "model.safetensors"):
-        weights = load_file(place / "model.safetensors")["layer_weights"]
-    chosen = [int(layer) + start for layer in weights.nonzero().flatten()]
+    layers = checks.read_settings(folder / "config.json", LayerSettings)
+    with opening(folder / "model.safetensors"):
+        weights = load_file(folder / "model.safetensors")["layer_weights"]
+    chosen = [int(layer) + layers.layer_start for layer in weights.nonzero().flatten()]
     if len(chosen) == 1:
         return f"layer:{chosen[0]}" if mode == "mean" else f"layer:{chosen[0]}:{mode}"
-    name = mean_of_layers(chosen, layers=layers)
+    name = mean_of_layers(chosen, layers=layers.num_hidden_layers)
     if name is None or mode != "mean" or weights.max() != weights.sum() / 2:
-        raise NearfarError(
-            f"{place}: weights the layers in a way that nearfar does not support; choose a pooling with --pooling."
-        )
+        raise NearfarError(f"{folder}: nearfar does not support these weights of layers; choose a --pooling.")
     return name
 
 
@@ -319,51 +267,38 @@ def _read_tail(folder: Path, modules: Sequence[tuple[str, Path]], width: int) ->
     """
     after = [(kind, place) for kind, place in modules if kind in AFTER_POOLING]
     normalize = bool(after) and after[-1][0] == "Normalize"
-    if normalize:
-        _check_settings(*after.pop())  # Normalize is a flag here: loading the module would import sentence-transformers
+    if normalize:  # a flag here: loading the module would import sentence-transformers
+        _check_settings(*after.pop())
     tail: list[nn.Module] = []
     embedding = torch.zeros(1, width)
     for kind, place in after:
-        settings, file = _check_settings(kind, place), place / "config.json"
-        if kind in WEIGHTED:
-            weight, names = WEIGHTED[kind]
-            shape, expected = check_weights(place).get(weight), tuple(settings.get(name) for name in names)
-            if shape != expected:
-                sizes = " and ".join(f"{name} {quoted(settings.get(name))}" for name in names)
-                raise NearfarError(
-                    f"{file}: has {sizes}, but {weight} in {weight_file(place).name} has the shape {shape}."
-                )
-        with opening(file):
+        _check_settings(kind, place)
+        with opening(place / "config.json"):
             tail.append(pretrained.load_module(kind, place))
         with opening(folder / "modules.json"), torch.no_grad():
             embedding = tail[-1].eval()({EMBEDDING: embedding})[EMBEDDING]
             width = getattr(tail[-1], "out_features", width)
             if embedding.shape != (1, width):
-                raise NearfarError(
-                    f"{folder / 'modules.json'}: module {len(tail)} after pooling, {kind}, should give {width} "
-                    f"dimensions, but gives the shape {list(embedding.shape[1:])}."
-                )
+                gives = f"should give {width} dimensions, but gives {list(embedding.shape[1:])}"
+                raise NearfarError(f"{folder / 'modules.json'}: module {len(tail)} after pooling, {kind}, {gives}.")
     return tuple(tail), normalize
 
 
-def _check_settings(kind: str, folder: Path) -> dict[str, Any]:
-    """Read and check the settings of a module that follows pooling."""
+def _check_settings(kind: str, folder: Path) -> None:
+    """Check the settings of a module that follows pooling, before it takes memory."""
     file = folder / "config.json"
     settings = checks.read_object(file) if kind != "Normalize" or file.exists() else {}
-    names = [settings.get(f"module_{side}_name") or EMBEDDING for side in ("input", "output")]
-    if names != [EMBEDDING, EMBEDDING]:
-        raise NearfarError(
-            f"{file}: the {kind} module reads {quoted(names[0])} and writes {quoted(names[1])}; nearfar supports only "
-            f"{EMBEDDING!r}."
-        )
+    names = {settings.get(f"module_{side}_name") or EMBEDDING for side in ("input", "output")}
+    if names != {EMBEDDING}:
+        raise NearfarError(f"{file}: the {kind} module reads or writes {quoted(names)}, and not {EMBEDDING!r} alone.")
     activation = settings.get("activation_function")
-    known = getattr(nn, name := str(activation).rsplit(".", 1)[-1], None)
-    classes = (f"{known.__module__}.{name}", f"torch.nn.{name}") if isinstance(known, type) else ()
-    if activation is not None and activation not in classes:
-        raise NearfarError(
-            f"{file}: activation_function is {quoted(activation)}, and must name a module class of torch.nn."
-        )
-    return settings
+    if activation is not None and not str(activation).startswith("torch.nn."):
+        raise NearfarError(f"{file}: activation_function is {quoted(activation)}, and must be of torch.nn.")
+    shapes = check_weights(folder).values() if kind in WEIGHTED else []
+    largest = max((size for shape in shapes if 0 not in shape for size in shape), default=1)
+    for name, value in settings.items():
+        if isinstance(value, int) and value > largest:
+            raise NearfarError(f"{file}: {name} is {value}, but all dimensions of the weights are smaller.")
 
 
 def new_dense(dim: int, width: int, activation: nn.Module) -> Any:
@@ -412,7 +347,8 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling, *, dim: int)
     write_json(folder / prompts.PROMPTS_FILE, prompts.settings_of(inference))
     for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
         apply_umask(file)  # safetensors writes files that only the owner can read
-    card = MODEL_CARD.format(
+    template = Path(__file__).with_name("model_card.md").read_text(encoding="utf-8")
+    card = template.format(
         dim=dim,
         pooling=pooling.name,
         length=f"up to {length} tokens" if length < UNLIMITED else "of any length",

@@ -15,10 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from msgspec import Struct
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nearfar.encoder.folder_checks import EXPORTED, read_object
+from nearfar.encoder.folder_checks import EXPORTED, read_object, read_settings
 from nearfar.encoder.pretrained import PretrainedConfig, PreTrainedModel
 from nearfar.types import NearfarError
 
@@ -79,6 +80,16 @@ def openvino_errors(file: Path) -> Iterator[None]:
         raise NearfarError(f"{file}: OpenVINO cannot read it ({problem}).") from error
 
 
+class Exported(Struct):
+    """What :data:`EXPORTED` says of a graph: pooled embeddings, or the logits of labels (none: a regression)."""
+
+    width: int
+    max_length: int
+    pooling: str | None = None
+    normalized: bool | None = None
+    labels: list[str] | None = None
+
+
 class GraphBackbone(PreTrainedModel):
     """A graph of padded token ids, mask and perhaps token types, with the interface of a transformer.
 
@@ -95,24 +106,20 @@ class GraphBackbone(PreTrainedModel):
     _supports_attention_backend = False
 
     def __init__(self, folder: Path, kind: Format, *, classifier: bool = False) -> None:
-        exported, config = (read_object(folder / name) for name in (EXPORTED, "config.json"))
-        labels, width, max_length = (exported.get(name) for name in ("labels", "width", "max_length"))
-        is_classifier, pools = isinstance(labels, list), isinstance(exported.get("pooling"), str)
-        classes = max(1, len(set(map(str, labels)))) if isinstance(labels, list) else width
-        if type(width) is not int or type(max_length) is not int or is_classifier == pools or classes != width:
+        exported, config = read_settings(folder / EXPORTED, Exported), read_object(folder / "config.json")
+        labels, width, is_classifier = exported.labels, exported.width, exported.labels is not None
+        classes = width if labels is None else max(1, len(set(labels)))
+        if is_classifier == (exported.pooling is not None) or classes != width:
             raise NearfarError(f"{folder / EXPORTED}: is damaged; export the model again.")
         if is_classifier != classifier:
-            what = (
-                "the logits of a classifier; use it with nearfar predict" if is_classifier else "embeddings, no logits"
-            )
-            raise NearfarError(f"{folder}: its graph gives {what}.")
+            gives = "embeddings, no logits" if classifier else "the logits of a classifier; use it with nearfar predict"
+            raise NearfarError(f"{folder}: its graph gives {gives}.")
         run_graph = partial(open_graph, folder / FILES[kind], kind, threads=torch.get_num_threads())
         run, inputs = run_graph()
-        sizes = {"hidden_size": width, "max_position_embeddings": max_length, "type_vocab_size": 1 + (TYPES in inputs)}
+        sizes = {"num_hidden_layers": 0, "hidden_size": width, "max_position_embeddings": exported.max_length}
         names = {name: config.get(name) for name in ("vocab_size", "pad_token_id")}
-        super().__init__(PretrainedConfig.from_dict({"num_hidden_layers": 0, **sizes, **names}))
-        self.pooling, self.normalized = exported.get("pooling"), bool(exported.get("normalized"))
-        self.labels: tuple[str, ...] = tuple(labels or ())
+        super().__init__(PretrainedConfig.from_dict({**sizes, **names, "type_vocab_size": 1 + (TYPES in inputs)}))
+        self.pooling, self.normalized, self.labels = exported.pooling, bool(exported.normalized), tuple(labels or ())
         self._open, self._run, self._inputs = run_graph, run, inputs
         self.place = nn.Parameter(torch.zeros(0), requires_grad=False)  # says the device and the dtype
 

@@ -15,7 +15,7 @@ from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.padded_attention import FixedShapeBatch
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.pretrained import PreTrainedModel
-from nearfar.encoder.ragged import RaggedBatch, Route, transformer_layers, visit_hidden_states
+from nearfar.encoder.ragged import RaggedBatch, Route, hidden_states
 from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.types import NearfarError
 
@@ -27,8 +27,7 @@ class Guide(nn.Module):
     """A frozen copy of ``backbone``; its views of a text are its layers, each pooled over the text's tokens.
 
     Kim et al. 2021 (section 3): h_k = pool of hidden state k over all real tokens, including special tokens, for k in
-    0..L; layer 0 is the embedding layer. Each layer is pooled as soon as it is computed, so that no tensor
-    [layers, tokens, dim] is allocated. Layers after the last one of the views do not run.
+    0..L; layer 0 is the embedding layer.
 
     Args:
         backbone: the backbone to copy; training it afterwards does not change the copy.
@@ -56,15 +55,12 @@ class Guide(nn.Module):
     ) -> None:
         super().__init__()
         if keep and dropout:
-            raise NearfarError(
-                "--keep-views and --guide-dropout contradict each other: with dropout, views differ each time."
-            )
-        count = len(transformer_layers(backbone))
+            raise NearfarError("--keep-views and --guide-dropout contradict each other: views then differ each time.")
+        count = backbone.config.num_hidden_layers
         first, last = layers or (0, count)
         if not 0 <= first <= last <= count:
             raise NearfarError(
-                f"--views {first} to {last}: this encoder has layers 0 (the embedding layer) to {count}, and the first "
-                "layer must not be after the last."
+                f"--views {first} to {last}: this encoder has layers 0 (the embedding layer) to {count}."
             )
         self.layers = (first, last)
         self.dropout = dropout
@@ -112,14 +108,9 @@ class Guide(nn.Module):
     def batch_views(self, batch: RaggedBatch | FixedShapeBatch) -> Float[Tensor, "batch layers dim"]:
         """The views of a batch's texts, in the caller's order, computed now; see :meth:`views`."""
         first, last = self.layers
-        pooled: list[Tensor] = []
-
-        def visit(layer: int, states: Tensor) -> None:
-            if layer >= first:
-                pooled.append(batch.restore_order(pool([states], batch, self._pooling)).float())
-
-        visit_hidden_states(self.backbone, batch, self._route, visit, last_layer=last)
-        return torch.stack(pooled, dim=1)
+        hidden = hidden_states(self.backbone, batch, self._route, all_layers=True)[first : last + 1]
+        views = [batch.restore_order(pool([states], batch, self._pooling)).float() for states in hidden]
+        return torch.stack(views, dim=1)
 
 
 SAMPLE = 1000
@@ -161,9 +152,8 @@ class TeacherVectors:
             NearfarError: they have another shape.
         """
         if vectors.shape != (len(self.texts), self.dim):
-            raise NearfarError(
-                f"the teacher's vectors have the shape {vectors.shape}, not {(len(self.texts), self.dim)}"
-            )
+            expected = (len(self.texts), self.dim)
+            raise NearfarError(f"the teacher's vectors have the shape {vectors.shape}, not {expected}")
         self._attached, self._encoder = vectors, None
 
     def __call__(self, texts: Sequence[str]) -> Float[Tensor, "batch dim"]:

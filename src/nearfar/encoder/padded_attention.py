@@ -78,16 +78,8 @@ def padded_blocks(
     groups: tuple[LengthGroup, ...], window: int | None, device: torch.device, dtype: torch.dtype
 ) -> tuple[PaddedBlock, ...]:
     """Divide a batch into blocks; ``groups`` are its texts by length, shortest first."""
-    blocks: list[PaddedBlock] = []
-    limit, members = SHORTEST, list[LengthGroup]()
-    for group in groups:
-        if group.length > limit and members:
-            blocks.append(_block(members, window, device, dtype))
-            members = []
-        while group.length > limit:
-            limit *= 2
-        members.append(group)
-    return (*blocks, _block(members, window, device, dtype))
+    by_limit = groupby(groups, key=lambda group: max(SHORTEST, 1 << (group.length - 1).bit_length()))
+    return tuple(_block(list(members), window, device, dtype) for _, members in by_limit)
 
 
 def _block(groups: Sequence[LengthGroup], window: int | None, device: torch.device, dtype: torch.dtype) -> PaddedBlock:

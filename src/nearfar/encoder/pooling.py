@@ -86,70 +86,64 @@ def pool(
     """One vector per text, in the batch's packed order.
 
     Texts of one length are pooled together. On a GPU, which needs about as long for the texts of one length as for
-    many, they are pooled on a few padded blocks (``padded``), unless they have prompts to leave out. The order of
-    summation does not change from call to call, which ``index_add`` on a GPU does not promise.
+    many, they are pooled on a few padded blocks (``padded``). The order of summation does not change from call to call,
+    which ``index_add`` on a GPU does not promise.
 
     ``hidden`` is the last layer only, or all layers if ``pooling.layers`` is not empty. A text without tokens gets the
     zero vector.
     """
     states = torch.stack([hidden[layer] for layer in pooling.layers]).mean(0) if pooling.layers else hidden[-1]
     if isinstance(batch, FixedShapeBatch):
-        return _pool_block(states, batch.block(None, states.dtype), batch.lengths[:, None], pooling.tokens)
+        block, lengths = batch.block(None, states.dtype), batch.lengths[:, None]
+        return _pool_block(states, block, lengths, None, tokens=pooling.tokens)
     if empty := batch.lengths.count(0):  # they come first
         zeros = states.new_zeros(empty, states.shape[1])
         prompts = None if batch.prompt_lengths is None else batch.prompt_lengths[empty:]
         rest = replace(batch, lengths=batch.lengths[empty:], order=batch.order[empty:], prompt_lengths=prompts)
         return torch.cat([zeros, pool(hidden, rest, pooling, padded=padded)]) if rest.lengths else zeros
     if padded is None:
-        padded = states.device.type == "cuda" and batch.prompt_lengths is None
+        padded = states.device.type == "cuda"
     blocks: Sequence[PaddedBlock]
     if padded:
         blocks = padded_blocks(tuple(batch.groups), None, states.device, states.dtype)
     else:
         blocks = [PaddedBlock(count * length, count, length, None, None) for _, count, length in batch.groups]
+    sizes, prompts = [block.num_texts for block in blocks], batch.prompt_lengths
     parts = states.split([block.num_tokens for block in blocks])
-    sizes = [block.num_texts for block in blocks]
-    if batch.prompt_lengths is not None:
-        texts = (part.unflatten(0, (block.num_texts, block.length)) for part, block in zip(parts, blocks, strict=True))
-        prompts = batch.prompt_lengths.split(sizes)
-        return torch.cat([_pool_after_prompt(*one, pooling.tokens) for one in zip(texts, prompts, strict=True)])
     lengths = torch.tensor(batch.lengths, device=states.device)[:, None].split(sizes)
-    return torch.cat([_pool_block(*one, pooling.tokens) for one in zip(parts, blocks, lengths, strict=True)])
+    skipped = [None] * len(blocks) if prompts is None else prompts[:, None].split(sizes)
+    pooled = zip(parts, blocks, lengths, skipped, strict=True)
+    return torch.cat([_pool_block(*arguments, tokens=pooling.tokens) for arguments in pooled])
 
 
 def _pool_block(
-    states: Float[Tensor, "tokens dim"], block: PaddedBlock, lengths: Int[Tensor, "texts 1"], tokens: TokenPooling
+    states: Float[Tensor, "tokens dim"],
+    block: PaddedBlock,
+    lengths: Int[Tensor, "texts 1"],
+    prompts: Int[Tensor, "texts 1"] | None,
+    *,
+    tokens: TokenPooling,
 ) -> Float[Tensor, "texts dim"]:
-    """Pool the texts of a block; ``lengths`` are their numbers of tokens."""
-    rows = states
+    """Pool the texts of a block, given their numbers of tokens and of first tokens to leave out.
+
+    As in sentence-transformers, the mean of no tokens is 0, and [CLS] is one of the tokens of a prompt.
+    """
+    rows, padding = states, -torch.inf if tokens == "max" else 0.0
     if block.slots is not None:
-        padding = -torch.inf if tokens == "max" else 0.0
         empty = states.new_full((block.num_texts * block.length, states.shape[1]), padding)
         rows = empty.index_copy(0, block.slots, states)
     texts = rows.unflatten(0, (block.num_texts, block.length))
-    precise = torch.promote_types(texts.dtype, torch.float32)
-    match tokens:
-        case "cls":
-            return texts[:, 0]
-        case "mean":
-            return (texts.sum(1, dtype=precise) / lengths.clamp(min=1)).to(texts.dtype)
-        case "mean_without_cls":
-            return (texts[:, 1:].sum(1, dtype=precise) / (lengths - 1).clamp(min=1)).to(texts.dtype)
-        case _:
-            return texts.amax(1)
-
-
-def _pool_after_prompt(
-    texts: Float[Tensor, "texts length dim"], prompt_lengths: Int[Tensor, " texts"], tokens: TokenPooling
-) -> Float[Tensor, "texts dim"]:
-    """Pool the tokens after the prompt, as sentence-transformers does, also where there are none: a mean of 0."""
-    length = texts.shape[1]
-    kept = (torch.arange(length, device=texts.device) >= prompt_lengths[:, None]).unsqueeze(2)
-    match tokens:
-        case "cls":
-            first = torch.where(prompt_lengths < length, prompt_lengths, 0)
-            return texts[torch.arange(len(texts), device=texts.device), first]
-        case "mean" | "mean_without_cls":  # [CLS] is one of the tokens left out
-            return (texts * kept).sum(1) / kept.sum(1).clamp(min=1)
-        case _:
-            return texts.masked_fill(~kept, -torch.inf).amax(1)
+    if tokens == "cls" and prompts is not None:
+        first = torch.where(prompts < lengths, prompts, 0)
+        return texts.take_along_dim(first[:, :, None], dim=1).squeeze(1)
+    if tokens == "cls":
+        return texts[:, 0]
+    if prompts is not None:
+        positions = torch.arange(block.length, device=texts.device)
+        texts, lengths = texts.masked_fill((positions < prompts)[:, :, None], padding), lengths - prompts
+    elif tokens == "mean_without_cls":
+        texts, lengths = texts[:, 1:], lengths - 1
+    if tokens == "max":
+        return texts.amax(1)
+    total = texts.sum(1, dtype=torch.promote_types(texts.dtype, torch.float32))
+    return (total / lengths.clamp(min=1)).to(texts.dtype)

@@ -6,8 +6,7 @@
 
 import os
 import warnings
-from functools import cache, partial
-from timeit import repeat
+from functools import cache
 from typing import TYPE_CHECKING, get_args
 
 from nearfar.runtime import machine
@@ -45,9 +44,7 @@ def choose_device(name: "str | torch.device | None" = None) -> "torch.device":
     available = ["cpu", *(f"{kind}:{number}" for kind, count in counts.items() for number in range(count))]
     kinds = [kind for kind, count in counts.items() if count]
     if str(name) not in (*available, *kinds, "cpu:0"):
-        raise NearfarError(
-            f"--device {str(name)[:80]!r}: this machine has {', '.join(available)}. Choose one of these."
-        )
+        raise NearfarError(f"--device {str(name)[:80]!r}: this machine has {', '.join(available)}.")
     return torch.device(str(name))
 
 
@@ -71,9 +68,6 @@ BF16_SETS = ("avx512_bf16", "amx_bf16", "bf16")
 ARM's."""
 AMPERE = (8, 0)
 """The lowest CUDA compute capability with native bfloat16."""
-SIZE = 256
-"""Rows and columns of the measured matrices: small enough that an emulated product takes only some hundredths of a
-second."""
 
 
 @cache
@@ -102,18 +96,6 @@ def cpu_has_bf16() -> bool:
         return False
     capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(name) for name in BF16_SETS)
-
-
-def bf16_slowdown() -> float:
-    """Measure the time of a bfloat16 matrix product on the CPU, divided by that of a float32 product.
-
-    Takes about a tenth of a second. Below 1, bfloat16 is faster. Other running processes add noise.
-    """
-    import torch
-
-    matrix = torch.rand(SIZE, SIZE)
-    seconds = [min(repeat(partial(torch.mm, one, one), number=1, repeat=5)) for one in (matrix.bfloat16(), matrix)]
-    return seconds[0] / seconds[1]
 
 
 VARIABLE = "NEARFAR_PRECISION"
@@ -199,10 +181,9 @@ def _place(device: "str | torch.device | None") -> "torch.device":
 
 @cache
 def _warn_not_native(device_type: str) -> None:
-    if device_type != "cpu":
-        message = "bfloat16 is not native on this GPU. Use --precision fp32."
-    else:
-        factor = bf16_slowdown()
-        cost = f"{factor:.{1 if factor < 10 else 0}f} times slower than" if factor > 1 else "not faster than"
-        message = f"bfloat16 is emulated on this processor: {cost} fp32 here. Use --precision fp32."
-    warnings.warn(message, stacklevel=3)
+    slow = (
+        "emulated on this processor, which is many times slower than fp32"
+        if device_type == "cpu"
+        else "not native here"
+    )
+    warnings.warn(f"bfloat16 is {slow}. Use --precision fp32.", stacklevel=3)

@@ -4,10 +4,10 @@ Every call passes ``trust_remote_code=False``, so that no code from a model fold
 terminal for permission. An exception of a loader becomes a one-sentence error that names a file.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, normalizers
+from tokenizers import normalizers
 from torch import nn
 
 from nearfar.encoder import folder_checks as checks
@@ -25,6 +25,7 @@ from nearfar.runtime.memory import paused
 from nearfar.types import NearfarError
 
 with paused():
+    import transformers
     from transformers import (
         AttentionInterface,
         AutoConfig,
@@ -37,7 +38,6 @@ with paused():
         PreTrainedModel,
         PreTrainedTokenizerBase,
     )
-    from transformers.models.auto import configuration_auto, modeling_auto
     from transformers.utils import logging as transformers_logging
 
 __all__ = ["AttentionInterface", "PreTrainedModel", "PreTrainedTokenizerBase", "PretrainedConfig"]
@@ -55,12 +55,12 @@ REFUSED_TYPES = {
     "reformer": "the attention of Reformer hashes by random numbers, so that a text has no vector of its own",
 }
 """Model types that transformers opens, but that are of no use here, and why."""
-MODELS: dict[str, tuple[Any, str]] = {
-    "encoder": (AutoModel, "MODEL_MAPPING_NAMES"),
-    "sequence classifier": (AutoModelForSequenceClassification, "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES"),
-    "translation model": (AutoModelForSeq2SeqLM, "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES"),
+MODELS: dict[str, Any] = {
+    "encoder": AutoModel,
+    "sequence classifier": AutoModelForSequenceClassification,
+    "translation model": AutoModelForSeq2SeqLM,
 }
-"""Kind of model -> transformers' auto class, and the name of its table from model type to class name."""
+"""Kind of model -> transformers' auto class."""
 
 
 def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
@@ -69,38 +69,41 @@ def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
     Raises:
         NearfarError: config.json or the weights are missing, damaged or inconsistent; or the model needs custom code.
     """
-    settings = checks.check_config(folder)
-    checks.check_sizes_of_weights(folder, settings, check_weights(folder))
+    settings, file = checks.check_config(folder), folder / "config.json"
+    check_weights(folder)
     _refuse_custom_code(folder, settings, kind)
-    with opening(folder / "config.json"), quiet():
+    with opening(file), quiet():
         config: PretrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    if type(config) not in MODELS[kind][0]._model_mapping:
-        raise NearfarError(
-            f"{folder / 'config.json'}: transformers has no {kind} of the model type {quoted(settings['model_type'])}; "
-            "choose another model."
+    problem = REFUSED_TYPES.get(settings["model_type"])
+    if type(config) not in MODELS[kind]._model_mapping:
+        problem = f"transformers has no {kind} of the model type {quoted(settings['model_type'])}"
+    elif kind == "encoder" and config.is_encoder_decoder and _auto_class(config, kind) is AutoModel:
+        problem = (
+            f"{quoted(settings['model_type'])} is an encoder with a decoder, and nearfar trains encoders alone (of T5, "
+            "MT5 and UMT5 it takes the encoder)"
         )
-    if kind == "encoder" and config.is_encoder_decoder and _auto_class(config, kind) is AutoModel:
-        raise NearfarError(
-            f"{folder / 'config.json'}: {quoted(settings['model_type'])} is an encoder with a decoder, and nearfar "
-            "trains encoders alone (of T5, MT5 and UMT5 it takes the encoder); choose another model."
-        )
-    if settings["model_type"] in REFUSED_TYPES:
-        raise NearfarError(f"{folder / 'config.json'}: {REFUSED_TYPES[settings['model_type']]}; choose another model.")
+    if problem is not None:
+        raise NearfarError(f"{file}: {problem}; choose another model.")
     config.return_dict = True  # changes only the type of the output, no vector
     if hasattr(config, "auto_map"):  # otherwise it would be saved again
         del config.auto_map
     return config
 
 
-def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings: Any) -> tuple[Any, dict[str, Any]]:
-    """The model of a transformers folder, and transformers' loading info for :func:`check_complete`.
+def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings: Any) -> tuple[Any, dict[str, str]]:
+    """The model of a transformers folder, and its weights that are missing or, with both shapes in words, misshapen.
 
     Raises:
         NearfarError: transformers cannot open it, or it is much larger than its weights.
     """
-    _check_parameters(folder, config, kind)
-    with opening(folder / "config.json"), quiet():  # names config.json, because the weights have been checked
-        return _auto_class(config, kind).from_pretrained(
+    file, elements = folder / "config.json", sum(map(prod, check_weights(folder).values()))
+    with opening(file), quiet(), torch.device("meta"):  # takes no memory for weights
+        described = _auto_class(config, kind).from_config(config)
+    size = sum(tensor.numel() for tensor in chain(described.parameters(), described.buffers()))
+    if size > MAX_GROWTH * elements + FREE_ELEMENTS:  # transformers would initialise the rest
+        raise NearfarError(f"{file}: describes a model of {size:,} numbers, but the weights have only {elements:,}.")
+    with opening(file), quiet():  # names config.json, because the weights have been checked
+        model, info = _auto_class(config, kind).from_pretrained(
             folder,
             config=config,
             trust_remote_code=False,
@@ -109,14 +112,17 @@ def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings:
             ignore_mismatched_sizes=True,
             **settings,
         )
+    misshapen = {
+        str(name): f" ({[*found]} in the file, {[*own]} by config.json)" for name, found, own in info["mismatched_keys"]
+    }
+    return model, dict.fromkeys(map(str, info["missing_keys"]), "") | misshapen
 
 
 def _auto_class(config: PretrainedConfig, kind: str) -> Any:
     """The class that loads a model: of the kind in :data:`MODELS`, or for T5 and its like that of the encoder alone."""
-    auto, own = MODELS[kind][0], AutoModelForTextEncoding._model_mapping.get(type(config), None)
-    return (
-        AutoModelForTextEncoding if auto is AutoModel and own not in (None, auto._model_mapping[type(config)]) else auto
-    )
+    auto, own = MODELS[kind], AutoModelForTextEncoding._model_mapping.get(type(config), None)
+    encoder_alone = auto is AutoModel and own not in (None, auto._model_mapping[type(config)])
+    return AutoModelForTextEncoding if encoder_alone else auto
 
 
 def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBase:
@@ -132,29 +138,18 @@ def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBas
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             folder, trust_remote_code=False, **settings.tokenizer
         )
+        tokenizer("a", "b")  # a damaged post-processor fails only now
     if fast and not tokenizer.is_fast:
         raise NearfarError(f"{folder}: has no fast tokenizer (tokenizer.json), which nearfar needs.")
     backend = getattr(tokenizer, "backend_tokenizer", None)
     loaded = type(backend.model).__name__ if backend else None
     if kind is not None and loaded is not None and kind != loaded:  # another type splits words differently
-        raise NearfarError(
-            f"{folder / 'tokenizer_config.json'}: selects a {loaded} tokenizer, but tokenizer.json holds a "
-            f"{kind} tokenizer; copy both files from the original model."
-        )
-    if settings.lower_case and backend:
+        problem = f"selects a {loaded} tokenizer, but tokenizer.json holds a {kind} tokenizer"
+        raise NearfarError(f"{folder / 'tokenizer_config.json'}: {problem}; copy both from the original model.")
+    if settings.do_lower_case and backend:
         steps = [normalizers.Lowercase(), *([backend.normalizer] if backend.normalizer else [])]
         backend.normalizer = normalizers.Sequence(steps)
     return tokenizer
-
-
-def load_backend_tokenizer(file: Path) -> Tokenizer:
-    """The tokenizer of a tokenizer.json alone, as static encoders have it.
-
-    Raises:
-        NearfarError: the file is damaged.
-    """
-    with opening(file):
-        return Tokenizer.from_str(file.read_text(encoding="utf-8"))
 
 
 def module_classes() -> Any:
@@ -199,71 +194,41 @@ def encode_with_sentence_transformers(folder: Path, texts: Sequence[str], *, dev
         return np.asarray(model.encode(list(texts), show_progress_bar=False), dtype=np.float32)
 
 
-def check_complete(folder: Path, info: Mapping[str, Any], counts: Callable[[str], bool]) -> None:
+def check_complete(folder: Path, absent: Mapping[str, str], required: Callable[[str], bool]) -> None:
     """Check that no required weight is missing or has another shape than the config says.
 
     Args:
         folder: the folder of the weights, for the message.
-        info: transformers' loading info.
-        counts: whether the weight with this name is required.
+        absent: the result of :func:`load_model`.
+        required: whether the weight with this name is required.
 
     Raises:
         NearfarError: a required weight is missing or has another shape.
     """
-    shapes = {str(key): None for key in info["missing_keys"]} | {
-        str(key if isinstance(key, str) else key[0]): key[1:] for key in info["mismatched_keys"]
-    }
-    wrong = sorted(filter(counts, shapes))
-    if not wrong:
-        return
-    known = shapes[wrong[0]]
-    detail = f" ({list(known[0])} in the file, {list(known[1])} by config.json)" if known and len(known) == 2 else ""
-    raise NearfarError(f"{folder}: {len(wrong)} weights are missing or misshapen, the first is {wrong[0]}{detail}.")
+    if wrong := sorted(filter(required, absent)):
+        count, first = len(wrong), f"{wrong[0]}{absent[wrong[0]]}"
+        raise NearfarError(f"{folder}: {count} weights are missing or misshapen, the first is {first}.")
 
 
 def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
-    """Check that the vocabulary has words and that each token has an embedding.
+    """Check that the vocabulary has words and that each token, also of those added to each text, has an embedding.
 
     An embedding matrix with somewhat more rows than tokens is common: rows are padded to a round number.
 
     Raises:
         NearfarError: the vocabulary does not belong to the model.
     """
-    vocabulary = tokenizer.get_vocab()
+    vocabulary, embeddings = tokenizer.get_vocab(), cast(Any, model.get_input_embeddings())
     if not set(vocabulary) - set(tokenizer.all_special_tokens):
-        raise NearfarError(
-            f"{folder}: the tokenizer has only special tokens, no words; copy the original model's files."
+        raise NearfarError(f"{folder}: the tokenizer has only special tokens, no words; copy the original files.")
+    rows, tokens = embeddings.weight.shape[0], max(vocabulary.values()) + 1
+    last = max([tokens - 1, *tokenizer("a", "b")["input_ids"]])
+    if last >= rows or rows > 2 * tokens:
+        name = next((word for word, number in vocabulary.items() if number == last), "")
+        problem = (
+            f"the tokenizer has token ids up to {last} ({quoted(name)}), but the model has embeddings for {rows} tokens"
         )
-    embeddings: Any = model.get_input_embeddings()
-    rows, needed = embeddings.weight.shape[0], max(vocabulary.values()) + 1
-    if needed > rows:
-        token = max(vocabulary, key=lambda word: vocabulary[word])
-        raise NearfarError(
-            f"{folder}: the tokenizer has token ids up to {needed - 1} ({quoted(token)}), but the model has embeddings "
-            f"for {rows} tokens. The tokenizer belongs to another model, or its added tokens were never added to "
-            "the model."
-        )
-    added = max(_special_ids(tokenizer), default=0)
-    if added >= rows:
-        raise NearfarError(
-            f"{folder}: the tokenizer adds the token id {added} to each text, but the model has embeddings for {rows} "
-            "tokens; copy the tokenizer files of the original model."
-        )
-    if rows > 2 * needed:
-        raise NearfarError(
-            f"{folder}: the tokenizer has {needed} tokens, but the model has embeddings for {rows}. The tokenizer "
-            "belongs to another model; copy the files of the original one."
-        )
-
-
-def _special_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The ids that the tokenizer's post-processor adds to texts, whatever the vocabulary is."""
-    processor = getattr(getattr(tokenizer, "backend_tokenizer", None), "post_processor", None)
-    added: list[int] = []
-    for name, value in checks.nested_entries(json.loads(processor.__getstate__()) if processor is not None else {}):
-        if name in ("ids", "sep", "cls") and isinstance(value, list):  # sep and cls: a token and its id
-            added += [token for token in value if type(token) is int]
-    return added
+        raise NearfarError(f"{folder}: {problem}; copy the tokenizer files of the original model.")
 
 
 @contextmanager
@@ -271,35 +236,22 @@ def opening(file: Path) -> Iterator[None]:
     """Turn any exception of a library inside the block into a :class:`NearfarError` that names the likeliest file."""
     try:
         yield
-    except NearfarError:
-        raise
-    except ImportError as error:
-        missing = reason(error).split(". ")[0]
-        hint = any(name in missing.lower() for name in TOKENIZER_PACKAGES)
-        advice = " Most models of this kind need: pip install sentencepiece sacremoses" if hint else ""
-        raise NearfarError(f"{file}: {missing}.{advice}") from error
-    except OSError as error:
-        if error.strerror:  # from the system; transformers' own errors have only a text
-            raise NearfarError(f"{error.filename or file}: cannot be read ({error.strerror}).") from error
-        raise NearfarError(f"{file}: cannot be opened: {reason(error)}.") from error
-    except Exception as error:
-        raise NearfarError(f"{file}: cannot be opened: {reason(error)}.") from error
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of a library in Rust; it is no Exception
+        panicked = type(error).__name__ == "PanicException"  # of a library in Rust; it is no Exception
+        if isinstance(error, NearfarError) or not (panicked or isinstance(error, Exception)):
             raise
-        raise NearfarError(f"{file}: cannot be opened: {str(error)[:LONGEST_REASON]}.") from error
+        if isinstance(error, OSError) and error.strerror:  # from the system; transformers' own errors have only a text
+            raise NearfarError(f"{error.filename or file}: cannot be read ({error.strerror}).") from error
+        needs = isinstance(error, ImportError) and any(name in str(error).lower() for name in TOKENIZER_PACKAGES)
+        advice = " Most models of this kind need: pip install sentencepiece sacremoses" if needs else ""
+        raise NearfarError(f"{file}: cannot be opened: {reason(error)}.{advice}") from error
 
 
-def reason(error: Exception) -> str:
-    """The first line of the exception's text, or the first two if the first ends with a colon."""
-    if isinstance(error, KeyError):
-        return f"an unknown or missing name, {error}"[:LONGEST_REASON]
-    lines = [line.strip(" .") for line in str(error).splitlines() if line.strip(" .")]
+def reason(error: BaseException) -> str:
+    """The first line of the exception's text, or two if the first ends with a colon; before a single word its type."""
+    lines = [" ".join(line.split()).strip(" .") for line in str(error).splitlines() if line.strip(" .")]
     line = _CLASS_NAME.sub("", " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1]))
-    known = isinstance(error, OSError | ValueError | RuntimeError | ImportError) or type(error) is Exception
-    known = known or type(error).__module__.startswith("huggingface_hub")  # it validates the fields of a config
-    known = known or (isinstance(error, AssertionError | TypeError | AttributeError) and " " in line)
-    return (line if line and known else f"{type(error).__name__}: {line}".strip(" :"))[:LONGEST_REASON]
+    return (line if " " in line else f"{type(error).__name__}: {line}".strip(" :"))[:LONGEST_REASON]
 
 
 @contextmanager
@@ -316,36 +268,16 @@ def quiet() -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
-def _check_parameters(folder: Path, config: PretrainedConfig, kind: str) -> None:
-    """Refuse a config that describes a much larger model than the weights; transformers would initialise the rest."""
-    elements = sum(map(prod, check_weights(folder).values()))
-    with opening(folder / "config.json"), quiet(), torch.device("meta"):  # takes no memory for weights
-        described = sum(weight.numel() for weight in _auto_class(config, kind).from_config(config).parameters())
-    if described > MAX_GROWTH * elements + FREE_ELEMENTS:
-        raise NearfarError(
-            f"{folder / 'config.json'}: describes a model of {described:,} parameters, but the weights have only "
-            f"{elements:,} numbers."
-        )
-
-
-def _refuse_custom_code(folder: Path, settings: dict[str, Any], kind: str) -> None:
+def _refuse_custom_code(folder: Path, settings: Mapping[str, Any], kind: str) -> None:
     """Refuse a folder whose model or tokenizer needs custom code.
 
-    If transformers has a class of the same name for this model type, that class is used, and the folder is accepted.
+    Where transformers has a class of the same name, that class is used, and the folder is accepted.
     """
-    tables: dict[str, Any] = {"AutoConfig": vars(configuration_auto)["CONFIG_MAPPING_NAMES"]} | {
-        auto.__name__: getattr(modeling_auto, table) for auto, table in (MODELS["encoder"], MODELS[kind])
-    }
-    known = {auto: names.get(settings["model_type"]) for auto, names in tables.items()}
-    for name in ("config.json", "tokenizer_config.json"):
-        file = folder / name
-        own = settings if name == "config.json" else checks.read_object(file) if file.exists() else {}
-        named = own.get("auto_map")
-        named = named if isinstance(named, dict) else {"AutoTokenizer": named} if named else {}
-        for auto, reference in named.items():
-            built_in = auto in known and str(reference).rsplit(".", 1)[-1] == known[auto]
-            if auto == "AutoTokenizer" or (auto in known and not built_in):
-                raise NearfarError(
-                    f"{file}: the model needs custom code ({auto} in auto_map is {quoted(reference)}), and nearfar "
-                    "never runs code from a model folder. Choose a model that transformers supports natively."
-                )
+    for file in (folder / "config.json", folder / "tokenizer_config.json"):
+        content = settings if file.name == "config.json" else checks.read_object(file) if file.exists() else {}
+        named = content.get("auto_map") or {}
+        for auto, reference in (named if isinstance(named, dict) else {"AutoTokenizer": named}).items():
+            built_in = hasattr(transformers, str(reference).rsplit(".", 1)[-1])
+            if auto == "AutoTokenizer" or (auto in ("AutoConfig", "AutoModel", MODELS[kind].__name__) and not built_in):
+                needs = f"the model needs custom code ({auto} in auto_map is {quoted(reference)})"
+                raise NearfarError(f"{file}: {needs}, and nearfar never runs code from a model folder.")

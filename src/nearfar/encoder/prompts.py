@@ -7,17 +7,18 @@ prompt is none. The widths are those at which a model was trained to be truncate
 
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
-from itertools import count
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
+from msgspec import Meta, Struct
 
-from nearfar.encoder.folder_checks import quoted, read_object
+from nearfar.encoder.folder_checks import quoted, read_settings
 from nearfar.types import NearfarError, VectorSimilarity
+from nearfar.validation import convert
 
 WIDTHS = "matryoshka"
 """The key of ``config_sentence_transformers.json`` with the widths at which a model was trained, widest first.
@@ -58,10 +59,7 @@ def read_widths(settings: dict[str, Any], file: Path) -> tuple[int, ...]:
     Raises:
         NearfarError: they are not whole numbers from 1; the message names ``file``.
     """
-    widths = settings.get(WIDTHS) or []
-    if not isinstance(widths, list) or not all(type(width) is int and width > 0 for width in widths):
-        raise NearfarError(f"{file}: {WIDTHS} is {widths!r}, but must be a list of whole numbers from 1.")
-    return tuple(widths)
+    return convert({WIDTHS: settings.get(WIDTHS)}, SavedSettings, source=file).matryoshka or ()
 
 
 def describe_widths(dim: int, widths: Sequence[int], *, name: str = "this folder") -> str:
@@ -76,12 +74,9 @@ def describe_widths(dim: int, widths: Sequence[int], *, name: str = "this folder
 
 
 PROMPTS_FILE = "config_sentence_transformers.json"
-QUERY = "query"
-DOCUMENT = ("document", "passage", "corpus")
-"""Names of the prompt of documents, in the order of sentence-transformers 6, which always defines the first one."""
+QUERY, DOCUMENT = "query", "document"
 Role: TypeAlias = Literal["query", "document"]
-"""What a text is to a search."""
-SIMILARITIES: tuple[VectorSimilarity, ...] = get_args(VectorSimilarity)
+"""What a text is to a search, and the name of its prompt; as in sentence-transformers 6, each model has both."""
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NAME = re.compile(r"[\w-]+")
 """A value that looks like the name of a prompt. As a text it would run into the first word after it."""
@@ -103,6 +98,16 @@ class InferenceSettings(NamedTuple):
     """Maximum numbers of tokens: ``query_length`` and ``document_length``, where they are not those of all texts."""
 
 
+class SavedSettings(Struct):
+    """The content of :data:`PROMPTS_FILE`; null is as if it were left out."""
+
+    prompts: dict[str, str | None] | None = None
+    default_prompt_name: str | None = None
+    similarity_fn_name: VectorSimilarity | None = None
+    matryoshka: tuple[Annotated[int, Meta(ge=1)], ...] | None = None
+    truncate_dim: Any = None
+
+
 class PromptedText(NamedTuple):
     """A text and the prompt before it."""
 
@@ -120,29 +125,14 @@ def read_inference_settings(folder: Path) -> InferenceSettings:
             similarity is unknown, the widths are not whole numbers, or embeddings are to be truncated.
     """
     file = folder / PROMPTS_FILE
-    settings: dict[str, Any] = read_object(file) if file.exists() else {}
-    saved = settings.get("prompts") or {}
-    if not isinstance(saved, dict) or not all(isinstance(text, str | None) for text in saved.values()):
-        raise NearfarError(f"{file}: prompts must be an object that maps the name of each prompt to its text.")
-    if broken := [name for name, text in saved.items() if SURROGATE.search(name + (text or ""))]:
-        raise NearfarError(
-            f"{file}: the prompt {quoted(broken[0])} holds half a surrogate pair, which is not a character."
-        )
-    prompts = {QUERY: "", DOCUMENT[0]: "", **{name: text or "" for name, text in saved.items()}}
-    default = settings.get("default_prompt_name")
-    if default is not None and (not isinstance(default, str) or default not in prompts):
+    saved = read_settings(file, SavedSettings) if file.exists() else SavedSettings()
+    texts = {name: text or "" for name, text in (saved.prompts or {}).items()}
+    prompts, default = {QUERY: "", DOCUMENT: "", **texts}, saved.default_prompt_name
+    if default is not None and default not in prompts:
         raise NearfarError(f"{file}: default_prompt_name is {quoted(default)}, but must be one of {_listed(prompts)}.")
-    similarity = settings.get("similarity_fn_name") or SIMILARITIES[0]
-    if similarity not in SIMILARITIES:
-        raise NearfarError(
-            f"{file}: similarity_fn_name is {quoted(similarity)}, but must be one of {_listed(SIMILARITIES)}."
-        )
-    if (width := settings.get("truncate_dim")) is not None:
-        raise NearfarError(
-            f"{file}: truncate_dim is {quoted(width)}, and nearfar cuts embeddings only where it is asked to. Remove "
-            f"this entry, and give --dimensions {quoted(width)}."
-        )
-    return InferenceSettings(prompts, default, similarity, matryoshka=read_widths(settings, file))
+    if (width := saved.truncate_dim) is not None:
+        raise NearfarError(f"{file}: truncate_dim is {quoted(width)}; remove this entry, and use --dimensions.")
+    return InferenceSettings(prompts, default, saved.similarity_fn_name or "cosine", matryoshka=saved.matryoshka or ())
 
 
 def settings_of(inference: InferenceSettings) -> dict[str, Any]:
@@ -174,12 +164,12 @@ class Prompts:
     @property
     def query_prompt(self) -> str:
         """The prompt of :meth:`nearfar.Encoder.encode_query`; empty if there is none."""
-        return self.resolve_prompt(prompt_name=QUERY if QUERY in self.prompts else None)
+        return self.prompts.get(QUERY, "")
 
     @property
     def document_prompt(self) -> str:
-        """The prompt of :meth:`nearfar.Encoder.encode_document`: the first of :data:`DOCUMENT`; empty if none."""
-        return self.resolve_prompt(prompt_name=next((name for name in DOCUMENT if name in self.prompts), None))
+        """The prompt of :meth:`nearfar.Encoder.encode_document`; empty if there is none."""
+        return self.prompts.get(DOCUMENT, "")
 
     def encode_query(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
         """Embeddings of search queries: :meth:`encode`, by default with :attr:`query_prompt`."""
@@ -197,9 +187,7 @@ class Prompts:
 
     def prompt_of(self, role: Role | None) -> str:
         """The prompt of queries, of documents, or, with None, of other texts."""
-        if role is None:
-            return self.resolve_prompt()
-        return self.query_prompt if role == "query" else self.document_prompt
+        return self.resolve_prompt() if role is None else self.prompts.get(role, "")
 
     def length_of(self, role: Role | None) -> int:
         """The maximum number of tokens of queries, of documents, or, with None, of other texts."""
@@ -211,13 +199,11 @@ class Prompts:
         Raises:
             NearfarError: both are given, or the model has no prompt of this name.
         """
-        if prompt is not None:
-            if prompt_name is not None:
-                raise NearfarError("give prompt or prompt_name, not both.")
-            return prompt
+        if prompt is not None and prompt_name is not None:
+            raise NearfarError("give prompt or prompt_name, not both.")
         name = self.default_prompt_name if prompt_name is None else prompt_name
-        if name is None:
-            return ""
+        if prompt is not None or name is None:
+            return prompt or ""
         if name not in self.prompts:
             raise NearfarError(f"prompt_name {name!r}: the model has no prompt of this name. {self._known_prompts()}")
         return self.prompts[name]
@@ -236,23 +222,14 @@ class Prompts:
         Raises:
             NearfarError: a single word that is not the name of a prompt.
         """
-        chosen = [
-            None if value is None else self._find_prompt(flag, value)
-            for flag, value in (("--query-prompt", query), ("--document-prompt", document), ("--prompt", default))
-        ]
-        for name, text in zip((QUERY, DOCUMENT[0]), chosen, strict=False):
-            if text is not None:
-                self.prompts[name] = text
-        if default is None:
-            return
-        if default in self.prompts and self.prompts[default] == chosen[2]:
-            self.default_prompt_name = default
-        elif not chosen[2]:
-            self.default_prompt_name = None
-        else:
-            names = (f"default_{number}" if number > 1 else "default" for number in count(1))
-            self.default_prompt_name = next(name for name in names if self.prompts.get(name, chosen[2]) == chosen[2])
-            self.prompts[self.default_prompt_name] = chosen[2]
+        flags = ((QUERY, "--query-prompt", query), (DOCUMENT, "--document-prompt", document))
+        texts = {name: self._find_prompt(flag, value) for name, flag, value in flags if value is not None}
+        text = None if default is None else self._find_prompt("--prompt", default)
+        self.prompts |= texts
+        if text is not None:
+            name = default if default in self.prompts and self.prompts[default] == text else "default"
+            self.default_prompt_name = name if text else None
+            self.prompts |= {name: text} if text else {}
 
     def describe_prompts(self) -> str | None:
         """The prompts in words; None if all are empty."""
@@ -269,10 +246,8 @@ class Prompts:
         if value in self.prompts and any(self.prompts.values()):
             return self.prompts[value]
         if _NAME.fullmatch(value):
-            raise NearfarError(
-                f"{flag} {value}: the model has no prompt of this name. {self._known_prompts()} A text that is put "
-                "before each text ends with a space or a colon."
-            )
+            advice = f"{self._known_prompts()} A text ends with a space or a colon."
+            raise NearfarError(f"{flag} {value}: the model has no prompt of this name. {advice}")
         return value
 
     def _known_prompts(self) -> str:
@@ -280,5 +255,5 @@ class Prompts:
         return f"It has {_listed(names)}." if names else "It has no prompts."
 
 
-def _listed(names: Any) -> str:
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))

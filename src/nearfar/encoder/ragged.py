@@ -9,9 +9,9 @@ with those of each text alone; where both differ, only texts of equal length go 
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -143,60 +143,9 @@ def hidden_states(
     layers = output.hidden_states if all_layers else (output.last_hidden_state,)
     shape = (*arguments["input_ids"].shape, backbone.config.hidden_size)
     if wrong := [layer.shape for layer in layers if layer.shape != shape]:
-        raise NearfarError(
-            f"{type(backbone).__name__}: gives hidden states of the shape {list(wrong[0])} for {shape[0]} texts of "
-            f"{shape[1]} tokens and a hidden_size of {shape[2]}, so nearfar cannot pool them."
-        )
+        gives = f"gives hidden states of the shape {list(wrong[0])} for {list(shape)}"
+        raise NearfarError(f"{type(backbone).__name__}: {gives}, so nearfar cannot pool them.")
     return [layer[real] for layer in layers]
-
-
-class _Stop(Exception):  # noqa: N818  (no error)
-    """Ends a forward pass before its last layer."""
-
-
-def visit_hidden_states(
-    backbone: PreTrainedModel,
-    batch: RaggedBatch | FixedShapeBatch,
-    route: Route,
-    visit: Callable[[int, Tensor], None],
-    *,
-    last_layer: int | None = None,
-) -> None:
-    """Call ``visit(layer, states)`` with the hidden states [tokens, dim] of each layer, embedding layer (0) first.
-
-    The states equal those of :func:`hidden_states` with ``all_layers``. Each layer's are passed on as soon as they are
-    computed, so that only one layer's states are in memory unless ``visit`` keeps them. A layer's states are read from
-    the next layer's input; the last layer's are the backbone's output (in ModernBERT after the final norm). Layers
-    after ``last_layer`` do not run.
-
-    Raises:
-        NearfarError: the backbone has no list of its layers.
-    """
-    if route.equal_lengths or not len(batch.ids):
-        for number, states in enumerate(hidden_states(backbone, batch, route, all_layers=True)):
-            if last_layer is None or number <= last_layer:
-                visit(number, states)
-        return
-    arguments, real = _arguments(backbone, batch, route)
-
-    def capture_input(number: int, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        visit(number, (args[0] if args else kwargs["hidden_states"])[real])
-        if number == last_layer:
-            raise _Stop
-
-    layers = transformer_layers(backbone)
-    hooks = [
-        layer.register_forward_pre_hook(partial(capture_input, number), with_kwargs=True)
-        for number, layer in enumerate(layers)
-    ]
-    try:
-        last = backbone(**arguments, output_hidden_states=False).last_hidden_state
-    except _Stop:
-        return
-    finally:
-        for hook in hooks:
-            hook.remove()
-    visit(len(layers), last[real])
 
 
 def transformer_layers(backbone: PreTrainedModel) -> nn.ModuleList:

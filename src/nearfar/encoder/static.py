@@ -17,7 +17,6 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from nearfar.encoder import pretrained
-from nearfar.encoder.folder_checks import read_object
 from nearfar.encoder.pretrained import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.encoder.weights import shapes_of
 from nearfar.runtime.memory import paused
@@ -110,9 +109,9 @@ def read_static(folder: Path, *, dtype: torch.dtype) -> tuple[StaticBackbone, Pr
     for file in (vocabulary, weights):
         if not file.is_file():
             raise NearfarError(f"{folder}: holds no {file.name}, so it is no static encoder.")
-    read_object(vocabulary)
     shapes = shapes_of(weights)
-    tokenizer, length = static_tokenizer(pretrained.load_backend_tokenizer(vocabulary))
+    with pretrained.opening(vocabulary):
+        tokenizer, length = static_tokenizer(Tokenizer.from_str(vocabulary.read_text(encoding="utf-8")))
     if "embedding.weight" in shapes:
         with safe_open(weights, framework="pt") as tensors:
             table = tensors.get_tensor("embedding.weight")

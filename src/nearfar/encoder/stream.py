@@ -27,6 +27,7 @@ from nearfar.runtime import threads
 from nearfar.types import NearfarError
 
 Item = TypeVar("Item")
+DIED = "One of the --processes died (exit status {}). It may have run out of memory: each loads its own encoder."
 
 
 class TokenBlock(NamedTuple):
@@ -164,7 +165,8 @@ def encode_in_processes(
                         pipe.send(upcoming.tokenized)
                         busy[pipe], upcoming = upcoming, next(blocks, None)
                 except (EOFError, ConnectionError):
-                    raise _death(workers[pipe]) from None
+                    workers[pipe].join(5)
+                    raise NearfarError(DIED.format(workers[pipe].exitcode)) from None
                 if done:
                     on_batch(len(answer))
                     yield done, answer
@@ -173,16 +175,6 @@ def encode_in_processes(
             pipe.close()
             worker.terminate()
             worker.join()
-
-
-def _death(worker: BaseProcess) -> NearfarError:
-    """How a worker died, whose pipe broke."""
-    worker.join(5)
-    code = worker.exitcode or 0
-    how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
-    return NearfarError(
-        f"One of the --processes died ({how}). It may have run out of memory: each process loads its own encoder."
-    )
 
 
 def _worker_main(pipe: Connection, config: WorkerConfig, device: str, num_threads: int) -> None:

@@ -80,20 +80,13 @@ def check_texts(texts: Sequence[str]) -> None:
         NearfarError: it is a single string, a mapping, a table or something without an order; or it contains something
             else than strings, or half a surrogate pair; the message names the first.
     """
-    if isinstance(texts, str):
-        raise NearfarError("encode takes a list of texts, not one string: encode([text]).")
-    if isinstance(texts, Mapping | set | frozenset) or hasattr(texts, "columns") or not isinstance(texts, Sized):
-        raise NearfarError(
-            f"encode takes a list of texts, not a {type(texts).__name__}: give its texts in their order, as in "
-            "encode(list(texts))."
-        )
+    if isinstance(texts, str | Mapping | set | frozenset) or hasattr(texts, "columns") or not isinstance(texts, Sized):
+        raise NearfarError(f"encode takes a list of texts, not a {type(texts).__name__}: give a list of its texts.")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise NearfarError(f"text {number} is {type(text).__name__}, not a string: {text!r}.")
         if not text.isascii() and SURROGATE.search(text):
-            raise NearfarError(
-                f"text {number} holds half a surrogate pair, which is not a character: {text[:SHOWN]!r}."
-            )
+            raise NearfarError(f"text {number} holds half a surrogate pair, which is no character: {text[:SHOWN]!r}.")
 
 
 def truncation_message(truncated: int, texts: int, limit: int) -> str:

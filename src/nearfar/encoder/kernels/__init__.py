@@ -40,7 +40,7 @@ class _Mask(ctypes.Structure):
     _fields_ = (("seed", ctypes.c_int64), ("threshold", ctypes.c_int), ("scale", ctypes.c_float))
 
 
-class _Batch(ctypes.Structure):
+class AttentionBatch(ctypes.Structure):
     """struct Batch in kernels.cpp."""
 
     _fields_ = (
@@ -51,6 +51,20 @@ class _Batch(ctypes.Structure):
         ("mask", _Mask),
         ("words_per_row", ctypes.c_int64),
     )
+
+    @classmethod
+    def of(
+        cls, lengths: Sequence[int], *, heads: int, scaling: float, mask: Mask, words_per_row: int
+    ) -> "AttentionBatch":
+        """The concatenated texts of these lengths, and the settings of attention within them.
+
+        The attention weights of a token and a head are row ``token * heads + head``; each row uses ``words_per_row``
+        words of the dropout mask.
+        """
+        starts = torch.tensor([0, *accumulate(lengths)])
+        batch = cls(starts.data_ptr(), len(lengths), heads, scaling, _Mask(*mask), words_per_row)
+        batch.pointed_to = starts  # which must live as long
+        return batch
 
 
 class Kernels:
@@ -65,10 +79,9 @@ class Kernels:
         self._function("drop", x)(ctypes.byref(_Mask(*mask)), *_pointers(x, out), ctypes.c_int64(x.numel()))
         return out
 
-    def attend(self, query: Heads, key: Heads, value: Heads, layout: "AttentionLayout") -> tuple[Tensor, Tensor]:
+    def attend(self, query: Heads, key: Heads, value: Heads, batch: AttentionBatch) -> tuple[Tensor, Tensor]:
         """Attention, and the softmax statistics [tokens, heads, 2] that the backward pass needs."""
         out, softmax_stats = torch.empty_like(query), query.new_empty(*query.shape[:2], 2, dtype=torch.float32)
-        batch = layout.batch(query.shape[1])
         self._function("attend", query, query.shape[2])(
             ctypes.byref(batch), *_pointers(query, key, value, out, softmax_stats)
         )
@@ -79,12 +92,11 @@ class Kernels:
         inputs: tuple[Heads, Heads, Heads],
         grad_output: Heads,
         softmax_stats: Float[Tensor, "tokens heads 2"],
-        layout: "AttentionLayout",
+        batch: AttentionBatch,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of query, key and value."""
         query, key, value = inputs
         gradients = (torch.empty_like(query), torch.empty_like(key), torch.empty_like(value))
-        batch = layout.batch(query.shape[1])
         self._function("attend_backward", query, query.shape[2])(
             ctypes.byref(batch), *_pointers(*inputs, grad_output, softmax_stats, *gradients)
         )
@@ -93,23 +105,6 @@ class Kernels:
     def _function(self, name: str, tensor: Tensor, *sizes: int) -> "ctypes._NamedFuncPointer":
         """The C function for this tensor's dtype and these sizes, such as ``attend_float32_64``."""
         return getattr(self._library, "_".join(map(str, (name, DTYPES[tensor.dtype], *sizes))))
-
-
-class AttentionLayout:
-    """Lengths of the concatenated texts, and the settings of attention within them.
-
-    The attention weights of a token and a head are row ``token * heads + head``; each row uses ``words_per_row`` words
-    of the dropout mask.
-    """
-
-    def __init__(self, lengths: Sequence[int], *, scaling: float, mask: Mask, words_per_row: int) -> None:
-        self.starts = torch.tensor([0, *accumulate(lengths)])
-        self.scaling, self.mask, self.words_per_row = scaling, mask, words_per_row
-
-    def batch(self, heads: int) -> _Batch:
-        """The C structure. It points into this object, so it is valid only as long as this object exists."""
-        texts = len(self.starts) - 1
-        return _Batch(self.starts.data_ptr(), texts, heads, self.scaling, _Mask(*self.mask), self.words_per_row)
 
 
 @cache
@@ -159,11 +154,10 @@ def _built() -> tuple[BuiltLibrary | None, str]:
     """The library, or the reason why there is none. Warns once of the reason."""
     try:
         return build.load(rebuild=os.environ.get(VARIABLE) == "rebuild"), ""
-    except (KernelBuildError, OSError) as error:
-        cached = isinstance(error, KernelBuildError) and error.cached
-        advice = f"{VARIABLE}=rebuild tries again" if cached else f"{VARIABLE}=0 silences this"
+    except KernelBuildError as error:
         if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes on this machine, only the first one warns
-            warnings.warn(f"{NOT_USED}: {error}. Plain torch computes the same, slower; {advice}.", stacklevel=2)
+            advice = f"Plain torch computes the same, slower; {VARIABLE}=0 silences this."
+            warnings.warn(f"{NOT_USED}: {error}. {advice}", stacklevel=2)
         return None, str(error)
 
 
