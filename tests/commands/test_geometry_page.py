@@ -83,7 +83,7 @@ def test_a_page_and_measures_together(
     )
     assert result.models["tiny"].uniformity < 0
     schema = result_schema()
-    assert problem(json.loads(Path("out/geometry.json").read_text(encoding="utf-8")), schema, schema) is None
+    assert problem(json.loads(Path("out/geometry.json").read_text(encoding="utf-8")), schema) is None
     printed = capsys.readouterr().out
     assert "Geometry on pairs.tsv" in printed
     assert "Wrote page.html" in printed

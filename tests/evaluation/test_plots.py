@@ -35,7 +35,7 @@ def inside(figure):
 def test_spectra_are_lines(figures, tmp_path):
     spectra({"before": [1.0, 0.1, 0.0], LONG: np.array([1.0, 0.9, 0.8, 0.02])}, tmp_path / "s.png")
     (axes,) = figures[0].axes
-    assert [line.get_ydata().tolist() for line in axes.lines] == [[1.0, 0.1, 0.0], [1.0, 0.9, 0.8, 0.02]]
+    assert [line.get_ydata().tolist() for line in axes.lines] == [[1.0, 0.1], [1.0, 0.9, 0.8, 0.02]]
     assert axes.lines[1].get_xdata().tolist() == [1, 2, 3, 4]
     assert 0 < axes.get_ylim()[0] < 0.02  # a value of 0 does not extend the axis
     names = [text.get_text() for text in axes.get_legend().get_texts()]

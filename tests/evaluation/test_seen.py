@@ -13,7 +13,6 @@ from nearfar.data.retrieval import RetrievalTask
 from nearfar.disk.model_folder import SeenHashes
 from nearfar.evaluation.comparison import EvaluationRun, compare_pairwise, compare_runs
 from nearfar.evaluation.probe_settings import Probe
-from nearfar.evaluation.render import Table
 from nearfar.evaluation.report import seen_in_training
 from nearfar.evaluation.report.inputs import EvaluatedModel
 from nearfar.evaluation.results import EvaluationResult, SeenShares, SimilarityScores, TransferResults
@@ -209,14 +208,11 @@ def test_seeds_of_one_method() -> None:
     assert found.first.seen["sts"] == mean
 
 
-def test_a_report_has_a_table_of_what_was_seen() -> None:
+def test_a_report_says_what_was_seen() -> None:
     known, unknown = evaluated(seen(ALL[:12]), name="a"), evaluated(None, name="b")
     sides = [EvaluatedModel(run.model, (EvaluationRun(run.model, run),)) for run in (known, unknown)]
-    (table,) = seen_in_training(sides)
-    assert isinstance(table, Table)
-    assert list(table.columns) == ["model", "sts", "small"]
-    ((name, cell, _),) = table.rows
-    assert (name, cell.text) == ("a", "10% (10%)")
-    assert cell.detail == f"unseen {known.tasks['sts'].unseen.spearman.score:.2f}"
-    assert any("left no record: b." in note for note in table.notes)
+    assert seen_in_training(sides)[0][1:] == [
+        "a: share of the pairs (in brackets: of the texts): sts 10% (10%), small 20% (20%).",
+        "b: its training left no record.",
+    ]
     assert seen_in_training(sides[1:]) == []

@@ -9,7 +9,7 @@ from markupsafe import escape
 
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report import compose, held_out_tests
-from nearfar.evaluation.report.blocks import Bars, Code, Figure, Section, to_html, to_markdown
+from nearfar.evaluation.report.blocks import Code, Figure, Section, to_html, to_markdown
 from nearfar.evaluation.report.inputs import ReportInputs
 from nearfar.evaluation.results import ComparisonResult, GeometryResult, TrainingRecord, TrainingStep
 from tests.evaluation.pages import UNSAFE, report_inputs, run_with_test, runs_with_tests
@@ -157,13 +157,14 @@ def test_sentences_of_the_summary() -> None:
     """Those that the committed pages do not have."""
     equal = [side(name, evaluation(name, {"one": 1.0})) for name in "AB"]
     good = run_with_test("good", row_of(81.5, 79.0, separable=True))
-    worse = training_run("w", record=TrainingRecord(config={}, start_score=0.5, best_score=0.5, best_step=5))
+    worse = training_run("w", evaluations=[])._replace(
+        record=TrainingRecord(config={}, start_score=0.5, history=[(5, 0.5)])
+    )
     for inputs, sentence in (
         (ReportInputs(sides=equal), "A and B have the same highest score"),
         (ReportInputs(sides=equal[:1]), "Similarity, task one (Spearman × 100, all): A with 1.00"),
         (ReportInputs(runs=[worse]), "No step scored higher on the dev set than the untrained encoder: w."),
         (ReportInputs(runs=[good, good._replace(name="again")]), "The runs hold out the same rows"),
-        (ReportInputs(missing=[str(n) for n in range(7)]), "**All 7 items**"),
     ):
         assert sentence in to_markdown(compose(inputs, title="t"))
 
@@ -180,17 +181,16 @@ def test_layers_are_a_coloured_table(html: str) -> None:
     assert shades[:5] == ["--shade:0.25", "--shade:1.00", "--shade:0.00", "--shade:0.75", "--shade:0.50"]
 
 
-def test_bars_before_and_after_training() -> None:
-    """The line on the second bar is the interval of the difference, from the first."""
+def test_dots_before_and_after_training() -> None:
+    """The line through the second dot is the interval of the difference, from the first."""
     tests = {"a": row_of(81.5, 79.0, separable=True), "b": row_of(90.0, 91.0, separable=True)}
-    blocks = held_out_tests([run_with_test(name, row) for name, row in tests.items()])
-    (figure,) = [block for block in blocks if isinstance(block, Figure)]
+    figure = held_out_tests([run_with_test(name, row) for name, row in tests.items()])[1]
+    assert isinstance(figure, Figure)
     (chart,) = figure.charts
-    assert isinstance(chart, Bars)
     assert chart.labels == ["a, MRR@10", "b, MRR@10"]
     before, after = chart.lines
-    assert (before.values, before.spans) == ([79.0, 91.0], [None, None])
-    assert (after.values, after.spans) == ([81.5, 90.0], [(80.5, 82.5), (89.0, 91.0)])
+    assert (before.x, before.spans) == ([79.0, 91.0], ())
+    assert (after.x, after.spans) == ([81.5, 90.0], [(80.5, 82.5), (89.0, 91.0)])
 
 
 @pytest.mark.long
