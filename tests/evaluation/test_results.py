@@ -18,7 +18,6 @@ from nearfar.evaluation.results import (
     EvaluationResult,
     Provenance,
     Result,
-    TaskTest,
     TrainingRecord,
     TrainingStep,
     check_output,
@@ -55,15 +54,7 @@ COMMITTED = sorted(
 @pytest.fixture
 def result():
     scored = evaluate_sts(lambda texts: np.array([[len(t), 3.0] for t in texts]), {"mine": {"a": PAIRS}}, resamples=9)
-    return EvaluationResult(
-        kind="evaluation",
-        model="länge",
-        config={"seed": 0},
-        provenance=provenance(),
-        tasks=scored.tasks,
-        texts=scored.texts,
-        dim=scored.dim,
-    )
+    return EvaluationResult(model="länge", config={"seed": 0}, provenance=provenance(), tasks=scored.tasks)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +83,6 @@ def test_a_written_result_is_read_back(result, tmp_path):
     assert EvaluationResult.load(file) == load_result(file) == result
     assert json.loads(file.read_text(encoding="utf-8")) == result.to_dict()
     assert (tmp_path / "r.md").read_text(encoding="utf-8").startswith("# Evaluation of länge\n")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.json", "r.md"]
 
 
 def test_a_result_that_is_not_finite_is_never_written(result, tmp_path):
@@ -107,30 +97,30 @@ def test_a_result_that_is_not_finite_is_never_written(result, tmp_path):
     ("content", "message"),
     [
         (None, "cannot be read"),
-        (b'{"schema": 1, "kind": "evaluation", "tas', "not a complete JSON file"),
-        (b"\xff\xfe\x00", "is damaged: byte 0 is not UTF-8"),
+        (b'{"schema": 1, "tas', "not a complete JSON file"),
+        (b"\xff\xfe", "byte 0 is not UTF-8"),
     ],
 )
 def test_a_file_that_is_not_a_result_is_named(content: bytes | None, message: str, tmp_path: Path) -> None:
     file = tmp_path / "broken.json"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(NearfarError, match=message) as caught:
+    with pytest.raises(NearfarError, match=f"^{file}.*{message}"):
         EvaluationResult.load(file)
-    assert str(caught.value).startswith(str(file))
 
 
 def test_unwritable_outputs_are_refused_before_any_work(tmp_path, monkeypatch):
     assert check_output(tmp_path / "new" / "r.json") == tmp_path / "new" / "r.json"
     assert (tmp_path / "new").is_dir()
-    with pytest.raises(NearfarError, match=r"ends in \.json"):
-        check_output(tmp_path / "r.txt")
     (tmp_path / "folder.json").mkdir()
-    with pytest.raises(NearfarError, match="is a folder"):
-        check_output(tmp_path / "folder.json")
     (tmp_path / "file").write_text("")
-    with pytest.raises(NearfarError, match="file: cannot be made"):
-        check_output(tmp_path / "file" / "r.json")
+    for name, message in (
+        ("r.txt", r"ends in \.json"),
+        ("folder.json", "is a folder"),
+        ("file/r.json", "file: cannot be made"),
+    ):
+        with pytest.raises(NearfarError, match=message):
+            check_output(tmp_path / name)
     monkeypatch.setattr(os, "access", lambda folder, mode: False)  # root may write anywhere, so the check is mocked
     with pytest.raises(NearfarError, match="is not writable"):
         check_output(tmp_path / "r.json")
@@ -153,7 +143,6 @@ def test_provenance_has_date_command_versions_and_hardware():
     assert found.versions["numpy"] == np.__version__
     assert found.hardware["cores"] == os.cpu_count()
     assert found.date.endswith("+00:00")
-    assert Provenance.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False))) == found
 
 
 @pytest.mark.long
@@ -163,24 +152,23 @@ def test_the_commit_is_of_the_checkout_that_tracks_the_package(tmp_path, monkeyp
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     module = tmp_path / "results.py"
+
+    def change(content):
+        for file in ("docs/page.md", "studies/results/fast/scl.json"):
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / file).write_text(content)
+
     module.write_text("1")
     monkeypatch.setattr(record, "__file__", str(module))
     assert provenance().commit is None  # no checkout
     git("init")
-    (tmp_path / "other").write_text("2")
-    git("add", "other")
+    change("before")
+    git("add", "docs", "studies")
     git("commit", "-m", "one")
     assert provenance().commit is None  # installed inside the checkout of another project
     git("add", "results.py")
     git("commit", "-m", "two")
-    assert provenance().commit == git("rev-parse", "HEAD")
-    for created in ("docs/page.md", "studies/results/fast/scl.json"):
-        (tmp_path / created).parent.mkdir(parents=True)
-        (tmp_path / created).write_text("before")
-    git("add", ".")
-    git("commit", "-m", "three")
-    for created in ("docs/page.md", "studies/results/fast/scl.json"):
-        (tmp_path / created).write_text("made again")
+    change("made again")
     assert provenance().commit == git("rev-parse", "HEAD")  # results are from the same code
     module.write_text("3")
     assert provenance().commit == git("rev-parse", "HEAD") + "-dirty"
@@ -293,11 +281,6 @@ def test_long_values_are_shortened_and_the_outermost_object_has_no_path() -> Non
 
 def test_missing_keys_and_null_keys() -> None:
     assert Provenance().to_dict() == {"commit": None}
-    tested = ("first", "second", "difference", "low", "high", "p", "p_holm", "verdict", "units")
-    assert TaskTest(first=None, second=1).to_dict().keys() == {"kind", *tested}
-
-
-def test_unknown_keys_are_ignored() -> None:
     content = evaluation("A", {"one": 1.0})
     assert EvaluationResult.from_dict(content | {"later": 1}) == EvaluationResult.from_dict(content)
 

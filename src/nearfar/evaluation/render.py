@@ -14,6 +14,8 @@ from itertools import accumulate, pairwise
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from nearfar.types import metric_title
+
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
     from markupsafe import Markup
@@ -206,7 +208,7 @@ def template(package: str, name: str) -> "Template":
 @cache
 def _sentences() -> Any:
     environment = _environment(one_line)
-    environment.filters["share"] = format_share
+    environment.filters |= {"share": format_share, "metric": metric_title}
     text = Path(__file__).with_name("notes.txt").read_text(encoding="utf-8")
     return environment.from_string(text).module
 

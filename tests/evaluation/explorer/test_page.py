@@ -89,7 +89,7 @@ def test_json_in_a_script_element(text: str) -> None:
 
 def test_long_texts_and_values_are_shortened(tmp_path: Path) -> None:
     long = ["x" * 5000, "y" * TEXT_LENGTH, "z"]
-    _, data = read_page(write_page(tmp_path / "page.html", 3, texts=long, columns={"c": long}, search=True).file)
+    _, data = read_page(write_page(tmp_path / "page.html", 3, texts=long, columns={"c": long}).file)
     assert data["texts"] == ["x" * TEXT_LENGTH + "…", *long[1:]]
     assert [len(name) for name in data["columns"][0]["categories"]] == [VALUE_LENGTH + 1, VALUE_LENGTH + 1, 1]
 
@@ -122,12 +122,9 @@ def test_kind(values: list[str], kind: str, categories: list[str]) -> None:
 def test_a_column_without_colours_is_refused() -> None:
     columns = [describe_column("id", [f"x{n}" for n in range(1200)]), describe_column("topic", ["a", "b"])]
     check_color_column(columns, "topic", "t.tsv")
-    with pytest.raises(NearfarError, match=r"--color-by id: the column has 1,200 different values"):
-        check_color_column(columns, "id", "t.tsv")
-    with pytest.raises(NearfarError, match=r"--color-by tpic: t.tsv has no other column .* columns: id, topic"):
-        check_color_column(columns, "tpic", "t.tsv")
-    with pytest.raises(NearfarError, match="there are none"):
-        check_color_column([], "topic", "t.txt")
+    for name in ("id", "tpic"):
+        with pytest.raises(NearfarError, match=rf"--color-by {name}: t.tsv has no other column .* colours: topic\."):
+            check_color_column(columns, name, "t.tsv")
 
 
 @pytest.mark.parametrize("count", [2, 5, 11, 12, 300])

@@ -1,15 +1,13 @@
 """Pages: the HTML against a parser and against the Markdown, and protection against injected markup."""
 
 import math
-import re
 from itertools import pairwise
 
 import pytest
 from markupsafe import escape
 
-from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report import compose, held_out_tests
-from nearfar.evaluation.report.blocks import Code, Figure, Section, to_html, to_markdown
+from nearfar.evaluation.report.blocks import Figure, Section, to_html, to_markdown
 from nearfar.evaluation.report.inputs import ReportInputs
 from nearfar.evaluation.results import ComparisonResult, GeometryResult, TrainingRecord, TrainingStep
 from tests.evaluation.pages import UNSAFE, report_inputs, run_with_test, runs_with_tests
@@ -31,25 +29,6 @@ from tests.hostile_text import HOSTILE, active_parts
 def html() -> str:
     inputs = report_inputs()
     return to_html(compose(inputs, title=UNSAFE, computed=inputs.comparisons[0][1]))
-
-
-def markdown_tables(text: str) -> list[list[list[str]]]:
-    tables: list[list[list[str]]] = []
-    inside = False
-    for line in text.splitlines():
-        if not line.startswith("| "):
-            inside = inside and line.startswith("|")
-            continue
-        if not inside:
-            tables.append([])
-        inside = True
-        parts = re.split(r"(?<!\\)\|", line)[1:-1]
-        tables[-1].append([re.sub(r"\\(.)", r"\1", part.replace("**", "")) for part in parts])
-    return tables
-
-
-def strip_markup(cell: str) -> str:
-    return re.sub(r"[\s*]", "", cell)  # * marks the best in HTML, where Markdown has it in bold
 
 
 @pytest.mark.long
@@ -141,18 +120,6 @@ def test_the_page_is_accessible(html: str) -> None:
     assert all("text" not in a.get("style", "") for _, a in page.tags if a.get("style"))
 
 
-def test_html_and_markdown_have_the_same_tables(html: str) -> None:
-    inputs = report_inputs()
-    markdown = to_markdown(compose(inputs, title=UNSAFE, computed=inputs.comparisons[0][1]))
-    shown, written = ParsedPage(html).tables, markdown_tables(markdown)
-    assert len(shown) >= 12
-    assert len(shown) == len(written)
-    for left, right in zip(shown, written, strict=True):
-        assert [list(map(strip_markup, row)) for row in left] == [
-            list(map(strip_markup, row)) for row in right[:1] + right[2:]
-        ]
-
-
 def test_sentences_of_the_summary() -> None:
     """Those that the committed pages do not have."""
     equal = [side(name, evaluation(name, {"one": 1.0})) for name in "AB"]
@@ -200,24 +167,6 @@ def test_the_size_of_a_page_is_bounded() -> None:
     runs = [training_run(f"run {n}", steps=steps) for n in range(10)]
     size = len(to_html(compose(ReportInputs(runs=runs), title="t")).encode())
     assert size < 150_000
-
-
-def test_every_block_in_markdown() -> None:
-    cells = ["x\ny", Cell("1", "[0, 2]", "best")]
-    table = Table(title="t", columns=["a", "b"], rows=[cells], notes=["n|m"])
-    blocks = [
-        "1. no list, # no heading, `no code`",
-        ["# one", "- two"],
-        Code("a ``` b\n<x>"),
-        Section("more", [table], folded=True),
-    ]
-    text = to_markdown(Section("T", [Section("S", [*blocks, Section("deeper", [])])]))
-    assert "\n1\\. no list, # no heading, \\`no code\\`\n" in text
-    assert "\n- \\# one\n- \\- two\n" in text
-    assert "\n````\na ``` b\n<x>\n````\n" in text
-    assert "\n**more**\n\nt\n\n| a | b |\n| --- | ---: |\n| x y | **1** [0, 2] |\n\nn\\|m\n" in text
-    assert text.startswith("# T\n\n## S\n")
-    assert "\n### deeper\n" in text
 
 
 def test_control_characters_and_very_deep_sections() -> None:

@@ -12,7 +12,7 @@ from nearfar.evaluation.report import retrieval, similarity, transfer
 from nearfar.evaluation.report.blocks import Figure, Section
 from nearfar.evaluation.report.inputs import EvaluatedModel
 from nearfar.evaluation.results import EvaluationResult
-from tests.evaluation.report.cases import comparison, estimate, evaluation, named_average, ranked, read, row_of, side
+from tests.evaluation.report.cases import comparison, evaluation, named_average, ranked, read, row_of, side
 from tests.evaluation.report.cases import transfer as probed
 
 
@@ -159,16 +159,6 @@ def test_transfer_tasks_are_separated_by_protocol() -> None:
     assert "protocol exact" in second.title
     assert [cell.text for cell in column(second, "mr")] == ["99.00"]
     assert similarity([one("A", 1.0)], None, "all") == ([], [])
-
-
-def test_fine_tuned_models_show_matthews_correlation_if_it_is_in_the_file() -> None:
-    tuned = probed({"cola": 70.0, "trec": 90.0}, protocol="finetune")
-    tuned["tasks"]["cola"]["matthews"] = estimate(47.0)
-    del tuned["tasks"]["learned"]
-    (table,) = transfer([side("A", evaluation("A", {}) | {"transfer": tuned})], None).blocks
-    assert isinstance(table, Table)
-    assert table.columns == ["model", "cola", "cola, Matthews", "trec", AVERAGE]
-    assert [cell.text for cell in column(table, "cola, Matthews")] == ["47.00"]
 
 
 def test_only_tested_transfer_tasks_are_marked() -> None:

@@ -143,15 +143,12 @@ def describe_column(name: str, values: Sequence[str]) -> Column:
 
 def check_color_column(columns: Sequence[Column], name: str, source: object) -> None:
     """Raise a NearfarError unless ``columns`` has a column ``name`` that gives colours. ``source`` names the file."""
-    column = next((one for one in columns if one.name == name), None)
-    if column is None:
-        others = ", ".join(one.name for one in columns) or "there are none"
-        why = f"{source} has no other column of this name. Its other columns: {others}."
-        raise NearfarError(f"--color-by {name}: {why}")
-    if column.kind == "values":
-        why = f"the column has {len({*column.values} - {''}):,} different values that are not all numbers"
-        need = f"Colours need at most {MAX_CATEGORIES} different values, or numbers."
-        raise NearfarError(f"--color-by {name}: {why}. {need}")
+    coloured = [column.name for column in columns if column.kind != "values"]
+    if name not in coloured:
+        raise NearfarError(
+            f"--color-by {name}: {source} has no other column of this name with at most {MAX_CATEGORIES} different "
+            f"values, or with numbers alone. Columns that give colours: {', '.join(coloured) or 'none'}."
+        )
 
 
 def write_page(

@@ -113,11 +113,6 @@ def _by_opentsne(
     from openTSNE import TSNE
 
     iterations = {"early_exaggeration_iter": EXAGGERATED, "n_iter": ITERATIONS}
+    logging.getLogger("openTSNE.tsne").setLevel(logging.ERROR)  # it warns of any start that is not tiny
     model = TSNE(initialization=initial.astype(np.float64), n_jobs=-1, **iterations, **settings)
-    logger = logging.getLogger("openTSNE.tsne")
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # it warns of any start that is not tiny
-    try:
-        return np.asarray(model.fit(components))
-    finally:
-        logger.setLevel(level)
+    return np.asarray(model.fit(components))

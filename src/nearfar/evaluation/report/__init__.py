@@ -1,5 +1,6 @@
 """The page of a report: summary, tests of runs, scores and comparisons; what follows is in ``sections``."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -43,13 +44,18 @@ def compose(
         computed: a comparison of all sides that was computed for this page.
     """
     sides, runs = inputs.sides, inputs.runs
-    missing = list(inputs.missing)
-    for side in sides:
-        why = {task: reason for run in side.runs for task, reason in run.result.unavailable.items()}
-        missing += [f"{side.name}: {task} was not evaluated. {reason}" for task, reason in why.items()]
+    missing = [*inputs.missing, *notes("unavailable", sides)]
     scores = [similarity(sides, computed, aggregate), retrieval(sides, computed), transfer(sides, computed)]
-    summary = [*_test_sentences(runs, {side.name for side in sides})]
-    summary += [line for one in scores for line in one.headlines] + _training_sentences(runs)
+    tests = [(run.name, row, words.before_after_sentence(row)) for run in runs for row in run.tests.values()]
+    evaluated = {side.name for side in sides}
+    known = {run.name for run in runs if run.tested or evaluated & {run.name, run.group_name}}
+    outcomes = [(run.name, *sections.outcome(run)) for run in runs]
+    worse = [name for name, before, best, _ in outcomes if best is not None and before is not None and best <= before]
+    summary = [
+        *notes("tests", tests, [run.name for run in runs if run.record and run.name not in known]),
+        *(line for one in scores for line in one.headlines),
+        *notes("training", runs, worse),
+    ]
     tuned = {run.result.transfer.protocol for side in sides for run in side.runs if run.result.transfer} == {"finetune"}
     parts: dict[str, Sequence[Block]] = {
         "Summary": [summary, *([Section("What is missing", [missing])] if missing else [])],
@@ -64,37 +70,6 @@ def compose(
         "Settings and provenance": sections.settings(inputs),
     }
     return Section(title, [Section(name, blocks) for name, blocks in parts.items() if blocks])
-
-
-def _test_sentences(runs: Sequence[TrainingRun], evaluated: set[str]) -> list[str]:
-    """The test results of training runs, and those without one."""
-    lines = [
-        f"{run.name}, {words.metric_of(row)} × 100 on {row.pairs or 0:,} held-out test rows: "
-        f"{words.before_after_sentence(row)}"
-        for run in runs
-        for row in (run.tested.tasks.values() if run.tested else ())
-    ]
-    shown = {run.name for run in runs if run.tested or evaluated & {run.name, run.group_name}}
-    untested = [run.name for run in runs if run.record and run.name not in shown]
-    if untested:
-        lines.append(
-            f"No test result: {', '.join(untested)}. Dev scores chose the step and prove nothing; nearfar evaluate RUN "
-            "--output RESULT.json tests a run."
-        )
-    return lines
-
-
-def _training_sentences(runs: Sequence[TrainingRun]) -> list[str]:
-    """How many runs there are, and what their dev scores warn of."""
-    if not runs:
-        return []
-    finished = sum(run.record is not None for run in runs)
-    number = f"{len(runs)} training runs" if len(runs) > 1 else "1 training run"
-    state = "" if finished == len(runs) else f", {finished} of them finished"
-    dev = [(run.name, *sections.outcome(run)) for run in runs]
-    worse = [name for name, before, best, _ in dev if best is not None and before is not None and best <= before]
-    warning = f" No step scored higher on the dev set than the untrained encoder: {', '.join(worse)}." * bool(worse)
-    return [f"{number}{state}.{warning}"]
 
 
 def similarity(sides: Sequence[EvaluatedModel], computed: AnyComparison | None, aggregate: Aggregate) -> Scores:
@@ -126,24 +101,21 @@ def retrieval(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) -
 
 
 def transfer(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) -> Scores:
-    """Accuracies of probes, a table for each protocol: the sides whose runs were all probed in this way."""
-    scores, protocols, left_out = Scores([], []), dict[tuple[str, str], list[int]](), list[Block]()
+    """Accuracies of probes, a table for each protocol."""
+    scores, protocols = Scores([], []), defaultdict[tuple[str, str], list[int]](list)
     for n, side in enumerate(sides):
-        known = [run.result.transfer for run in side.runs]
-        used = {(one.protocol, one.describe_probe()) for one in known if one}
-        if len(used) == 1 and None not in known:
-            protocols.setdefault(used.pop(), []).append(n)
-        elif used:
-            why = "not all of its runs were probed, or not with the same protocol"
-            left_out.append(f"{side.name} is left out: {why}.")
+        known = [run.result.transfer for run in side.runs if run.result.transfer]
+        if known:
+            probes = dict.fromkeys(one.describe_probe() for one in known)
+            protocols[known[0].protocol, " and ".join(probes)].append(n)
     for (protocol, probe), indices in protocols.items():
-        tuned, how = protocol == "finetune", f", protocol {protocol}"
-        caption = f"Accuracy × 100 of {'fine-tuned classifiers' if tuned else f'probes, protocol {probe}'}"
         grid = Grid(sides, computed, "transfer", indices=indices)
-        kind, metric = ("Fine-tuned", "accuracy × 100") if tuned else ("Transfer", f"accuracy × 100{how}")
+        if protocol == "finetune":
+            kind, metric, what = "Fine-tuned", "accuracy × 100", "fine-tuned classifiers"
+        else:
+            kind, metric, what = "Transfer", f"accuracy × 100, protocol {protocol}", f"probes, protocol {probe}"
         scores.headlines.append(grid.headline(kind, metric))
-        scores.blocks.extend(grid.blocks(caption))
-    scores.blocks.extend(left_out)
+        scores.blocks.extend(grid.blocks(f"Accuracy × 100 of {what}"))
     return scores
 
 
@@ -183,7 +155,7 @@ def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
     tests = dict[str, TaskTest]()
     of_runs = list[tuple[str, str]]()
     for run, comparison in tested:
-        for task, row in comparison.tasks.items():
+        for task, row in run.tests.items():
             rows.append([run.name, words.metric_of(row), f"{row.pairs or 0:,}", *words.before_after_cells(row)])
             reasons = [f"{row.reason}."] * bool(row.reason)
             of_runs += [(run.name, note) for note in (*words.held_out_notes(comparison, task), *reasons)]

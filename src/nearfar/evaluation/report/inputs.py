@@ -57,6 +57,11 @@ class TrainingRun(NamedTuple):
         return self.settings.get("seed", self.record.config.get("seed") if self.record else None)
 
     @property
+    def tests(self) -> dict[str, results.TaskTest]:
+        """The test on each task of :attr:`tested`."""
+        return self.tested.tasks if self.tested else {}
+
+    @property
     def dev(self) -> str:
         """The metric of the dev scores, and the dev set."""
         task = self.settings.get("task")

@@ -34,18 +34,6 @@ class Entry(NamedTuple):
     average: bool = False
 
 
-class Score(NamedTuple):
-    """The score of one side; for several runs, the mean."""
-
-    value: float | None = None
-    ends: tuple[float, float] | None = None
-    """Of the interval; for several runs, one standard deviation to each side."""
-    spread: str = ""
-    """The same in short."""
-    reason: str | None = None
-    """Why it is undefined."""
-
-
 def scores_of(result: results.EvaluationResult, kind: Kind) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The tasks of one kind, and the named averages over them."""
     if kind == "similarity":
@@ -111,25 +99,20 @@ def _first(runs: Sequence[dict[str, Entry]]) -> dict[str, Entry]:
     return merged
 
 
-def _score(side: EvaluatedModel, estimates: Sequence[results.Estimate | None]) -> Score | None:
-    """The side's score from those of its runs; None where it was not evaluated."""
-    known = [estimate for estimate in estimates if estimate is not None]
-    if not known:
-        return None
+def _score(side: EvaluatedModel, estimates: Sequence[results.Estimate | None]) -> results.Estimate | None:
+    """The side's score; of several runs the mean, with one standard deviation to each side; None if not evaluated."""
+    known = [one for one in estimates if one is not None]
+    if len(estimates) == 1 or not known:
+        return known[0] if known else None
     if len(known) < len(estimates):
-        return Score(reason=f"only {len(known)} of {len(estimates)} runs were evaluated on it")
-    values = []
-    for run, estimate in zip(side.runs, known, strict=True):
-        if estimate.score is None:
-            return Score(reason=f"{run.source}: " * (len(known) > 1) + (estimate.reason or NO_REASON))
-        values.append(estimate.score)
-    if len(values) > 1:
-        middle, sd = mean(values), stdev(values)
-        return Score(middle, (middle - sd, middle + sd), f"± {sd:.2f}")
-    low, high = known[0].low, known[0].high
-    return (
-        Score(values[0]) if low is None or high is None else Score(values[0], (low, high), f"[{low:.1f}, {high:.1f}]")
-    )
+        reason = f"only {len(known)} of {len(estimates)} runs were evaluated on it"
+        return results.Estimate(None, None, None, reason)
+    values = [one.score for one in known if one.score is not None]
+    for run, one in zip(side.runs, known, strict=True):
+        if one.score is None:
+            return results.Estimate(None, None, None, f"{run.source}: {one.reason or NO_REASON}")
+    middle, sd = mean(values), stdev(values)
+    return results.Estimate(middle, middle - sd, middle + sd)
 
 
 @dataclass
@@ -139,7 +122,7 @@ class Column:
     title: str
     entry: Entry
     """Of the first evaluation that has it."""
-    scores: dict[int, Score]
+    scores: dict[int, results.Estimate]
     """Side -> its score, where it was evaluated."""
     comparable: bool
     """Whether all scores are on the same data; else none is marked."""
@@ -151,7 +134,7 @@ class Column:
     @property
     def values(self) -> dict[int, float]:
         """The scores of the sides that have one."""
-        return {side: score.value for side, score in self.scores.items() if score.value is not None}
+        return {side: one.score for side, one in self.scores.items() if one.score is not None}
 
     @property
     def best(self) -> list[int]:
@@ -163,14 +146,6 @@ class Column:
     def untested(self) -> list[int]:
         """The sides with a lower score that no test compares with the best."""
         return [n for n in self.values if self.best and n not in self.best and n not in self.tests]
-
-    def cell(self, side: int) -> Cell:
-        """The score of a side, marked where it is the best or not told apart from it."""
-        score, test = self.scores.get(side), self.tests.get(side)
-        if score is None or score.value is None:
-            return Cell("undefined" if score else DASH)
-        near = test is not None and not tells_apart(test)
-        return Cell(f"{score.value:.2f}", score.spread, "best" if side in self.best else "near" if near else "")
 
 
 class Grid:
@@ -207,13 +182,13 @@ class Grid:
 
     def _column(self, title: str, entry: Entry) -> Column:
         """The scores under a title, with the tests against the best of them."""
-        scores, data = dict[int, Score](), set[str]()
+        scores, data = dict[int, results.Estimate](), set[str]()
         for n, runs in self._runs.items():
             score = _score(self.sides[n], [_known(run, title) for run in runs])
             if score is None:
                 continue
             scores[n] = score
-            for run, entries in zip(self.sides[n].runs, runs if score.value is not None else (), strict=False):
+            for run, entries in zip(self.sides[n].runs, runs if score.score is not None else (), strict=False):
                 known = run.result.all_tasks
                 data.add(str([fingerprints(run, task) if task in known else None for task in entries[title].tasks]))
         column = Column(title, entry, scores, comparable=len(data) < 2, complete=len(scores) == len(self.indices))
@@ -238,10 +213,10 @@ class Grid:
         if 1 < len(self.indices) <= MAX_DOTS // max(len(self.columns), 1):
             lines = []
             for place, n in enumerate(self.indices):
-                scores = [column.scores.get(n, Score()) for column in self.columns]
-                spans = [one.ends for one in scores]
+                scores = [column.scores.get(n) or results.Estimate(None, None, None) for column in self.columns]
+                spans = [None if one.low is None or one.high is None else (one.low, one.high) for one in scores]
                 lines.append(
-                    Line(self.sides[n].name, [one.value for one in scores], range(len(scores)), place, spans=spans)
+                    Line(self.sides[n].name, [one.score for one in scores], range(len(scores)), place, spans=spans)
                 )
             several = any(len(self.sides[n].runs) > 1 for n in self.indices)
             words = f"Scores with their 95% intervals{', of several seeds with the standard deviation' * several}."
@@ -252,7 +227,7 @@ class Grid:
         """A row for each side."""
         runs = [len(self.sides[n].runs) for n in self.indices]
         shown = ["[95% interval]"] * (1 in runs) + ["for several seeds the mean ± standard deviation"] * (max(runs) > 1)
-        rows = [[_name(self.sides[n]), *(column.cell(n) for column in self.columns)] for n in self.indices]
+        rows = [[_name(self.sides[n]), *(self._cell(column, n) for column in self.columns)] for n in self.indices]
         header = ["model", *(column.title for column in self.columns)]
         return Table(
             title=f"{caption}; {', '.join(shown)}",
@@ -261,6 +236,22 @@ class Grid:
             notes=notes("scores", self.columns, {n: self.sides[n] for n in self.indices}),
         )
 
+    def _cell(self, column: Column, side: int) -> Cell:
+        """The score of a side, marked where it is the best or not told apart from it."""
+        score, test = column.scores.get(side), column.tests.get(side)
+        if score is None or score.score is None:
+            return Cell("undefined" if score else DASH)
+        near = test is not None and not tells_apart(test)
+        mark: Literal["best", "near", ""] = "best" if side in column.best else "near" if near else ""
+        return Cell(f"{score.score:.2f}", self._spread(score, side), mark)
+
+    def _spread(self, score: results.Estimate, side: int) -> str:
+        """The interval or the standard deviation in short."""
+        if score.score is None or score.low is None or score.high is None:
+            return ""
+        of_runs = f"± {score.high - score.score:.2f}"
+        return of_runs if len(self.sides[side].runs) > 1 else f"[{score.low:.1f}, {score.high:.1f}]"
+
     def headline(self, kind: str, metric: str) -> str:
         """The best side on the average that most sides have, and what the tests say of the others."""
         enough = min(2, len(self.indices))
@@ -268,7 +259,8 @@ class Grid:
         chosen = max(averages or self.columns, key=lambda column: len(column.values))
         what = f"{kind}, {'' if chosen.entry.average else 'task '}{chosen.title} ({metric})"
         names = {n: self.sides[n].name for n in self.indices}
-        shown = {n: f"{names[n]} with {chosen.values[n]:.2f} {chosen.scores[n].spread}".strip() for n in chosen.values}
+        spreads = {n: self._spread(chosen.scores[n], n) for n in chosen.values}
+        shown = {n: f"{names[n]} with {value:.2f} {spreads[n]}".strip() for n, value in chosen.values.items()}
         if not chosen.comparable:
             return f"{what}: scored on different data, so no best score is marked."
         if not chosen.best:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain, zip_longest
 from statistics import mean, median, stdev
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -27,20 +27,12 @@ _MEASURES = {
 }
 
 
-class Outcome(NamedTuple):
-    """Dev scores of a run, x 100; None where not known."""
-
-    before: float | None
-    best: float | None
-    best_step: float | None
-
-
-def outcome(run: TrainingRun) -> Outcome:
-    """The score before training, and the best one after a step, the first of equal ones."""
+def outcome(run: TrainingRun) -> tuple[float | None, float | None, float | None]:
+    """The score x 100 before training, the best one after a step, and that step, the first of equal ones."""
     scores = run.scores
     before = next((score for step, score in scores if step == 0), None)
     step, best = max((one for one in scores if one[0] > 0), key=lambda one: one[1], default=(None, None))
-    return Outcome(before, best, step)
+    return before, best, step
 
 
 def training(runs: Sequence[TrainingRun]) -> list[Block]:
@@ -52,7 +44,7 @@ def training(runs: Sequence[TrainingRun]) -> list[Block]:
     size = math.ceil(max(len(run.steps) for run in runs) / max(LINE_POINTS, CHART_POINTS // len(runs)))
     for run in runs:
         line = partial(Line, run.name, number=list(counts).index(run.group_name))
-        best = outcome(run).best_step
+        best = outcome(run)[2]
         if scores := run.scores:
             dev[run.dev].append(line(*zip(*scores, strict=True), best=best))
         if run.steps:
@@ -106,11 +98,12 @@ def _runs_table(runs: Sequence[TrainingRun], groups: Mapping[str, int]) -> Table
 
 
 def _row_of_run(run: TrainingRun) -> list[str]:
-    record, result = run.record, outcome(run)
+    record = run.record
+    before, best, best_step = outcome(run)
     last = max([*(one.step for one in run.steps), *(one.step for one in run.evaluations)], default=None)
     done = (record.step if record else None) or last
     minutes = None if record is None or record.seconds is None else record.seconds / 60
-    numbers = ((run.seed, ""), (done, ","), (result.before, ".2f"), (result.best, ".2f"), (result.best_step, ","))
+    numbers = ((run.seed, ""), (done, ","), (before, ".2f"), (best, ".2f"), (best_step, ","))
     shown = [DASH if value is None else format(value, how) for value, how in (*numbers, (minutes, ".1f"))]
     known = [str(run.settings.get(key, DASH)) for key in ("method", "model")]
     return [run.name, *known, *shown, "finished" if record else "not finished"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from msgspec import Meta
 
+from nearfar.evaluation.render import notes
 from nearfar.evaluation.results.record import OMITTED, Estimate, Number, Provenance, Record, Result, check_length
 from nearfar.validation import InvalidValueError, Tagged
 
@@ -346,22 +347,6 @@ class ProbeSettings(Record):
     l2: list[float] | None = field(default=None, metadata=OMITTED)
     """The penalties to choose from."""
 
-    def unusual(self) -> list[str]:
-        """The settings of the classifier, in words, that are not those of SentEval's published results."""
-        rate = 1e-2 if self.optimiser == "rmsprop" else 1e-3
-        described = (
-            (self.optimiser, "adam", "{}"),
-            (self.learning_rate, rate, "learning rate {:g}"),
-            (self.batch_size, 64, "batch size {}"),
-            (self.tenacity, 5, "tenacity {}"),
-            (self.epoch_size, 4, "a check every {} epochs"),
-            (self.max_epochs, 200, "at most {} epochs"),
-        )
-        words = [text.format(value) for value, usual, text in described if value not in (None, usual)]
-        if self.l2 not in (None, [1e-5, 1e-4, 1e-3, 1e-2]):
-            words.append("L2 " + "/".join(f"{penalty:g}" for penalty in self.l2 or ()))
-        return words
-
 
 class TransferResults(Record):
     """Transfer tasks, or the task that a classifier was fine-tuned on."""
@@ -381,7 +366,7 @@ class TransferResults(Record):
 
         The other settings are listed where they are not those of SentEval's published results.
         """
-        unusual = self.probe.unusual() if self.probe else []
+        unusual = notes("unusual_probe", self.probe) if self.probe else []
         return ", ".join([self.protocol, f"{self.nhid} hidden units", f"{self.folds} folds", *unusual])
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from nearfar.disk import write_text
 from nearfar.evaluation import results
-from nearfar.evaluation.render import Table, code_block, code_span, markdown_text, notes, to_markdown
+from nearfar.evaluation.render import Table, fill_template, notes, to_markdown
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, load_result  # noqa: F401
 from nearfar.evaluation.tables.comparison import comparison_tables, queries_in_words
 from nearfar.evaluation.tables.evaluation import evaluation_tables
@@ -13,11 +13,6 @@ from nearfar.evaluation.tables.evaluation import evaluation_tables
 Tabulated = EvaluationResult | ComparisonResult | PairwiseResult | results.GeometryResult
 
 _DIGITS = {"alignment": 3, "uniformity": 3, "isotropy": 3, "mean_cosine": 3, "effective_rank": 1}
-_PLOTS = {
-    "spectrum.png": "Singular values, relative to the largest",
-    "pairs.png": "The most and the least similar pairs, by t-SNE",
-    "labels.png": "Labelled texts, by t-SNE",
-}
 
 
 def geometry_notes(result: results.GeometryResult) -> list[str]:
@@ -79,19 +74,17 @@ def result_markdown(result: Tabulated) -> str:
             title = (" against " if isinstance(result, ComparisonResult) else ", ").join(names)
             if isinstance(result, PairwiseResult) and result.ranked:
                 title = f"{len(names)} systems compared"
-    plots = result.plots if isinstance(result, results.GeometryResult) else []
-    images = [f"![{_PLOTS.get(file, 'Spearman x 100 by layer and pooling')}]({file})" for file in plots]
-    parts = [f"# {markdown_text(title)}", *(to_markdown(table, level=2) for table in tables)]
-    if isinstance(result, ComparisonResult) and (shown := queries_in_words(result)) is not None:
-        parts += ["## Queries", markdown_text(shown.summary), code_block("\n".join(shown.lines))]
-    return "\n\n".join([*parts, _origin(result.provenance), *images]) + "\n"
-
-
-def _origin(provenance: results.Provenance) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in (provenance.versions or {}).items() if version)
-    hardware = ", ".join(str(value) for value in (provenance.hardware or {}).values() if value)
-    facts = f"{provenance.date}, commit {provenance.commit}; {versions}; {hardware}."
-    return f"{code_span(str(provenance.command))}, {markdown_text(facts)}"
+    versions = ", ".join(f"{name} {version}" for name, version in (result.provenance.versions or {}).items() if version)
+    return fill_template(
+        Path(__file__).with_name("result.md"),
+        title=title,
+        tables=[to_markdown(table, level=2) for table in tables],
+        queries=queries_in_words(result) if isinstance(result, ComparisonResult) else None,
+        origin=result.provenance,
+        versions=versions,
+        hardware=", ".join(str(value) for value in (result.provenance.hardware or {}).values() if value),
+        plots=result.plots if isinstance(result, results.GeometryResult) else [],
+    )
 
 
 def save_with_tables(result: Tabulated, file: Path) -> None:

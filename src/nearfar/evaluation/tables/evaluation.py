@@ -41,7 +41,7 @@ def evaluation_tables(
         entries = result.transfer.tasks.values() if result.transfer.protocol == "finetune" else ()
         tables += [class_table(one) for one in entries if isinstance(one, results.ClassificationScores) and one.gold]
     if result.retrieval:
-        tables.append(_retrieval_screen(result, measure) if screen else _retrieval(result))
+        tables.append(_retrieval(result, measure, screen=screen))
     if not tables:
         return []
     last = tables.pop()
@@ -102,48 +102,35 @@ def class_table(entry: results.ClassificationScores) -> Table:
     return Table(title="By label, x 100", columns=columns, rows=rows, notes=notes("classes", *shares))
 
 
-def _retrieval(result: results.EvaluationResult) -> Table:
-    """The retrieval tasks of an evaluation with all measures and their intervals, and the mean over several tasks."""
-    rows = [
-        [name, str(scored.queries), str(scored.documents), *(format_estimate(scored.metric(one)) for one in MEASURES)]
-        for name, scored in result.retrieval.items()
-    ]
-    means = [["average", "", "", *(_average(result, one) for one in MEASURES)]] if len(rows) > 1 else []
-    return _retrieval_table(result, [rows, means], MEASURES)
+def _retrieval(result: results.EvaluationResult, measure: str | None, *, screen: bool) -> Table:
+    """The retrieval tasks of an evaluation, with intervals, and the mean over several tasks.
 
-
-def _retrieval_screen(result: results.EvaluationResult, measure: str | None) -> Table:
-    """The same for a screen: a row for ``measure``, by default the main one of the task.
-
-    Without ``measure``, up to :data:`ALL_MEASURES_UP_TO` tasks have a row for each other measure.
+    In a file all measures are columns. On a screen each task has a row with ``measure``, by default its main one, and
+    then up to :data:`ALL_MEASURES_UP_TO` tasks have a row for each other measure.
     """
-    rows = []
-    every = measure is None and len(result.retrieval) <= ALL_MEASURES_UP_TO
-    for name, scored in result.retrieval.items():
-        first = measure or scored.main
-        shown = dict.fromkeys((first, *MEASURES) if every else (first,))
-        estimates = [["", "", "", one, format_estimate(scored.metric(one))] for one in shown]
-        estimates[0][:3] = name, str(scored.queries), str(scored.documents)
-        rows.append(estimates)
-    compared = {measure or scored.main for scored in result.retrieval.values()}
-    several = len(rows) > 1 and len(compared) == 1
-    means = [["average", "", "", one, _average(result, one)] for one in compared if several]
-    groups = rows if every else [list(chain(*rows))]
-    return _retrieval_table(result, [*groups, means], ("measure", "score"))
+    tasks, groups, averages = result.retrieval, list[list[list[str]]](), list[list[str]]()
+    every = screen and measure is None and len(tasks) <= ALL_MEASURES_UP_TO
 
+    def average(name: str) -> str:
+        known = [one.metric(name) for one in tasks.values()]
+        scores = [one.score for one in known if one is not None and one.score is not None]
+        return format_score(mean(scores)) if len(scores) == len(known) else ""
 
-def _retrieval_table(
-    result: results.EvaluationResult, groups: Sequence[Sequence[list[str]]], columns: Sequence[str]
-) -> Table:
-    title = f"{result.model}: retrieval, x 100 [95% interval]"
-    columns = ["task", "queries", "documents", *columns]
-    return Table.of_groups(groups, columns=columns, title=title, notes=notes("retrieval", result))
-
-
-def _average(result: results.EvaluationResult, measure: str) -> str:
-    estimates = [scored.metric(measure) for scored in result.retrieval.values()]
-    score = mean_score([None if one is None else one.score for one in estimates])
-    return "" if score is None else format_score(score)
+    for name, scored in tasks.items():
+        shown = {one: format_estimate(scored.metric(one)) for one in (measure or scored.main, *MEASURES)}
+        wide = ["", "", "", *(shown[one] for one in MEASURES)]
+        rows = [["", "", "", *pair] for pair in shown.items()] if screen else [wide]
+        rows[0][:3] = name, str(scored.queries), str(scored.documents)
+        groups.append(rows if every else rows[:1])
+    columns = list(dict.fromkeys(measure or scored.main for scored in tasks.values())) if screen else MEASURES
+    if len(tasks) > 1 and (not screen or len(columns) == 1):
+        averages = [["average", "", "", *columns[: int(screen)], *map(average, columns)]]
+    return Table.of_groups(
+        [*(groups if every else [list(chain(*groups))]), averages],
+        columns=["task", "queries", "documents", *(("measure", "score") if screen else MEASURES)],
+        title=f"{result.model}: retrieval, x 100 [95% interval]",
+        notes=notes("retrieval", result),
+    )
 
 
 def stored_bytes(result: results.EvaluationResult) -> int | None:
@@ -208,12 +195,6 @@ def seen_tables(result: results.EvaluationResult) -> list[Table]:
     rows = [[*cells, *[""] * (len(columns) - len(cells))] for cells in rows]
     title = f"{result.model}: share of each task that the model has seen in training"
     return [Table(title=title, columns=columns, rows=rows, notes=notes("seen_table", unseen, seen))]
-
-
-def mean_score(scores: Sequence[float | None]) -> float | None:
-    """The mean; None where a score is undefined."""
-    known = [score for score in scores if score is not None]
-    return mean(known) if known and len(known) == len(scores) else None
 
 
 def seen_notes(names: Sequence[str], sides: Sequence[Mapping[str, results.SeenShares]]) -> list[str]:
