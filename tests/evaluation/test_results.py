@@ -18,7 +18,6 @@ from nearfar.evaluation.results import (
     EvaluationResult,
     Provenance,
     Result,
-    TaskTest,
     TrainingRecord,
     TrainingStep,
     check_output,
@@ -55,15 +54,7 @@ COMMITTED = sorted(
 @pytest.fixture
 def result():
     scored = evaluate_sts(lambda texts: np.array([[len(t), 3.0] for t in texts]), {"mine": {"a": PAIRS}}, resamples=9)
-    return EvaluationResult(
-        kind="evaluation",
-        model="länge",
-        config={"seed": 0},
-        provenance=provenance(),
-        tasks=scored.tasks,
-        texts=scored.texts,
-        dim=scored.dim,
-    )
+    return EvaluationResult(model="länge", config={"seed": 0}, provenance=provenance(), tasks=scored.tasks)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +83,6 @@ def test_a_written_result_is_read_back(result, tmp_path):
     assert EvaluationResult.load(file) == load_result(file) == result
     assert json.loads(file.read_text(encoding="utf-8")) == result.to_dict()
     assert (tmp_path / "r.md").read_text(encoding="utf-8").startswith("# Evaluation of länge\n")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.json", "r.md"]
 
 
 def test_a_result_that_is_not_finite_is_never_written(result, tmp_path):
@@ -107,30 +97,30 @@ def test_a_result_that_is_not_finite_is_never_written(result, tmp_path):
     ("content", "message"),
     [
         (None, "cannot be read"),
-        (b'{"schema": 1, "kind": "evaluation", "tas', "not a complete JSON file"),
-        (b"\xff\xfe\x00", "is damaged: byte 0 is not UTF-8"),
+        (b'{"schema": 1, "tas', "not a complete JSON file"),
+        (b"\xff\xfe", "byte 0 is not UTF-8"),
     ],
 )
 def test_a_file_that_is_not_a_result_is_named(content: bytes | None, message: str, tmp_path: Path) -> None:
     file = tmp_path / "broken.json"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(NearfarError, match=message) as caught:
+    with pytest.raises(NearfarError, match=f"^{file}.*{message}"):
         EvaluationResult.load(file)
-    assert str(caught.value).startswith(str(file))
 
 
 def test_unwritable_outputs_are_refused_before_any_work(tmp_path, monkeypatch):
     assert check_output(tmp_path / "new" / "r.json") == tmp_path / "new" / "r.json"
     assert (tmp_path / "new").is_dir()
-    with pytest.raises(NearfarError, match=r"ends in \.json"):
-        check_output(tmp_path / "r.txt")
     (tmp_path / "folder.json").mkdir()
-    with pytest.raises(NearfarError, match="is a folder"):
-        check_output(tmp_path / "folder.json")
     (tmp_path / "file").write_text("")
-    with pytest.raises(NearfarError, match="file: cannot be made"):
-        check_output(tmp_path / "file" / "r.json")
+    for name, message in (
+        ("r.txt", r"ends in \.json"),
+        ("folder.json", "is a folder"),
+        ("file/r.json", "file: cannot be made"),
+    ):
+        with pytest.raises(NearfarError, match=message):
+            check_output(tmp_path / name)
     monkeypatch.setattr(os, "access", lambda folder, mode: False)  # root may write anywhere, so the check is mocked
     with pytest.raises(NearfarError, match="is not writable"):
         check_output(tmp_path / "r.json")
@@ -153,7 +143,6 @@ def test_provenance_has_date_command_versions_and_hardware():
     assert found.versions["numpy"] == np.__version__
     assert found.hardware["cores"] == os.cpu_count()
     assert found.date.endswith("+00:00")
-    assert Provenance.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False))) == found
 
 
 @pytest.mark.long
@@ -163,24 +152,23 @@ def test_the_commit_is_of_the_checkout_that_tracks_the_package(tmp_path, monkeyp
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     module = tmp_path / "results.py"
+
+    def change(content):
+        for file in ("docs/page.md", "studies/results/fast/scl.json"):
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / file).write_text(content)
+
     module.write_text("1")
     monkeypatch.setattr(record, "__file__", str(module))
     assert provenance().commit is None  # no checkout
     git("init")
-    (tmp_path / "other").write_text("2")
-    git("add", "other")
+    change("before")
+    git("add", "docs", "studies")
     git("commit", "-m", "one")
     assert provenance().commit is None  # installed inside the checkout of another project
     git("add", "results.py")
     git("commit", "-m", "two")
-    assert provenance().commit == git("rev-parse", "HEAD")
-    for created in ("docs/page.md", "studies/results/fast/scl.json"):
-        (tmp_path / created).parent.mkdir(parents=True)
-        (tmp_path / created).write_text("before")
-    git("add", ".")
-    git("commit", "-m", "three")
-    for created in ("docs/page.md", "studies/results/fast/scl.json"):
-        (tmp_path / created).write_text("made again")
+    change("made again")
     assert provenance().commit == git("rev-parse", "HEAD")  # results are from the same code
     module.write_text("3")
     assert provenance().commit == git("rev-parse", "HEAD") + "-dirty"
@@ -199,7 +187,7 @@ def test_every_committed_file_survives_a_round_trip_and_satisfies_the_schema(
     file: Path, schema: dict[str, Any]
 ) -> None:
     content = json.loads(file.read_text(encoding="utf-8"))
-    assert problem(content, schema, schema) is None
+    assert problem(content, schema) is None
     if "kind" not in content:
         record = TrainingRecord.from_dict(content, source=file)
         assert record.config == content["config"]
@@ -212,29 +200,39 @@ def test_every_committed_file_survives_a_round_trip_and_satisfies_the_schema(
 
 
 @pytest.mark.parametrize(
-    ("version", "message"),
+    ("kind", "content", "message"),
     [
-        (2, r"f: was written by a newer version of nearfar \(schema 2; this version reads up to 1\)\. Update nearfar"),
-        ("1", "f: has schema '1'; this version of nearfar reads 1"),
-        (True, "f: has schema True; this version of nearfar reads 1"),
+        (
+            EvaluationResult,
+            {"schema": 2},
+            r"was written by a newer version .* \(schema 2; this version reads up to 1\)",
+        ),
+        (
+            EvaluationResult,
+            {"schema": True},
+            "is not a result file of nearfar: its schema is true, and this version reads 1",
+        ),
+        (ComparisonResult, [1], "is not a result file of nearfar: its schema is None"),
+        (
+            EvaluationResult,
+            geometry("A"),
+            "is not a result file of nearfar evaluate: its kind is 'geometry'; expected eval",
+        ),
+        (
+            ComparisonResult,
+            {"schema": 1},
+            "is not a result file of nearfar compare: its kind is None; expected comparison",
+        ),
+        (
+            Result,
+            {"schema": 1, "kind": ["x"]},
+            r"is not a result file of nearfar: its kind is \['x'\]; expected evaluation",
+        ),
     ],
 )
-def test_other_versions_are_refused(version: object, message: str) -> None:
-    with pytest.raises(NearfarError, match=f"^{message}"):
-        EvaluationResult.from_dict({"schema": version, "kind": "evaluation"}, source="f")
-
-
-def test_another_kind_of_file_is_refused() -> None:
-    with pytest.raises(NearfarError, match="f: is not a result file of nearfar evaluate: its kind is 'geometry'"):
-        EvaluationResult.from_dict(geometry("A"), source="f")
-    with pytest.raises(NearfarError, match="f: is not a result file of nearfar compare: it has no 'kind'"):
-        ComparisonResult.from_dict({"schema": 1}, source="f")
-    with pytest.raises(NearfarError, match="f: is not a result file of nearfar: it has no 'schema'"):
-        ComparisonResult.from_dict({}, source="f")
-    with pytest.raises(NearfarError, match=r"f: has no known kind of result \(kind \['x'\]\)"):
-        Result.from_dict({"schema": 1, "kind": ["x"]}, source="f")
-    with pytest.raises(NearfarError, match="f: is not a result file of nearfar: it is not a JSON object"):
-        Result.from_dict([1], source="f")
+def test_other_versions_and_kinds_are_refused(kind: type[Result], content: Any, message: str) -> None:
+    with pytest.raises(NearfarError, match=f"^f: {message}"):
+        kind.from_dict(content, source="f")
 
 
 DAMAGES = [
@@ -244,7 +242,12 @@ DAMAGES = [
     (EVALUATION, "tasks.one.subsets.only.gold", [1], "tasks.one.subsets.only.gold has 1 numbers, and 'pairs' is 10"),
     (EVALUATION, "tasks.one.subsets.only.gold.1", float("nan"), r".*gold\[1\] = nan: must be a finite number"),
     (EVALUATION, "transfer.tasks.mr.accuracy.score", None, "transfer.tasks.mr.accuracy.score is null without a reason"),
-    (EVALUATION, "transfer.tasks.mr.predicted", [], "transfer.tasks.mr.predicted has 0 predictions for 10 gold values"),
+    (
+        EVALUATION,
+        "transfer.tasks.mr.predicted",
+        [],
+        "transfer.tasks.mr.predicted has 0 predictions for 10 gold values",
+    ),
     (EVALUATION, "transfer.tasks.mr.kind", "dog", ".* = 'dog': must be 'classification' or 'relatedness'"),
     (EVALUATION, "transfer.tasks.mr.kind", ..., "transfer.tasks.mr lacks 'kind'"),
     (EVALUATION, "config.training_seed", "x", "config.training_seed = 'x': must be a whole number or null"),
@@ -254,7 +257,7 @@ DAMAGES = [
     (COMPARISON, "config.margin", -1, "config.margin = -1: must be at least 0"),
     (EVALUATION, "tasks.one.units", [0, 1], "tasks.one.units has 2 numbers, and 'pairs' is 10"),
     (COMPARISON, "tasks.one.kind", "dog", ".*'classification', 'relatedness', 'retrieval', 'scores' or 'similarity'"),
-    (COMPARISON, "overall", {}, "overall lacks 'tasks'"),
+    (COMPARISON, "overall", {}, "overall lacks 'first'"),
     (THREE, "comparisons", THREE["comparisons"][:2], "comparisons does not hold one comparison for each pair of sides"),
     (THREE, "comparisons.1.tasks", {"two": ROW}, "comparisons does not hold the same tasks for each pair of sides"),
     (RUN, "history", [[1, 2, 3]], r"history\[0\] = \[1, 2, 3\]: must be a list of 2"),
@@ -278,11 +281,6 @@ def test_long_values_are_shortened_and_the_outermost_object_has_no_path() -> Non
 
 def test_missing_keys_and_null_keys() -> None:
     assert Provenance().to_dict() == {"commit": None}
-    tested = ("first", "second", "difference", "low", "high", "p", "p_holm", "verdict", "units")
-    assert list(TaskTest(first=None, second=1).to_dict()) == ["kind", *tested]
-
-
-def test_unknown_keys_are_ignored() -> None:
     content = evaluation("A", {"one": 1.0})
     assert EvaluationResult.from_dict(content | {"later": 1}) == EvaluationResult.from_dict(content)
 
@@ -299,7 +297,7 @@ def test_the_committed_schema_equals_the_printed_one() -> None:
 
 @pytest.mark.parametrize("content", [WHOLE, geometry("A"), training_record(1)])
 def test_other_kinds_satisfy_the_schema(content: dict[str, Any], schema: dict[str, Any]) -> None:
-    assert problem(content, schema, schema) is None
+    assert problem(content, schema) is None
 
 
 @pytest.mark.parametrize(
@@ -315,6 +313,6 @@ def test_other_kinds_satisfy_the_schema(content: dict[str, Any], schema: dict[st
 )
 def test_the_schema_refuses_what_the_models_refuse(path: str, value: object, schema: dict[str, Any]) -> None:
     content = changed(WHOLE, path, value)
-    assert problem(content, schema, schema) is not None
+    assert problem(content, schema) is not None
     with pytest.raises(NearfarError):
         Result.from_dict(content, source="f")

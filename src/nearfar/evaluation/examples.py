@@ -1,10 +1,9 @@
 """Which queries one model ranks better or worse than another, and some of them with their hits."""
 
 from collections.abc import Collection, Sequence
-from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-from nearfar.evaluation.render import one_line
+from nearfar.evaluation.render import notes, one_line
 from nearfar.evaluation.results import QueryChanges, QueryExample, ShownHit, ShownHits
 
 Ranking: TypeAlias = Sequence[tuple[str, float]]
@@ -28,25 +27,24 @@ def compare_rankings(
         first: the hits of each query by one model.
         second: the hits of each query by the other.
     """
-    rankings = [[_show(hits, right) for hits, right in zip(side, relevant, strict=True)] for side in (first, second)]
-    inverse = [[1 / shown.rank if shown.rank else 0.0 for shown in side] for side in rankings]
-    changes = [one - other for one, other in zip(*inverse, strict=True)]
-    order = sorted(range(len(queries)), key=lambda query: -abs(changes[query]))
-    most = [[query for query in order if sign * changes[query] > 0][:MOST] for sign in (1, -1)]
+    sides = ([_show(hits, right) for hits, right in zip(side, relevant, strict=True)] for side in (first, second))
+    examples = [
+        QueryExample(
+            change=round(_inverse_rank(one) - _inverse_rank(other), 6),
+            query=query,
+            right=sorted(right),
+            first=one,
+            second=other,
+        )
+        for query, right, one, other in zip(queries, relevant, *sides, strict=True)
+    ]
+    gains = sorted((one for one in examples if one.change > 0), key=lambda one: -one.change)
+    losses = sorted((one for one in examples if one.change < 0), key=lambda one: one.change)
     return QueryChanges(
-        higher=sum(change > 0 for change in changes),
-        lower=sum(change < 0 for change in changes),
-        same=sum(change == 0 for change in changes),
-        examples=[
-            QueryExample(
-                change=round(changes[query], 6),
-                query=queries[query],
-                right=sorted(relevant[query]),
-                first=rankings[0][query],
-                second=rankings[1][query],
-            )
-            for query in chain(*most)
-        ],
+        higher=len(gains),
+        lower=len(losses),
+        same=len(examples) - len(gains) - len(losses),
+        examples=[*gains[:MOST], *losses[:MOST]],
     )
 
 
@@ -54,6 +52,10 @@ def _show(hits: Ranking, right: Collection[str]) -> ShownHits:
     shown = [ShownHit(text=text, score=round(score, 6), right=text in right) for text, score in hits[:SHOWN_HITS]]
     rank = next((rank for rank, (text, _) in enumerate(hits, start=1) if text in right), None)
     return ShownHits(rank=rank, searched=len(hits), hits=shown)
+
+
+def _inverse_rank(shown: ShownHits) -> float:
+    return 1 / shown.rank if shown.rank else 0.0
 
 
 class QueriesInWords(NamedTuple):
@@ -67,18 +69,8 @@ class QueriesInWords(NamedTuple):
 
 def describe_queries(changes: QueryChanges, *, start: str, first: str, second: str) -> QueriesInWords:
     """The queries in the words of ``start``, such as "After training", and with the names of the sides."""
-    total = changes.higher + changes.lower + changes.same
     gains = sum(example.change > 0 for example in changes.examples)
-    losses = len(changes.examples) - gains
-    summary = (
-        f"{start}, the right hit ranks higher for {changes.higher:,} of {total:,} test queries, lower for "
-        f"{changes.lower:,}, and the same for {changes.same:,}."
-    )
-    if changes.examples:
-        summary += (
-            f" Shown by rule: the {gains} that gain and the {losses} that lose most, by the change of 1 / rank of the "
-            "first right hit. * marks a right hit."
-        )
+    (summary,) = notes("queries", changes, start, gains)
     lines = []
     for example in changes.examples:
         lines.append(f"{example.change:+.3f}  {one_line(example.query)}")

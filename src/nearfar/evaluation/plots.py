@@ -28,13 +28,12 @@ def spectra(values: Mapping[str, ArrayLike], file: Path) -> None:
     """
     figure = new_figure(7, 5)
     axes = figure.subplots()
-    lowest = 1.0
     for name, spectrum in values.items():
         heights = np.asarray(spectrum, dtype=np.float64)
         # LayerNorm removes one direction; its value is rounding error and would stretch the axis.
-        lowest = min([lowest, *heights[heights > FLOAT32_RESOLUTION][: -(-len(heights) * 95 // 100)]])
+        heights = heights[heights > FLOAT32_RESOLUTION]
         axes.plot(np.arange(1, len(heights) + 1), heights, label=wrapped(name, 40), linewidth=1.5)
-    axes.set(xscale="log", yscale="log", ylim=(lowest / 1.5, 1.5))
+    axes.set(xscale="log", yscale="log")
     axes.set(xlabel="singular value, from the largest", ylabel="size, relative to the largest")
     axes.grid(alpha=0.3)
     axes.legend(loc="lower left")
@@ -65,18 +64,16 @@ def heat_map(
     The names of the frame's index and columns are those of the axes.
     """
     values = grid.to_numpy(dtype=np.float64)
-    known = values[np.isfinite(values)]
-    low, high = limits or ((known.min(), known.max()) if known.size else (0.0, 1.0))
+    low, high = limits or (np.nanmin(values, initial=np.inf), np.nanmax(values, initial=-np.inf))
+    low, high = (low, max(high, low + 1e-9)) if high >= low else (0.0, 1.0)
     rows, columns = grid.index, grid.columns
     figure = new_figure(2.8 + 0.85 * len(columns), 1.7 + 0.42 * len(rows))
     axes = figure.subplots()
-
-    top = high if high > low else low + 1
     for (row, column), value in np.ndenumerate(values):
         text = f"{value:,.{digits}f}" if np.isfinite(value) else "none"
-        dark = np.isfinite(value) and value <= low + 0.6 * (high - low)
-        axes.text(column, row, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
-    image = axes.imshow(values, origin="lower", aspect="auto", cmap="viridis", vmin=low, vmax=top)
+        colour = "white" if value <= low + 0.6 * (high - low) else "black"
+        axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
+    image = axes.imshow(values, origin="lower", aspect="auto", cmap="viridis", vmin=low, vmax=high)
     names = [*map(plain, columns)]
     axes.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names), default=0) > 14 else 0)
     axes.set_yticks(range(len(rows)), [*map(plain, rows)])

@@ -14,8 +14,10 @@ from itertools import accumulate, pairwise
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from nearfar.types import metric_title
+
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment, Template
     from markupsafe import Markup
     from rich.table import Table as RichTable
 
@@ -28,30 +30,19 @@ _SAFE_TARGET = re.compile(r"\](?:\(|:[ \t]*)<?(?:https?://|mailto:|#|[\w./-]+(?:
 _FENCE = re.compile(" {0,3}(`{3,}|~{3,})(.*)")
 _FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 """What formulas begin with, also in the full width of East Asian keyboards."""
-_LATEX = {
+_LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "−": "$-$",
-    "–": "--",
-    "—": "---",
-    "…": r"\ldots{}",
-    "×": r"$\times$",
-    "±": r"$\pm$",
     "\N{EM SPACE}": r"\quad ",
     "λ": r"$\lambda$",
     "τ": r"$\tau$",
 }
+"""Other letters, such as dashes and ±, are those of LaTeX's standard encoding, UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -194,24 +185,38 @@ def to_text(table: Table, *, width: int = 120) -> str:
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
-@cache
-def template(package: str, name: str) -> "Template":
-    """A jinja2 template beside the modules of a package; all values are escaped, as by :func:`html_text`."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+def _environment(escape: Callable[[str], str], **settings: Any) -> "Environment":
+    """Templates that show each text as ``escape`` does, and other values as they are; Markup is shown unchanged."""
+    from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    def escaped(value: object) -> object:
-        return html_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    def shown(value: object) -> object:
+        return escape(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
-    environment = Environment(
-        loader=PackageLoader(package, ""),
-        autoescape=True,
-        finalize=escaped,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(name)
+    lines: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
+    return Environment(finalize=shown, **lines, **settings)
+
+
+@cache
+def template(package: str, name: str) -> "Template":
+    """A template of HTML beside the modules of a package; all values are escaped, as by :func:`html_text`."""
+    from jinja2 import PackageLoader
+
+    return _environment(html_text, autoescape=True, loader=PackageLoader(package, "")).get_template(name)
+
+
+@cache
+def _sentences() -> Any:
+    environment = _environment(one_line)
+    environment.filters |= {"share": format_share, "metric": metric_title}
+    text = Path(__file__).with_name("notes.txt").read_text(encoding="utf-8")
+    return environment.from_string(text).module
+
+
+def notes(name: str, *values: object) -> list[str]:
+    """The lines that a macro of ``notes.txt`` writes about the values, each as plain text, without blank ones."""
+    lines = getattr(_sentences(), name)(*values).split("\n")
+    return [line.strip() for line in lines if line.strip()]
 
 
 def one_line(text: str) -> str:
@@ -278,18 +283,15 @@ def _end_of_code_block(text: str) -> str:
     return f"\n{fence}" if fence else ""
 
 
-def fill_template(template: "Path", **values: Any) -> str:
+def fill_template(template: Path, **values: Any) -> str:
     """Markdown of a jinja2 template file, whose values are escaped as one line of text each.
 
     The filter ``code`` makes a code span of a value, ``code_block`` a block of lines, ``safe`` leaves it as it is.
     Blank lines are never repeated.
     """
-    import jinja2
     from markupsafe import Markup
 
-    environment = jinja2.Environment(
-        trim_blocks=True, finalize=lambda value: value if isinstance(value, Markup) else markdown_text(str(value))
-    )
+    environment = _environment(markdown_text)
     environment.filters["code"] = lambda value: Markup(code_span(str(value)))
     environment.filters["code_block"] = lambda lines: Markup(code_block("\n".join(lines)))
     text = environment.from_string(template.read_text(encoding="utf-8")).render(**values)
@@ -344,6 +346,24 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
         if len(set(names)) == len(names):
             return dict(zip(distinct, names, strict=True))
     return {path: path for path in distinct}
+
+
+def format_share(share: float) -> str:
+    """A share in percent.
+
+    >>> [format_share(share) for share in (0, 0.0002, 0.0087, 0.3227, 0.998, 1)]
+    ['0%', '<0.1%', '0.9%', '32%', '>99%', '100%']
+    """
+    if 0 < share < 0.001:
+        return "<0.1%"
+    if 0.99 < share < 1:
+        return ">99%"
+    return f"{share:.1%}" if 0 < share < 0.095 else f"{share:.0%}"
+
+
+def format_score(score: float | None) -> str:
+    """Two decimals, or ``undefined``."""
+    return "undefined" if score is None else f"{score:.2f}"
 
 
 def duration(seconds: float) -> str:

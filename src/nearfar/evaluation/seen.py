@@ -23,18 +23,19 @@ MIN_UNSEEN_PAIRS = 50
 
 def seen_shares(seen: SeenHashes, rows: RowHashes) -> SeenShares:
     """The shares of a task's pairs and distinct texts that are among the hashes of a model."""
-    pairs, chosen_pairs = _shares(rows.pairs, seen.trained_pairs, seen.chosen_pairs)
     texts, chosen_texts = _shares(rows.texts, seen.trained_texts, seen.chosen_texts)
+    pairs, chosen_pairs = _shares(rows.pairs, seen.trained_pairs, seen.chosen_pairs)
     known, chosen = (rows.pairs, seen.chosen_pairs) if len(rows.pairs) else (rows.texts, seen.chosen_texts)
     dev = True if len(known) and np.isin(known, chosen).all() else None
-    of_pairs = {"pairs": pairs, "chosen_pairs": chosen_pairs} if len(rows.pairs) else {}
-    return SeenShares(texts=texts, chosen_texts=chosen_texts, dev=dev, **of_pairs)
+    return SeenShares(
+        pairs=pairs, texts=texts or 0.0, chosen_pairs=chosen_pairs, chosen_texts=chosen_texts or 0.0, dev=dev
+    )
 
 
-def _shares(rows: Hashes, trained: Hashes, chosen: Hashes) -> tuple[float, float]:
-    """The share of ``rows`` in either, and the share in ``chosen`` alone."""
+def _shares(rows: Hashes, trained: Hashes, chosen: Hashes) -> tuple[float, float] | tuple[None, None]:
+    """The share of ``rows`` in either, and the share in ``chosen`` alone; None without rows."""
     if not len(rows):
-        return 0.0, 0.0
+        return None, None
     in_training = np.isin(rows, trained)
     only_chosen = np.isin(rows, chosen) & ~in_training
     return round(float(np.mean(in_training | only_chosen)), 6), round(float(np.mean(only_chosen)), 6)
@@ -54,21 +55,19 @@ def unseen_scores(
         resamples: bootstrap resamples; 0 for no interval.
         seed: seed of the bootstrap.
     """
-    gold = np.array([score for subset in scored.subsets.values() for score in subset.gold], dtype=np.float64)
-    cosines = np.array([one for subset in scored.subsets.values() for one in subset.cosines_e6], dtype=np.float64)
-    subset_of = np.repeat(np.arange(len(scored.subsets)), [subset.pairs for subset in scored.subsets.values()])
-    unseen, positions = ~seen_pairs, np.flatnonzero(seen_pairs).tolist()
-    count, (gold, cosines) = int(unseen.sum()), (gold[unseen], cosines[unseen])
+    subsets, unseen = scored.subsets.values(), ~seen_pairs
+    gold = np.concatenate([subset.gold for subset in subsets])[unseen].astype(float)
+    cosines = np.concatenate([subset.cosines_e6 for subset in subsets])[unseen].astype(float)
     reason = undefined_reason(gold, cosines)
-    if count < MIN_UNSEEN_PAIRS:
-        reason = f"{count} unseen pair{'s' * (count != 1)}, where a score needs {MIN_UNSEEN_PAIRS}"
+    if len(gold) < MIN_UNSEEN_PAIRS:
+        reason = f"{len(gold)} unseen pair{'s' * (len(gold) != 1)}, where a score needs {MIN_UNSEEN_PAIRS}"
     own = Estimate(None, None, None, reason)
     if reason is None:
-        sizes = np.bincount(subset_of[unseen], minlength=len(scored.subsets)).tolist()
-        how: dict[str, Any] = {"sizes": sizes, "resamples": resamples, "seed": [seed, *task.encode()]}
-        how["units"] = None if scored.units is None else number_units(np.array(scored.units)[unseen])
-        own = correlation_estimate("spearman", gold, cosines, **how)
-    return UnseenScores(pairs=count, spearman=own, seen_pairs=positions)
+        parts = np.split(unseen, np.cumsum([subset.pairs for subset in subsets])[:-1])
+        units = None if scored.units is None else number_units(np.array(scored.units)[unseen])
+        how: dict[str, Any] = {"resamples": resamples, "seed": [seed, *task.encode()], "units": units}
+        own = correlation_estimate("spearman", gold, cosines, sizes=[int(part.sum()) for part in parts], **how)
+    return UnseenScores(pairs=len(gold), spearman=own, seen_pairs=np.flatnonzero(seen_pairs).tolist())
 
 
 def add_seen(
@@ -90,23 +89,21 @@ def add_seen(
         retrieval: queries and documents of each retrieval task of the result.
         seed: seed of the bootstrap of the scores on unseen pairs.
     """
-
-    def shares(rows: Iterable[Sequence[object]]) -> SeenShares:
-        return seen_shares(seen, row_hashes(rows))
-
+    rows: dict[str, Iterable[Sequence[object]]] = {**(tested or {})}
+    rows |= {task: chain.from_iterable(subsets.values()) for task, subsets in (similarity or {}).items()}
+    rows |= {task: retrieval_rows(ranked) for task, ranked in (retrieval or {}).items()}
+    hashes = {task: row_hashes(of_task) for task, of_task in rows.items()}
+    shares = {task: seen_shares(seen, of_task) for task, of_task in hashes.items()}
     tasks, transfer = {}, result.transfer
     for task, scored in result.tasks.items():
-        rows = row_hashes(pair for pairs in (similarity or {})[task].values() for pair in pairs)
-        known = np.isin(rows.pairs, np.union1d(seen.trained_pairs, seen.chosen_pairs))
+        known = np.isin(hashes[task].pairs, np.union1d(seen.trained_pairs, seen.chosen_pairs))
         unseen = unseen_scores(task, scored, known, resamples=result.resamples, seed=seed) if known.any() else None
-        tasks[task] = replace(scored, seen=seen_shares(seen, rows), unseen=unseen)
-    ranked = {
-        task: replace(scored, seen=shares(retrieval_rows((retrieval or {})[task])))
-        for task, scored in result.retrieval.items()
-    }
+        tasks[task] = replace(scored, seen=shares[task], unseen=unseen)
+    ranked = {task: replace(scored, seen=shares[task]) for task, scored in result.retrieval.items()}
     if transfer is not None:
-        probed = {task: replace(of, seen=shares((tested or {})[task])) for task, of in transfer.tasks.items()}
-        transfer = replace(transfer, tasks=probed)
+        transfer = replace(
+            transfer, tasks={task: replace(of, seen=shares[task]) for task, of in transfer.tasks.items()}
+        )
     return replace(result, tasks=tasks, retrieval=ranked, transfer=transfer)
 
 

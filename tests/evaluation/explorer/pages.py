@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nearfar.evaluation.explorer import (
-    Neighbourhoods,
     describe_column,
     explorer_data,
     explorer_html,
@@ -45,13 +44,6 @@ def sorted_neighbours(vectors: np.ndarray, ids: Sequence[int]) -> tuple[np.ndarr
     return others[:, :10], others[:, ::-1][:, :5], cosines
 
 
-def random_lists(count: int, seed: int) -> Neighbourhoods:
-    """Lists of neighbours that no search computed, for pages where only speed and size matter."""
-    draw = np.random.default_rng(seed)
-    ids = (np.arange(count)[:, None] + draw.integers(1, count, size=(count, 15))) % count
-    return Neighbourhoods(ids[:, :10], ids[:, 10:])
-
-
 def write_page(
     file: Path,
     count: int,
@@ -59,17 +51,16 @@ def write_page(
     texts: list[str] | None = None,
     columns: dict[str, list[str]] | None = None,
     models: Sequence[str] = ("base", "tuned"),
-    search: bool = True,
     color_by: str | None = None,
 ) -> Example:
-    """Write a page of ``count`` random vectors by each model; without ``search`` its neighbours are random too."""
+    """Write a page of ``count`` random vectors by each model."""
     texts = texts or [f"text number {i} about {'dogs' if i % 7 == 0 else 'cats'}" for i in range(count)]
     vectors = [random_vectors(count, seed=seed) for seed in range(len(models))]
     if len(vectors) > 1:
         vectors[1] = unit_vectors(vectors[0] + 0.8 * vectors[1], "random")
     layouts = [normalise(one[:, :2]) for one in vectors]
     layouts[1:] = [align(one, layouts[0]) for one in layouts[1:]]
-    lists = [neighbourhoods(one) if search else random_lists(count, seed) for seed, one in enumerate(vectors)]
+    lists = [neighbourhoods(one) for one in vectors]
     described = [describe_column(name, values) for name, values in (columns or {}).items()]
     data = explorer_data(texts, described, dict(zip(models, vectors, strict=True)), lists, layouts, color_by=color_by)
     file.write_text(explorer_html(data, title="Explorer"), encoding="utf-8")

@@ -22,11 +22,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Example:
     return write_page(tmp_path_factory.mktemp("small") / "page.html", 1000, columns=columns, color_by="kind")
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Example:
-    return write_page(tmp_path_factory.mktemp("large") / "page.html", 50_000, search=False)
-
-
 def lonely(example: Example, layout: int = 0) -> int:
     """A text whose point is far from all others, so that a click cannot hit another one."""
     points = example.layouts[layout].astype(np.float64)
@@ -61,23 +56,6 @@ def test_a_thousand_points(browser: Any, small: Example, size: str, scheme: str)
         assert page.requests == [small.file.as_uri()]
 
 
-@pytest.mark.nightly
-def test_fifty_thousand_points(browser: Any, large: Example) -> None:
-    assert large.file.stat().st_size < 40e6
-    with OpenPage(browser, large.file, NARROW) as page:
-        assert page.drawn_pixels() > 20_000
-        before = page.image()
-        page.tab.locator("#slider").fill("100")
-        page.frame()
-        assert page.image() != before
-        page.tab.locator("#search").fill("number 4999")
-        assert page.tab.locator("#status").text_content() == "11 of 50,000 texts contain this."
-        page.tab.locator("#list button", has_text="number 49999").click()
-        assert page.selected == 49_999
-        assert len(page.listed("nearest-0")) == len(page.listed("nearest-1")) == 10
-        assert page.messages == []
-
-
 def test_the_slider_moves_points_from_the_first_layout_to_the_second(browser: Any, small: Example) -> None:
     with OpenPage(browser, small.file) as page:
         places = {}
@@ -92,18 +70,6 @@ def test_the_slider_moves_points_from_the_first_layout_to_the_second(browser: An
         assert moved == pytest.approx(small.layouts[1][:20] - small.layouts[0][:20], abs=1e-4)
         assert np.abs(moved).max() > 0.1
         assert page.tab.locator("#slider").get_attribute("aria-valuetext").startswith("100%")
-
-
-@pytest.mark.parametrize("motion", ["reduce", pytest.param("no-preference", marks=pytest.mark.nightly)])
-def test_play_goes_to_the_other_end(browser: Any, small: Example, motion: str) -> None:
-    with OpenPage(browser, small.file, reduced_motion=motion) as page:
-        page.tab.locator("#play").click()
-        if motion == "reduce":
-            assert page.tab.locator("#slider").input_value() == "100"
-        else:
-            page.wait_until(lambda: page.tab.locator("#slider").input_value() == "100")
-        page.tab.locator("#play").click()
-        page.wait_until(lambda: page.tab.locator("#slider").input_value() == "0")
 
 
 def test_search_lists_marks_and_highlights(browser: Any, small: Example) -> None:

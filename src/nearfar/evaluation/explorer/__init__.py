@@ -117,24 +117,6 @@ def change(before: Neighbourhoods, after: Neighbourhoods) -> Float32[np.ndarray,
     return (1 - common / (2 * k - common)).astype(np.float32)
 
 
-def order_by_change(
-    changes: Float32[np.ndarray, " texts"],
-    before: Float32[np.ndarray, "texts k"],
-    after: Float32[np.ndarray, "texts k"],
-) -> Int64[np.ndarray, " texts"]:
-    """The positions of the texts, the largest change first.
-
-    Among equal changes, the largest drop of the mean cosine with the nearest texts of the first encoder comes first.
-
-    Args:
-        changes: from :func:`change`.
-        before: cosines with the nearest texts of the first encoder, by the first encoder.
-        after: cosines with the same texts, by the second encoder.
-    """
-    drop = before.mean(axis=1) - after.mean(axis=1)
-    return np.lexsort((-drop, -changes)).astype(np.int64)
-
-
 class Column(NamedTuple):
     """One column beside the texts."""
 
@@ -161,15 +143,12 @@ def describe_column(name: str, values: Sequence[str]) -> Column:
 
 def check_color_column(columns: Sequence[Column], name: str, source: object) -> None:
     """Raise a NearfarError unless ``columns`` has a column ``name`` that gives colours. ``source`` names the file."""
-    column = next((one for one in columns if one.name == name), None)
-    if column is None:
-        others = ", ".join(one.name for one in columns) or "there are none"
-        why = f"{source} has no other column of this name. Its other columns: {others}."
-        raise NearfarError(f"--color-by {name}: {why}")
-    if column.kind == "values":
-        why = f"the column has {len({*column.values} - {''}):,} different values that are not all numbers"
-        need = f"Colours need at most {MAX_CATEGORIES} different values, or numbers."
-        raise NearfarError(f"--color-by {name}: {why}. {need}")
+    coloured = [column.name for column in columns if column.kind != "values"]
+    if name not in coloured:
+        raise NearfarError(
+            f"--color-by {name}: {source} has no other column of this name with at most {MAX_CATEGORIES} different "
+            f"values, or with numbers alone. Columns that give colours: {', '.join(coloured) or 'none'}."
+        )
 
 
 def write_page(
@@ -213,13 +192,11 @@ def write_page(
             "install nearfar[explorer]. A smaller --texts-limit helps too.",
             stacklevel=2,
         )
-    lists: list[Neighbourhoods] = []
-    points: list[NDArray[np.float32]] = []
+    lists, points = list[Neighbourhoods](), list[NDArray[np.float32]]()
     for name, unit in units.items():
         with progress_bar(f"neighbours, {name}", 2 * count**2, unit="pairs", shown=progress) as advance:
             lists.append(neighbourhoods(unit, device=device, on_block=advance))
-    with progress_bar("layout", len(units), unit="encoders", shown=progress) as advance:
-        for unit in units.values():
+        with progress_bar(f"layout, {name}", 1, unit="layouts", shown=progress) as advance:
             points.append(layout.plane_layout(unit, start=points[0] if points else None, seed=seed))
             advance(1)
     first = layout.normalise(points[0])
@@ -275,9 +252,10 @@ def explorer_data(
         "notes": [*notes, _LAYOUT_NOTE],
     }
     if len(lists) > 1:
-        changes = change(lists[0], lists[1])
-        near = [cosines(own, lists[0].nearest) for own in vectors.values()]
-        data |= {"change": _encode(changes, "<f4"), "order": _encode(order_by_change(changes, *near), "<u2")}
+        changes = change(*lists)
+        before, after = (cosines(own, lists[0].nearest).mean(axis=1) for own in vectors.values())
+        order = np.lexsort((after - before, -changes))  # of equal changes, the largest drop of the mean cosine first
+        data |= {"change": _encode(changes, "<f4"), "order": _encode(order, "<u2")}
     return data
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32
 from numpy.typing import NDArray
+from scipy.linalg import orthogonal_procrustes
 
 from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
 
@@ -52,11 +53,8 @@ def plane_layout(
     plane[:, : min(2, components.shape[1])] = components[:, :2]
     if len(vectors) < FEWEST:
         return plane
-    initial: NDArray[Any] = plane if start is None else start
-    if start is None:
-        spread = float(plane.std(axis=0)[0])
-        initial = initial / spread * _START_SPREAD if spread > FLOAT32_RESOLUTION else initial * 0
-    if initial.std() == 0:  # a collapsed space has no principal components to start from
+    initial: NDArray[Any] = plane * (_START_SPREAD / max(plane[:, 0].std(), _START_SPREAD)) if start is None else start
+    if initial.std() < FLOAT32_RESOLUTION:  # a collapsed space has no principal components to start from
         initial = np.random.default_rng(seed).normal(scale=_START_SPREAD, size=initial.shape)
     settings: dict[str, Any] = {
         "perplexity": min(PERPLEXITY, (len(vectors) - 1) / 3),
@@ -90,8 +88,7 @@ def align(points: NDArray[np.floating], reference: Float32[np.ndarray, "texts 2"
     decomposition P^T Q = U S V^T (Schoenemann 1966).
     """
     own = normalise(points)
-    left, _, right = np.linalg.svd(own.T.astype(np.float64) @ reference.astype(np.float64))
-    return (own @ (left @ right)).astype(np.float32)
+    return (own @ orthogonal_procrustes(own, reference)[0]).astype(np.float32)
 
 
 def uses_opentsne(texts: int) -> bool:
@@ -116,11 +113,6 @@ def _by_opentsne(
     from openTSNE import TSNE
 
     iterations = {"early_exaggeration_iter": EXAGGERATED, "n_iter": ITERATIONS}
+    logging.getLogger("openTSNE.tsne").setLevel(logging.ERROR)  # it warns of any start that is not tiny
     model = TSNE(initialization=initial.astype(np.float64), n_jobs=-1, **iterations, **settings)
-    logger = logging.getLogger("openTSNE.tsne")
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # it warns of any start that is not tiny
-    try:
-        return np.asarray(model.fit(components))
-    finally:
-        logger.setLevel(level)
+    return np.asarray(model.fit(components))

@@ -3,7 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -47,6 +47,11 @@ class TrainingRun(NamedTuple):
     """The digest of all rows that the run holds out."""
 
     @property
+    def method(self) -> str | None:
+        """The name of the method."""
+        return self.settings.get("method")
+
+    @property
     def seed(self) -> Any:
         """The training seed, where it is known."""
         return self.settings.get("seed", self.record.config.get("seed") if self.record else None)
@@ -58,22 +63,20 @@ class TrainingRun(NamedTuple):
 
     @property
     def dev(self) -> str:
-        """The name of the dev set."""
+        """The metric of the dev scores, and the dev set."""
         task = self.settings.get("task")
         named = self.settings.get("evaluate_on") or (task and f"{task}, validation") or "held-out rows"
-        return str((self.record.dev if self.record else None) or named)
+        known = self.evaluations[0].metric if self.evaluations else self.record and self.record.metric
+        return f"{metric_title(known or 'spearman')} × 100 on {(self.record and self.record.dev) or named}"
 
     @property
-    def metric(self) -> str:
-        """The metric of dev scores."""
-        named = self.evaluations[0].metric if self.evaluations else self.record.metric if self.record else None
-        return metric_title(named or "spearman")
-
     def scores(self) -> list[tuple[float, float]]:
-        """Step and score x 100 of each evaluation."""
-        if self.evaluations:
-            return [(line.step, 100 * line.score) for line in self.evaluations if line.score is not None]
-        return [(step, 100 * score) for step, score in (self.record.history if self.record else [])]
+        """Step and score x 100 of each evaluation on the dev set."""
+        record = self.record
+        scored: list[tuple[float, float | None]] = [(one.step, one.score) for one in self.evaluations]
+        if record and not scored:
+            scored = [(0, record.start_score), *record.history]
+        return [(step, 100 * score) for step, score in scored if score is not None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +90,7 @@ class ReportInputs:
     """Comparison files: source and content."""
     geometries: Sequence[tuple[str, results.GeometryResult]] = ()
     runs: Sequence[TrainingRun] = ()
-    missing: Sequence[str] = field(default_factory=tuple)
+    missing: Sequence[str] = ()
     """Sentences about missing files and tasks."""
 
 
@@ -111,37 +114,35 @@ def group_by_setting(runs: Sequence[EvaluationRun], run_groups: Mapping[str, str
     where they are in run folders that differ only in the seed: ``run_groups`` is run folder -> name of the group.
     """
     folders = [str(PurePath(run.source).parent) for run in runs]
-    settings = [("", run_groups[folder]) if folder in run_groups else (folder, "") for folder in folders]
-    named = [
-        (name or run.result.model, run.result.training_seed) for (_, name), run in zip(settings, runs, strict=True)
-    ]
+    names = [run_groups.get(folder, run.result.model) for folder, run in zip(folders, runs, strict=True)]
+    settings = [run_groups.get(folder, f"{folder}/") for folder in folders]
+    shared = _shared_names(names, [run.result.training_seed for run in runs], settings)
     sides = defaultdict[object, list[EvaluationRun]](list)
-    for number, name in enumerate(_shared_names(named, settings)):
-        sides[number if name is None else (name, settings[number])].append(runs[number])
+    for number, (run, name, setting) in enumerate(zip(runs, shared, settings, strict=True)):
+        sides[number if name is None else (name, setting)].append(run)
     return [combine_runs(members, default_name=members[0].result.model) for members in sides.values()]
 
 
 def assign_seed_groups(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
     """The runs; those that differ only in the seed get one group name, the common start of their names."""
     settings = [str(sorted((run.settings | {"seed": "", "output": ""}).items(), key=str)) for run in runs]
-    shared = _shared_names([(run.name, run.seed) for run in runs], settings)
-    taken = {run.group_name for run in runs}
+    shared = _shared_names([run.name for run in runs], [run.seed for run in runs], settings)
+    taken = {None, *(run.group_name for run in runs)}
     return [
-        run if name is None or name in taken else run._replace(group_name=name)
-        for run, name in zip(runs, shared, strict=True)
+        run if name in taken else run._replace(group_name=str(name)) for run, name in zip(runs, shared, strict=True)
     ]
 
 
-def _shared_names(items: Sequence[tuple[str, Any]], settings: Iterable[object]) -> list[str | None]:
-    """For each name and seed the start that it shares with those of equal settings that differ only in the seed.
+def _shared_names(names: Iterable[str], seeds: Sequence[Any], settings: Iterable[str]) -> list[str | None]:
+    """For each name the start that it shares with those of equal settings that differ only in the seed.
 
     None for one that is alone, or where a seed is not known or occurs twice.
     """
-    starts = [(_strip_seed(name, seed), setting) for (name, seed), setting in zip(items, settings, strict=True)]
-    seeds = defaultdict[tuple[str, object], list[Any]](list)
-    for start, (_, seed) in zip(starts, items, strict=True):
-        seeds[start].append(seed)
-    joined = {start for start, own in seeds.items() if len(own) > 1 and None not in own and len({*own}) == len(own)}
+    starts = [(_strip_seed(*known), setting) for *known, setting in zip(names, seeds, settings, strict=True)]
+    of_start = defaultdict[tuple[str, str], list[Any]](list)
+    for start, seed in zip(starts, seeds, strict=True):
+        of_start[start].append(seed)
+    joined = {start for start, own in of_start.items() if len({*own} - {None}) == len(own) > 1}
     return [start[0] if start in joined else None for start in starts]
 
 
@@ -164,26 +165,24 @@ class RunNames:
 
     def side(self, side: EvaluatedModel) -> EvaluatedModel:
         """The side, under the name of its run, or of the setting of its runs."""
-        models = [run.result.model for run in side.runs]
-        found = {name for model in models for name in self._matching_names(model, single=len(models) == 1)}
-        return side._replace(name=found.pop()) if len(found) == 1 else side
+        runs = [run for one in side.runs for run in self._matching(one.result.model)]
+        names = {run.name if len(side.runs) == 1 else run.group_name for run in runs}
+        return side._replace(name=names.pop()) if len(names) == 1 else side
 
     def geometry(self, result: results.GeometryResult) -> results.GeometryResult:
         """The geometry, its models under the names of their runs."""
         named = {}
         for name, model in result.models.items():
-            matching = self._matching_names(model.model or name, single=True)
-            named[matching.pop() if len(matching) == 1 else name] = model
+            names = {run.name for run in self._matching(model.model or name)}
+            named[names.pop() if len(names) == 1 else name] = model
         return replace(result, models=named) if len(named) == len(result.models) else result
 
-    def _matching_names(self, model: str, *, single: bool) -> set[str]:
-        """Of runs whose folder ends as a model's name, as it was typed; one word is not enough."""
-        parts = PurePath(model).parts
-        parts = tuple(part for part in (parts[:-1] if parts[-1:] == ("model",) else parts) if part != "..")
-        runs = [run for folder, run in self._runs if len(parts) > 1 and folder[-len(parts) :] == parts]
-        return {run.name if single else run.group_name for run in runs}
+    def _matching(self, model: str) -> list[TrainingRun]:
+        """Runs whose folder ends as a model's name, as it was typed; one word is not enough."""
+        parts = tuple(part for part in PurePath(model.removesuffix("/model")).parts if part != "..")
+        return [run for folder, run in self._runs if len(parts) > 1 and folder[-len(parts) :] == parts]
 
 
 def _strip_seed(name: str, seed: Any) -> str:
-    ends = None if seed is None else re.fullmatch(rf"(.*?)[-_/ ](?:seed[-_ ]?)?{re.escape(str(seed))}", name)
-    return ends[1] if ends and ends[1] else name
+    ends = None if seed is None else re.fullmatch(rf"(.+?)[-_/ ](?:seed[-_ ]?)?{re.escape(str(seed))}", name)
+    return ends[1] if ends else name

@@ -1,6 +1,8 @@
 """Scores of a report: a row for each side, a column for each task and average, with the best of each marked."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import mean, stdev
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -9,8 +11,8 @@ import numpy as np
 from nearfar.evaluation import results
 from nearfar.evaluation.comparison import fingerprints
 from nearfar.evaluation.correlation import Aggregate
-from nearfar.evaluation.render import Cell, Table
-from nearfar.evaluation.report.blocks import DASH, Bar, Bars, Figure
+from nearfar.evaluation.render import Cell, Table, notes
+from nearfar.evaluation.report.blocks import DASH, Block, Chart, Figure, Line
 from nearfar.evaluation.report.inputs import EvaluatedModel
 from nearfar.evaluation.statistics import NO_REASON, mean_estimate
 from nearfar.evaluation.tables.comparison import tells_apart
@@ -18,40 +20,18 @@ from nearfar.types import metric_title
 
 AnyComparison: TypeAlias = results.ComparisonResult | results.PairwiseResult
 Kind: TypeAlias = Literal["similarity", "transfer", "retrieval"]
-_OVERLAPS = {"sickr-full": "sickr"}
-"""Task -> a task that is part of it; the two are not averaged together."""
-_AVERAGES = {"similarity": "overall", "transfer": "overall_transfer", "retrieval": "overall_retrieval"}
-MAX_BARS = 48
-"""A figure with more bars than this is left out: it would be taller than its table."""
+MAX_DOTS = 48
+"""A figure with more dots than this is left out: it would be taller than its table."""
 
 
 class Entry(NamedTuple):
     """One score of an evaluation: on a task, or the average over several."""
 
-    tasks: tuple[str, ...]
+    tasks: Sequence[str]
     metric: str
     """``spearman``, ``accuracy`` and so on; of retrieval the measure."""
     estimate: results.Estimate | None
     average: bool = False
-
-
-class Score(NamedTuple):
-    """The score of one side; for several runs, the mean."""
-
-    value: float | None = None
-    ends: tuple[float, float] | None = None
-    """Of the interval; for several runs, one standard deviation to each side."""
-    sd: float | None = None
-    """Standard deviation over the runs of a side."""
-    reason: str | None = None
-    """Why it is undefined."""
-
-    @property
-    def spread(self) -> str:
-        """The interval or the standard deviation in short."""
-        if self.sd is not None:
-            return f"± {self.sd:.2f}"
-        return f"[{self.ends[0]:.1f}, {self.ends[1]:.1f}]" if self.ends else ""
 
 
 def scores_of(result: results.EvaluationResult, kind: Kind) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -64,7 +44,7 @@ def scores_of(result: results.EvaluationResult, kind: Kind) -> tuple[Mapping[str
 
 
 def _entries(
-    result: results.EvaluationResult, kind: Kind, metric: str | None, aggregate: Aggregate | None
+    result: results.EvaluationResult, kind: Kind, metric: str | None, aggregate: Aggregate
 ) -> dict[str, Entry]:
     """The scores of an evaluation by their titles, those of tasks, then the named averages.
 
@@ -74,97 +54,98 @@ def _entries(
 
     def entry(tasks: Sequence[str], name: str, scored: Any, *, average: bool = False) -> Entry:
         known = scored.metric(name)
-        estimate = known.of(aggregate or "all") if isinstance(known, results.AggregateEstimates) else known
-        return Entry(tuple(tasks), name, estimate, average)
+        estimate = known.of(aggregate) if isinstance(known, results.AggregateEstimates) else known
+        return Entry(tasks, name, estimate, average)
 
-    entries: dict[str, Entry] = {}
+    entries = {}
     tasks, averages = scores_of(result, kind)
     for task, scored in tasks.items():
-        main = metric or (scored.main if kind == "retrieval" else "spearman")
-        for name in sorted(scored.METRICS) if kind == "transfer" else [main]:
+        for name in sorted(scored.METRICS) if kind == "transfer" else [metric or scored.main]:
             plain = kind == "similarity" or name in ("accuracy", metric)
-            title = task if plain else f"{task}, {name if kind == 'retrieval' else metric_title(name)}"
+            title = task if plain else f"{task}, {metric_title(name) if kind == 'transfer' else name}"
             entries[title] = entry([task], name, scored)
-    name = "accuracy" if kind == "transfer" else metric or "spearman"
     for title, average in averages.items():
+        name = "accuracy" if kind == "transfer" else metric or "spearman"
         entries[f"average of {title}"] = entry(average.tasks, name, average, average=True)
-    return {title: own for title, own in entries.items() if own.estimate is not None or kind != "transfer"}
+    return {title: one for title, one in entries.items() if one.estimate is not None or kind != "transfer"}
 
 
 def _add_average(runs: Sequence[dict[str, Entry]], kind: Kind) -> None:
     """Where no evaluation has a named average, the mean over the tasks that all have, as in comparisons."""
-    if any(entry.average and entry.estimate for run in runs for entry in run.values()):
+    first = _first(runs)
+    scored = {title: one for title, one in first.items() if kind != "transfer" or one.metric == "accuracy"}
+    shared = {one.tasks[0]: title for title, one in scored.items() if all(_known(run, title) for run in runs)}
+    if "sickr" in shared:
+        shared.pop("sickr-full", None)  # it contains the other one
+    metrics = {one.metric for one in scored.values()}
+    if len(shared) < 2 or len(metrics) > 1 or any(one.average for one in first.values()):
         return
-    averaged = {
-        title: entry
-        for title, entry in _first(runs).items()
-        if not entry.average and (kind != "transfer" or entry.metric == "accuracy")
-    }
-    everywhere = [title for title in averaged if all(title in run and run[title].estimate for run in runs)]
-    shared = {averaged[title].tasks[0]: title for title in everywhere}
-    members = [task for task in shared if _OVERLAPS.get(task) not in shared]
-    metric, *others = {entry.metric for entry in averaged.values()} or {""}
-    if len(members) < 2 or others:
-        return
-    name = f"these {len(members)}" if len(members) == len(averaged) else ", ".join(members)
+    name = f"these {len(shared)}" if len(shared) == len(scored) else ", ".join(shared)
     for run in runs:
-        estimates = {task: estimate for task in members if (estimate := run[shared[task]].estimate)}
+        estimates = {task: estimate for task, title in shared.items() if (estimate := _known(run, title))}
         of_run = mean_estimate(estimates, [np.zeros(0)])
-        run[f"average of {name}"] = Entry(tuple(members), metric, of_run, average=True)
+        run[f"average of {name}"] = Entry([*shared], next(iter(metrics)), of_run, average=True)
 
 
-def _score(side: EvaluatedModel, estimates: Sequence[results.Estimate | None]) -> Score | None:
-    """The side's score from those of its runs; None where it was not evaluated."""
-    known = [estimate for estimate in estimates if estimate is not None]
-    if not known:
-        return None
-    if len(known) < len(estimates):
-        return Score(reason=f"only {len(known)} of {len(estimates)} runs were evaluated on it")
-    for run, estimate in zip(side.runs, known, strict=True):
-        if estimate.score is None:
-            return Score(reason=f"{run.source}: " * (len(known) > 1) + (estimate.reason or NO_REASON))
-    values = [estimate.score for estimate in known if estimate.score is not None]
-    if len(values) > 1:
-        middle, sd = mean(values), stdev(values)
-        return Score(middle, (middle - sd, middle + sd), sd)
-    low, high = known[0].low, known[0].high
-    return Score(values[0], None if low is None or high is None else (low, high))
+def _known(run: Mapping[str, Entry], title: str) -> results.Estimate | None:
+    return run[title].estimate if title in run else None
 
 
-def _first(runs: Sequence[Mapping[str, Entry]]) -> dict[str, Entry]:
+def _first(runs: Sequence[dict[str, Entry]]) -> dict[str, Entry]:
     """The entries of all runs; where several have a title, that of the first one."""
     merged: dict[str, Entry] = {}
     for run in runs:
-        merged |= {title: entry for title, entry in run.items() if title not in merged}
+        merged |= run | merged
     return merged
 
 
-class Column(NamedTuple):
+def _score(side: EvaluatedModel, estimates: Sequence[results.Estimate | None]) -> results.Estimate | None:
+    """The side's score; of several runs the mean, with one standard deviation to each side; None if not evaluated."""
+    known = [one for one in estimates if one is not None]
+    if len(estimates) == 1 or not known:
+        return known[0] if known else None
+    if len(known) < len(estimates):
+        reason = f"only {len(known)} of {len(estimates)} runs were evaluated on it"
+        return results.Estimate(None, None, None, reason)
+    values = [one.score for one in known if one.score is not None]
+    for run, one in zip(side.runs, known, strict=True):
+        if one.score is None:
+            return results.Estimate(None, None, None, f"{run.source}: {one.reason or NO_REASON}")
+    middle, sd = mean(values), stdev(values)
+    return results.Estimate(middle, middle - sd, middle + sd)
+
+
+@dataclass
+class Column:
     """A score of each side, under one title."""
 
     title: str
     entry: Entry
     """Of the first evaluation that has it."""
-    scores: list[Score | None]
-    best: Sequence[int] = ()
-    """The sides with the highest score; empty where only one side has a score, or where their data differ."""
-    tests: Mapping[tuple[int, int], results.PairedTest | None] = {}
-    """(Side with a lower score, one of the best) -> the test between the two, if any; of the lower number first."""
-    problem: str | None = None
-    """Why no best score is marked."""
+    scores: dict[int, results.Estimate]
+    """Side -> its score, where it was evaluated."""
+    comparable: bool
+    """Whether all scores are on the same data; else none is marked."""
+    complete: bool
+    """Whether all sides were evaluated."""
+    tests: dict[int, results.PairedTest] = field(default_factory=dict)
+    """Side with a lower score -> the test between it and the best, if there is one; of the lower number first."""
 
     @property
     def values(self) -> dict[int, float]:
         """The scores of the sides that have one."""
-        return {side: score.value for side, score in enumerate(self.scores) if score and score.value is not None}
+        return {side: one.score for side, one in self.scores.items() if one.score is not None}
 
-    def cell(self, side: int) -> Cell:
-        """The score of a side, marked where it is the best or not told apart from it."""
-        score = self.scores[side]
-        if score is None or score.value is None:
-            return Cell("undefined" if score else DASH)
-        near = any(other == side and test and not tells_apart(test) for (other, _), test in self.tests.items())
-        return Cell(f"{score.value:.2f}", score.spread, "best" if side in self.best else "near" if near else "")
+    @property
+    def best(self) -> list[int]:
+        """The sides with the highest score; empty where only one side has a score, or where their data differ."""
+        values = self.values
+        return [n for n in values if values[n] == max(values.values()) and self.comparable and len(values) > 1]
+
+    @property
+    def untested(self) -> list[int]:
+        """The sides with a lower score that no test compares with the best."""
+        return [n for n in self.values if self.best and n not in self.best and n not in self.tests]
 
 
 class Grid:
@@ -186,12 +167,13 @@ class Grid:
         kind: Kind,
         *,
         metric: str | None = None,
-        aggregate: Aggregate | None = None,
+        aggregate: Aggregate = "all",
         indices: Sequence[int] | None = None,
     ) -> None:
         scored = [n for n, side in enumerate(sides) if any(scores_of(run.result, kind)[0] for run in side.runs)]
-        self.sides, self.kind, self.indices = sides, kind, scored if indices is None else indices
-        self._computed = None if computed and aggregate not in (None, computed.config.aggregate) else computed
+        self.sides, self.indices = sides, scored if indices is None else indices
+        tested = computed and (kind != "similarity" or aggregate == computed.config.aggregate)
+        self._tests = {tuple(tests.pair): tests for tests in (computed.comparisons if computed and tested else ())}
         self._runs = {n: [_entries(run.result, kind, metric, aggregate) for run in sides[n].runs] for n in self.indices}
         every = [run for runs in self._runs.values() for run in runs]
         _add_average(every, kind)
@@ -199,126 +181,104 @@ class Grid:
         self.columns = [self._column(title, entry) for title, entry in columns]
 
     def _column(self, title: str, entry: Entry) -> Column:
-        """The scores under a title, with the best of them."""
-        scores: list[Score | None] = [None] * len(self.sides)
+        """The scores under a title, with the tests against the best of them."""
+        scores, data = dict[int, results.Estimate](), set[str]()
         for n, runs in self._runs.items():
-            scores[n] = _score(self.sides[n], [run[title].estimate if title in run else None for run in runs])
-        column = Column(title, entry, scores)
-        values, data = column.values, set[str]()
-        for n in values:  # scores on different data are not ranked
-            for run, entries in zip(self.sides[n].runs, self._runs[n], strict=True):
-                tasks = scores_of(run.result, self.kind)[0]
-                data.add(str([fingerprints(run, task) if task in tasks else None for task in entries[title].tasks]))
-        if len(data) > 1:
-            return column._replace(problem="scored on different data, so no best score is marked")
-        if len(values) < 2:
-            return column
-        best = [n for n, value in values.items() if value == max(values.values())]
-        others = [n for n in values if n not in best]
-        return column._replace(best=best, tests={(n, top): self._test(entry, [n, top]) for top in best for n in others})
+            score = _score(self.sides[n], [_known(run, title) for run in runs])
+            if score is None:
+                continue
+            scores[n] = score
+            for run, entries in zip(self.sides[n].runs, runs if score.score is not None else (), strict=False):
+                known = run.result.all_tasks
+                data.add(str([fingerprints(run, task) if task in known else None for task in entries[title].tasks]))
+        column = Column(title, entry, scores, comparable=len(data) < 2, complete=len(scores) == len(self.indices))
+        for n in column.untested:
+            if test := self._test(entry, n, column.best[0]):
+                column.tests[n] = test
+        return column
 
-    def _test(self, entry: Entry, pair: list[int]) -> results.PairedTest | None:
+    def _test(self, entry: Entry, *pair: int) -> results.PairedTest | None:
         """The test of a score of two sides, where there is one."""
-        compared = self._computed.comparisons if self._computed else []
-        tests = next((tests for tests in compared if tests.pair == sorted(pair)), None)
-        ranked = self.kind == "retrieval"
-        if tests is None or not (ranked or entry.metric in ("spearman", "accuracy")):
+        tests = self._tests.get(tuple(sorted(pair)))
+        tasks = {task: row for task, row in tests.tasks.items() if row.metric == entry.metric} if tests else {}
+        if tests is None or not tasks.keys() >= {*entry.tasks}:
             return None
-        tested = [tests.tasks.get(task) for task in entry.tasks]
-        if any(row is None or row.measure != (entry.metric if ranked else None) for row in tested):
-            return None
-        row: results.PairedTest | None = tested[0]
-        if entry.average:
-            average = tests.averages.get(_AVERAGES[self.kind])
-            row = average if average and set(average.tasks) == set(entry.tasks) else None
-        return row if row is not None and row.difference is not None else None
+        averages = [one for one in tests.averages.values() if {*one.tasks} == {*entry.tasks}]
+        rows: Sequence[results.PairedTest] = averages if entry.average else [tasks[entry.tasks[0]]]
+        return next((row for row in rows if row.difference is not None), None)
+
+    def blocks(self, caption: str) -> list[Block]:
+        """The table, with a row for each side, and for a few sides and columns a chart."""
+        blocks: list[Block] = [self.table(caption)]
+        if 1 < len(self.indices) <= MAX_DOTS // max(len(self.columns), 1):
+            lines = []
+            for place, n in enumerate(self.indices):
+                scores = [column.scores.get(n) or results.Estimate(None, None, None) for column in self.columns]
+                spans = [None if one.low is None or one.high is None else (one.low, one.high) for one in scores]
+                lines.append(
+                    Line(self.sides[n].name, [one.score for one in scores], range(len(scores)), place, spans=spans)
+                )
+            several = any(len(self.sides[n].runs) > 1 for n in self.indices)
+            words = f"Scores with their 95% intervals{', of several seeds with the standard deviation' * several}."
+            blocks.append(Figure(words, [Chart(caption, "", lines, labels=[column.title for column in self.columns])]))
+        return blocks
 
     def table(self, caption: str) -> Table:
         """A row for each side."""
         runs = [len(self.sides[n].runs) for n in self.indices]
         shown = ["[95% interval]"] * (1 in runs) + ["for several seeds the mean ± standard deviation"] * (max(runs) > 1)
-        rows = [[_name(self.sides[n]), *(column.cell(n) for column in self.columns)] for n in self.indices]
+        rows = [[_name(self.sides[n]), *(self._cell(column, n) for column in self.columns)] for n in self.indices]
         header = ["model", *(column.title for column in self.columns)]
-        return Table(title=f"{caption}; {', '.join(shown)}", columns=header, rows=rows, notes=self._notes())
+        return Table(
+            title=f"{caption}; {', '.join(shown)}",
+            columns=header,
+            rows=rows,
+            notes=notes("scores", self.columns, {n: self.sides[n] for n in self.indices}),
+        )
 
-    def figure(self, title: str) -> list[Figure]:
-        """Bars of the scores with their intervals, for a few sides and columns; empty for one side."""
-        if not 1 < len(self.indices) <= MAX_BARS // max(len(self.columns), 1):
-            return []
-        bars = []
-        for number, n in enumerate(self.indices):
-            scores = [column.scores[n] or Score() for column in self.columns]
-            values, ends = [score.value for score in scores], [score.ends for score in scores]
-            bars.append(Bar(self.sides[n].name, number, values, ends))
-        several = any(len(self.sides[n].runs) > 1 for n in self.indices)
-        caption = f"Scores with their 95% intervals{', of several seeds with the standard deviation' * several}."
-        return [Figure(caption, [Bars(title, [column.title for column in self.columns], bars)])]
+    def _cell(self, column: Column, side: int) -> Cell:
+        """The score of a side, marked where it is the best or not told apart from it."""
+        score, test = column.scores.get(side), column.tests.get(side)
+        if score is None or score.score is None:
+            return Cell("undefined" if score else DASH)
+        near = test is not None and not tells_apart(test)
+        mark: Literal["best", "near", ""] = "best" if side in column.best else "near" if near else ""
+        return Cell(f"{score.score:.2f}", self._spread(score, side), mark)
+
+    def _spread(self, score: results.Estimate, side: int) -> str:
+        """The interval or the standard deviation in short."""
+        if score.score is None or score.low is None or score.high is None:
+            return ""
+        of_runs = f"± {score.high - score.score:.2f}"
+        return of_runs if len(self.sides[side].runs) > 1 else f"[{score.low:.1f}, {score.high:.1f}]"
 
     def headline(self, kind: str, metric: str) -> str:
         """The best side on the average that most sides have, and what the tests say of the others."""
         enough = min(2, len(self.indices))
-
-        def reach(column: Column) -> tuple[bool, int]:
-            return column.entry.average and len(column.values) >= enough, len(column.values)
-
-        chosen = max(self.columns, key=reach)
+        averages = [column for column in self.columns if column.entry.average and len(column.values) >= enough]
+        chosen = max(averages or self.columns, key=lambda column: len(column.values))
         what = f"{kind}, {'' if chosen.entry.average else 'task '}{chosen.title} ({metric})"
-        if chosen.problem:
-            return f"{what}: {chosen.problem}."
+        names = {n: self.sides[n].name for n in self.indices}
+        spreads = {n: self._spread(chosen.scores[n], n) for n in chosen.values}
+        shown = {n: f"{names[n]} with {value:.2f} {spreads[n]}".strip() for n, value in chosen.values.items()}
+        if not chosen.comparable:
+            return f"{what}: scored on different data, so no best score is marked."
         if not chosen.best:
-            alone = next(iter(chosen.values), None)
-            return f"{what}: {'no score' if alone is None else self._in_words(chosen, alone)}."
-        if len(chosen.best) > 1:
-            return f"{what}: {' and '.join(self.sides[n].name for n in chosen.best)} have the same highest score."
-        (best,) = chosen.best
-        parts: dict[str, list[str]] = {}
-        for (n, _), test in chosen.tests.items():
-            lead = ""
-            if test is None:
-                words = "Not tested against it:"
-            else:
-                level = "It is level with" if test.verdict == "level" else "It cannot be told apart from"
-                words = "It is better than" if tells_apart(test) else level
-                sign = -1 if best > n else 1
-                by, *ends = (sign * (value or 0.0) for value in (test.difference, test.low, test.high))
-                lead = f" (by {by:.2f} [{min(ends):.2f}, {max(ends):.2f}])"
-            parts.setdefault(words, []).append(self.sides[n].name + lead)
-        parts["No score:"] = [self.sides[n].name for n in self.indices if n not in chosen.values]
-        sentence = f"{what}: the best of {len(chosen.values)} is {self._in_words(chosen, best)}."
-        return " ".join([sentence, *(f"{words} {', '.join(names)}." for words, names in parts.items() if names)])
-
-    def _in_words(self, column: Column, side: int) -> str:
-        """The name of a side and its score."""
-        score = column.scores[side] or Score()
-        spread = f" {score.spread}" if score.spread else ""
-        if score.sd is not None:
-            spread = f" (mean of {len(self.sides[side].runs)} seeds, standard deviation {score.sd:.2f})"
-        return f"{self.sides[side].name} with {score.value:.2f}{spread}"
-
-    def _notes(self) -> list[str]:
-        notes, tests = list[str](), [list(column.tests.values()) for column in self.columns]
-        if any(map(any, tests)):
-            notes.append(
-                "Bold: the best of its column; = not told apart from it, after Holm's correction where there are "
-                "several tests."
-            )
-            untested = [column.title for column, own in zip(self.columns, tests, strict=True) if None in own]
-            notes += [f"Not all scores were tested against the best in: {', '.join(untested)}."] * bool(untested)
-        elif any(column.best for column in self.columns):
-            notes.append("Bold: the highest score of its column; no comparison tests the differences.")
-        notes += [f"{column.title}: {column.problem}." for column in self.columns if column.problem]
-        averages = {column.entry.tasks: column.title for column in self.columns if column.entry.average}
-        notes += [f"{title}: mean over {', '.join(tasks)}." for tasks, title in averages.items()]
-        shown = [
-            (f"{self.sides[n].name}, {column.title}", column.scores[n]) for column in self.columns for n in self.indices
-        ]
-        notes += [f"{name}: undefined, {score.reason}." for name, score in shown if score and score.reason]
-        notes += [f"{DASH}: not evaluated."] * any(score is None for _, score in shown)
-        return notes + [
-            f"{self.sides[n].name}: fitted on the texts of each task, without their scores (transductive)."
-            for n in self.indices
-            if any(run.result.transductive for run in self.sides[n].runs)
-        ]
+            return f"{what}: {' '.join(shown.values()) or 'no score'}."
+        best, *equal = chosen.best
+        if equal:
+            return f"{what}: {' and '.join(names[n] for n in chosen.best)} have the same highest score."
+        parts = defaultdict[str, list[str]](list)
+        for n, test in chosen.tests.items():
+            level = "It is level with" if test.verdict == "level" else "It cannot be told apart from"
+            numbers = [value or 0.0 for value in (test.difference, test.low, test.high)]
+            by, low, high = [-value for value in (numbers[0], *numbers[:0:-1])] if best > n else numbers
+            lead = f"{names[n]} (by {by:.2f} [{low:.2f}, {high:.2f}])"
+            parts["It is better than" if tells_apart(test) else level].append(lead)
+        parts["Not tested against it:"] = [names[n] for n in chosen.untested]
+        parts["No score:"] = [name for n, name in names.items() if n not in chosen.values]
+        sentence = f"{what}: the best of {len(chosen.values)} is {shown[best]}."
+        return " ".join([sentence, *(f"{words} {', '.join(known)}." for words, known in parts.items() if known)])
 
 
 def _name(side: EvaluatedModel) -> Cell:

@@ -48,18 +48,18 @@ class ComparedSide(Record):
     """What is worth knowing of the queries of a run file, in words -> their number."""
 
 
-class _Scores(Record):
-    first: float | None
-    second: float | None
-
-
-class PairedTest(TestedDifference, _Scores):  # in this order the keys of _Scores come first in the file
+class PairedTest(TestedDifference):
     """The test of a difference between two scores."""
 
     SCORES: ClassVar[tuple[str, ...]] = ("first", "second")
 
+    first: float | None
+    second: float | None
 
-class _Task(Record):
+
+class TaskTest(PairedTest):
+    """The test on one task."""
+
     kind: Literal["similarity", "relatedness", "classification", "retrieval", "scores"] = "similarity"
     """``scores``: of a table by any tool."""
     pairs: int | None = field(default=None, metadata=OMITTED)
@@ -67,18 +67,17 @@ class _Task(Record):
     measure: str | None = field(default=None, metadata=OMITTED)
     """The measure of a retrieval task, such as ``ndcg@10``; ``score x 100`` or ``score`` of a table by any tool."""
 
+    @property
+    def metric(self) -> str:
+        """The name of the score that is tested."""
+        return self.measure or ("accuracy" if self.kind == "classification" else "spearman")
 
-class _TaskNames(Record):
+
+class AverageTest(PairedTest):
+    """The test on the average over tasks of one kind."""
+
     tasks: list[str]
     """The tasks that are averaged."""
-
-
-class TaskTest(PairedTest, _Task):  # in this order the keys of _Task come first in the file
-    """The test on one task."""
-
-
-class AverageTest(PairedTest, _TaskNames):
-    """The test on the average over tasks of one kind."""
 
 
 class ShownHit(Record):
@@ -138,11 +137,6 @@ class ComparisonSettings(Record):
     """The largest difference, in points, that counts as level."""
 
 
-class _Pair(Record):
-    pair: list[int]
-    """The positions of the two sides in ``sides``."""
-
-
 class _Tests(Record):
     tasks: dict[str, TaskTest]
     overall: AverageTest | None
@@ -154,6 +148,10 @@ class _Tests(Record):
     named_averages: dict[str, AverageTest] = field(default_factory=dict, metadata=OMITTED)
     """Averages that papers report, by name, other than those over all tasks of a kind."""
 
+    def tests(self) -> dict[str, Any]:
+        """The fields that hold the tests."""
+        return {one.name: getattr(self, one.name) for one in fields(_Tests)}
+
     @property
     def averages(self) -> dict[str, AverageTest]:
         """All averages that there are: ``overall``, ``overall_transfer``, ``overall_retrieval`` and those by name."""
@@ -161,16 +159,16 @@ class _Tests(Record):
         return {name: average for name, average in every.items() if average is not None}
 
 
-class PairTests(_Tests, _Pair):
+class PairTests(_Tests):
     """All tests between two of several sides."""
 
-
-def _tests(result: "PairTests | ComparisonResult") -> dict[str, Any]:
-    """The fields that hold the tests of one pair of sides."""
-    return {one.name: getattr(result, one.name) for one in fields(_Tests)}
+    pair: list[int]
+    """The positions of the two sides in ``sides``."""
 
 
-class _TwoSides(Result):
+class ComparisonResult(_Tests, Result):
+    """What ``nearfar compare FIRST SECOND`` writes."""
+
     WHAT: ClassVar[str] = "a result file of nearfar compare"
     """What the file is, in error messages."""
 
@@ -186,11 +184,6 @@ class _TwoSides(Result):
     """Date, command, commit, package versions and hardware."""
     not_compared: list[str]
     """Tasks that not all runs have."""
-
-
-class ComparisonResult(_Tests, _TwoSides):  # in this order the tests come last in the file
-    """What ``nearfar compare FIRST SECOND`` writes."""
-
     queries: QueryChanges | None = field(default=None, metadata=OMITTED)
     """With ``--examples``, and after training: which held-out queries the first side ranks better or worse, and some
     of them."""
@@ -205,7 +198,7 @@ class ComparisonResult(_Tests, _TwoSides):  # in this order the tests come last 
     @property
     def comparisons(self) -> list[PairTests]:
         """The tests of the one pair of sides."""
-        return [PairTests(pair=[0, 1], **_tests(self))]
+        return [PairTests(pair=[0, 1], **self.tests())]
 
 
 class PairwiseResult(Result):
@@ -214,7 +207,7 @@ class PairwiseResult(Result):
     ``p_holm`` is corrected over tasks and pairs of sides; that of the averages over pairs of sides.
     """
 
-    WHAT: ClassVar[str] = _TwoSides.WHAT
+    WHAT: ClassVar[str] = ComparisonResult.WHAT
     """What the file is, in error messages."""
 
     kind: Literal["comparisons"] = "comparisons"
@@ -244,7 +237,7 @@ class PairwiseResult(Result):
             config=self.config,
             provenance=self.provenance,
             not_compared=[],
-            **_tests(tests),
+            **tests.tests(),
         )
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from msgspec import Meta
 
+from nearfar.evaluation.render import notes
 from nearfar.evaluation.results.record import OMITTED, Estimate, Number, Provenance, Record, Result, check_length
 from nearfar.validation import InvalidValueError, Tagged
 
@@ -39,6 +40,11 @@ class SeenShares(Record):
         """The share of the pairs, or of the texts where rows have one text."""
         return self.texts if self.pairs is None else self.pairs
 
+    @property
+    def chosen(self) -> float:
+        """The share of what chose the step: of the pairs, or of the texts where rows have one text."""
+        return self.chosen_texts if self.chosen_pairs is None else self.chosen_pairs
+
 
 class _Measured(Record):
     """Scores by the name of their metric, which is that of a field."""
@@ -51,16 +57,20 @@ class _Measured(Record):
 
 
 class _Task(_Measured):
-    """Scores on one task. ``SIZE`` names the field with the number of its rows, ``COMPARED`` the metric of tests."""
+    """Scores on one task.
+
+    ``SIZE`` names the field with the number of its rows, ``COMPARED`` the metric of tests, and ``PREDICTED``
+    the field with predictions for the rows of ``gold``, where there are some.
+    """
 
     SIZE: ClassVar[str] = "pairs"
     COMPARED: ClassVar[str] = "spearman"
+    PREDICTED: ClassVar[str] = ""
 
     @property
     def size(self) -> int:
         """Number of pairs, of tested rows or of queries."""
-        size: int = getattr(self, self.SIZE)
-        return size
+        return int(getattr(self, self.SIZE))
 
     @property
     def compared(self) -> Estimate:
@@ -69,25 +79,15 @@ class _Task(_Measured):
         return compared
 
     def __post_init__(self) -> None:
-        """Not one unit for each row."""
-        units: list[int] | None = getattr(self, "units", None)
-        if units is not None:
+        """Not one unit for each row, not one prediction for each gold value, or no score and no reason."""
+        if (units := getattr(self, "units", None)) is not None:
             check_length(units, self.size, "units", of=self.SIZE)
-
-
-class _PredictedTask(_Task):
-    """Scores of predictions, which the field ``PREDICTED`` has, for the rows of ``gold``."""
-
-    PREDICTED: ClassVar[str]
-
-    def __post_init__(self) -> None:
-        """Not one prediction for each gold value, or no score and no reason."""
-        super().__post_init__()
-        gold, predicted = len(getattr(self, "gold")), len(getattr(self, self.PREDICTED))  # noqa: B009
-        if gold != predicted:
-            raise InvalidValueError(f"has {predicted} predictions for {gold} gold values", self.PREDICTED)
-        if self.compared.score is None and self.compared.reason is None:
-            raise InvalidValueError("is null without a reason", self.COMPARED, "score")
+        if self.PREDICTED:
+            predicted, gold = len(getattr(self, self.PREDICTED)), len(getattr(self, "gold", ()))
+            if predicted != gold:
+                raise InvalidValueError(f"has {predicted} predictions for {gold} gold values", self.PREDICTED)
+            if self.compared.score is None and self.compared.reason is None:
+                raise InvalidValueError("is null without a reason", self.COMPARED, "score")
 
 
 class UnseenScores(Record):
@@ -134,14 +134,15 @@ class SubsetScores(_Measured):
 
     def __post_init__(self) -> None:
         """Arrays whose length is not the number of pairs."""
-        for key, numbers in (("gold", self.gold), ("cosines_e6", self.cosines_e6)):
-            check_length(numbers, self.pairs, key, of="pairs")
+        check_length(self.gold, self.pairs, "gold", of="pairs")
+        check_length(self.cosines_e6, self.pairs, "cosines_e6", of="pairs")
 
 
 class SimilarityScores(_Task):
     """Scores on one similarity task."""
 
     kind: ClassVar[Literal["similarity"]] = "similarity"
+    main: ClassVar[str] = "spearman"
 
     pairs: int
     zero_vectors: int = 0
@@ -230,7 +231,7 @@ class PenaltyGrid(Record):
     """Accuracy x 100 by penalty, for each fold of a pool, else one list."""
 
 
-class ClassificationScores(_PredictedTask):
+class ClassificationScores(_Task):
     """Predictions of a probe or a fine-tuned classifier on one task with labels."""
 
     SIZE: ClassVar[str] = "rows"
@@ -275,7 +276,7 @@ class ClassificationScores(_PredictedTask):
         return self.accuracy
 
 
-class RelatednessScores(_PredictedTask):
+class RelatednessScores(_Task):
     """Predictions of a learned regression on one task with scores."""
 
     PREDICTED: ClassVar[str] = "predicted_e6"
@@ -346,22 +347,6 @@ class ProbeSettings(Record):
     l2: list[float] | None = field(default=None, metadata=OMITTED)
     """The penalties to choose from."""
 
-    def unusual(self) -> list[str]:
-        """The settings of the classifier, in words, that are not those of SentEval's published results."""
-        rate = 1e-2 if self.optimiser == "rmsprop" else 1e-3
-        described = (
-            (self.optimiser, "adam", "{}"),
-            (self.learning_rate, rate, "learning rate {:g}"),
-            (self.batch_size, 64, "batch size {}"),
-            (self.tenacity, 5, "tenacity {}"),
-            (self.epoch_size, 4, "a check every {} epochs"),
-            (self.max_epochs, 200, "at most {} epochs"),
-        )
-        words = [text.format(value) for value, usual, text in described if value not in (None, usual)]
-        if self.l2 not in (None, [1e-5, 1e-4, 1e-3, 1e-2]):
-            words.append("L2 " + "/".join(f"{penalty:g}" for penalty in self.l2 or ()))
-        return words
-
 
 class TransferResults(Record):
     """Transfer tasks, or the task that a classifier was fine-tuned on."""
@@ -381,7 +366,7 @@ class TransferResults(Record):
 
         The other settings are listed where they are not those of SentEval's published results.
         """
-        unusual = self.probe.unusual() if self.probe else []
+        unusual = notes("unusual_probe", self.probe) if self.probe else []
         return ", ".join([self.protocol, f"{self.nhid} hidden units", f"{self.folds} folds", *unusual])
 
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, ClassVar, Literal, Self
 
-from nearfar.evaluation.results.record import DAMAGED, OMITTED, Number, Provenance, Record, Result
-from nearfar.types import NearfarError
+from nearfar.evaluation.results.record import OMITTED, Number, Provenance, Record, Result
 from nearfar.validation import InvalidValueError
 
 
@@ -52,7 +51,7 @@ class DevEvaluation(Record, kw_only=False):
     """None where there is nothing to score, only geometry."""
     score: float | None
     """In [-1, 1]."""
-    measures: dict[str, Any] = field(default_factory=dict)
+    measures: dict[str, float | None] = field(default_factory=dict)
     """Other numbers of the line, such as ``uniformity``."""
 
     @classmethod
@@ -62,19 +61,15 @@ class DevEvaluation(Record, kw_only=False):
         Raises:
             NearfarError: a missing key or a value of the wrong type.
         """
-        metric = line["metric"]
-        named = isinstance(metric, str)
-        if named and metric not in line:
-            raise NearfarError(f"{source}: {DAMAGED}: it lacks {metric!r}.")
-        content = {key: line[key] for key in ("step", "metric") if key in line} | ({} if named else {"score": None})
-        content |= {"score": line[metric]} if named else {}
-        measured = line.keys() - {"step", "metric", "best", "score"} - ({metric} if named else set())
-        return cls.from_dict(content | {"measures": {key: line[key] for key in line if key in measured}}, source=source)
+        metric = line.get("metric")
+        known = {key: line[key] for key in ("step", "metric") if key in line} | {"score": line.get(str(metric))}
+        measures = {key: line[key] for key in line if key not in ("step", "metric", "best", "score", metric)}
+        return cls.from_dict(known | {"measures": measures}, source=source)
 
     def __post_init__(self) -> None:
         """A metric without a score."""
         if self.metric is not None and self.score is None:
-            raise InvalidValueError("is not a number", "score")
+            raise InvalidValueError(f"lacks {self.metric!r}")
 
 
 def is_dev_evaluation(line: object) -> bool:

@@ -7,7 +7,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from html import escape
@@ -17,10 +17,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, dataclass
 from msgspec import Meta
 
 from nearfar.disk import read_json, write_text
+from nearfar.evaluation.render import Table, to_html, to_text
 from nearfar.runtime import machine
 from nearfar.runtime.versions import package_version
 from nearfar.types import NearfarError
-from nearfar.validation import InvalidValueError, convert
+from nearfar.validation import InvalidValueError, convert, format_value, join_or
 
 DAMAGED = "is damaged, or was written by another version of nearfar"
 OMITTED = {"omit": True}
@@ -28,7 +29,6 @@ OMITTED = {"omit": True}
 MAX_NUMBER = 1e100
 Number: TypeAlias = int | Annotated[float, Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 """A number that stays as it is written: 1 is not rewritten as 1.0. NaN and infinity are refused."""
-_MAX_SHOWN_CHARS = 40
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
@@ -84,12 +84,6 @@ def check_length(numbers: Sized, size: int, *path: str, of: str) -> None:
 def is_number(value: object) -> bool:
     """A finite int or float of a usable size; no bool."""
     return type(value) in (int, float) and abs(value) < MAX_NUMBER and math.isfinite(value)  # type: ignore[arg-type]
-
-
-def short_repr(value: object) -> str:
-    """A value in an error message, at most 40 characters."""
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[: _MAX_SHOWN_CHARS - 1]}…"
 
 
 SCHEMA = 1
@@ -150,8 +144,8 @@ class Result(Record):
     WHAT: ClassVar[str] = "a result file of nearfar"
     TYPES: ClassVar[dict[str, type["Result"]]] = {}
     """``kind`` of a file -> its model."""
-    SHOWN_AS: ClassVar[dict[Literal["text", "html"], Callable[[Any], str]]] = {}
-    """How a result is shown; filled by :mod:`nearfar.evaluation.tables`, which stands on this module."""
+    TABLES: ClassVar[Callable[[Any], Sequence[Table]]] = lambda _: ()
+    """The tables of a result; set by :mod:`nearfar.evaluation.tables`, which stands on this module."""
 
     schema: Literal[1] = 1
     """The format version."""
@@ -167,28 +161,27 @@ class Result(Record):
         Raises:
             NearfarError: another kind of file, another format version, a missing key or a value of the wrong type.
         """
-        check_version(content, source=source)
-        assert isinstance(content, dict)
-        kind, types = content.get("kind"), {key: of for key, of in cls.TYPES.items() if issubclass(of, cls)}
-        if isinstance(kind, str) and kind in types:
-            return convert_record(content, types[kind], source=source)
-        if cls is Result:
-            expected = ", ".join(types)
-            raise NearfarError(
-                f"{source}: has no known kind of result (kind {short_repr(kind)}); expected one of {expected}."
-            )
-        found = f"its kind is {short_repr(kind)}" if "kind" in content else "it has no 'kind'"
-        raise NearfarError(f"{source}: is not {cls.WHAT}: {found}; expected {next(iter(types))!r}.")
+        types = {kind: of for kind, of in cls.TYPES.items() if issubclass(of, cls)}
+        schema, kind = (content.get("schema"), content.get("kind")) if isinstance(content, dict) else (None, None)
+        if type(schema) is int and schema > SCHEMA:
+            readable = f"(schema {schema}; this version reads up to {SCHEMA}). Update nearfar to read it."
+            raise NearfarError(f"{source}: was written by a newer version of nearfar {readable}")
+        if type(schema) is not int or schema != SCHEMA:
+            why = f"its schema is {format_value(schema)}, and this version reads {SCHEMA}"
+            raise NearfarError(f"{source}: is not a result file of nearfar: {why}.")
+        if not isinstance(kind, str) or kind not in types:
+            why = f"its kind is {format_value(kind)}; expected {join_or(types)}"
+            raise NearfarError(f"{source}: is not {cls.WHAT}: {why}.")
+        return convert_record(content, types[kind], source=source)
 
     def __repr__(self) -> str:
         """The tables that the command prints."""
-        show = self.SHOWN_AS.get("text")
-        return f"<{type(self).__name__} of nearfar>" if show is None else show(self)
+        return "\n".join(map(to_text, self.TABLES())) or f"<{type(self).__name__} of nearfar>"
 
     def _repr_html_(self) -> str:
         """The same for a notebook."""
-        show = self.SHOWN_AS.get("html")
-        return escape(repr(self)) if show is None else show(self)
+        tables = [to_html(table, name=f"table-{id(table)}") for table in self.TABLES()]
+        return "\n".join(tables) or escape(repr(self))
 
     @classmethod
     def load(cls, file: str | Path) -> Self:
@@ -210,23 +203,6 @@ class Result(Record):
     def to_json(self) -> str:
         """The text of the result file."""
         return format_json(self.to_dict()) + "\n"
-
-
-def check_version(content: object, *, source: object) -> None:
-    """Refuse content that is no JSON object, or has another format version.
-
-    Raises:
-        NearfarError: it says which version the file has, and which ones are read.
-    """
-    if not isinstance(content, dict) or "schema" not in content:
-        why = "it has no 'schema'" if isinstance(content, dict) else "it is not a JSON object"
-        raise NearfarError(f"{source}: is not a result file of nearfar: {why}.")
-    schema = content["schema"]
-    if type(schema) is int and schema > SCHEMA:
-        readable = f"(schema {schema}; this version reads up to {SCHEMA}). Update nearfar to read it."
-        raise NearfarError(f"{source}: was written by a newer version of nearfar {readable}")
-    if type(schema) is not int or schema != SCHEMA:
-        raise NearfarError(f"{source}: has schema {short_repr(schema)}; this version of nearfar reads {SCHEMA}.")
 
 
 def format_json(value: Any, indent: str = "") -> str:
@@ -265,11 +241,12 @@ class Provenance(Record):
 
 def provenance() -> Provenance:
     """The provenance of a result that is computed now, by this process."""
+    program = Path(sys.argv[0]).name
     torch = sys.modules.get("torch")  # if torch was never imported, it computed nothing
     return Provenance.from_dict(
         {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "command": shlex.join([_program(), *sys.argv[1:]]),
+            "command": shlex.join(["nearfar" if program == "__main__.py" else program, *sys.argv[1:]]),
             "commit": _commit(),
             "versions": {"python": platform.python_version()} | {name: package_version(name) for name in _PACKAGES},
             "hardware": {
@@ -284,12 +261,6 @@ def provenance() -> Provenance:
         },
         source="the provenance",
     )
-
-
-def _program() -> str:
-    """The name of the program that runs, without its folder."""
-    name = Path(sys.argv[0]).name
-    return "nearfar" if name == "__main__.py" else name
 
 
 def _commit() -> str | None:

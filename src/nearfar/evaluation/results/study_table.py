@@ -144,12 +144,10 @@ class StudyTable(Result):
         rows = self.study.get("rows")
         if not isinstance(rows, list) or not all(isinstance(row, dict) and "id" in row for row in rows):
             raise InvalidValueError("is not a list of rows with ids", "study", "rows")
-        known = {row["id"] for row in rows}
         used = [one.row for part in (self.groups, self.cells) for one in part]
         used += [name for row in self.comparisons for name in (row.first, row.second)]
-        for row in used:
-            if row not in known:
-                raise InvalidValueError(f"lacks the row {row!r}", "study", "rows")
+        if unknown := set(used) - {row["id"] for row in rows}:
+            raise InvalidValueError(f"lacks the row {min(unknown)!r}", "study", "rows")
         for number, cell in enumerate(self.cells):
             for column in self.columns if cell.missing is None else ():
                 if column not in cell.values:

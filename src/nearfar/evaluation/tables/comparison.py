@@ -5,13 +5,16 @@ from itertools import pairwise
 
 from nearfar.evaluation import results
 from nearfar.evaluation.examples import QueriesInWords, describe_queries
-from nearfar.evaluation.render import Table
-from nearfar.evaluation.tables.evaluation import comparison_notes, format_score, format_seen
+from nearfar.evaluation.render import Table, format_score, notes
+from nearfar.evaluation.tables.evaluation import format_seen, seen_notes
 from nearfar.types import metric_title
 
 _AVERAGES = {"overall": "average", "overall_transfer": "average accuracy", "overall_retrieval": "average retrieval"}
 _UNITS = {
-    **{"similarity": "pairs", "relatedness": "pairs", "classification": "rows", "retrieval": "queries"},
+    "similarity": "pairs",
+    "relatedness": "pairs",
+    "classification": "rows",
+    "retrieval": "queries",
     "scores": "units",
 }
 """Kind of a task -> what its bootstrap resamples."""
@@ -24,7 +27,7 @@ MOST_SYSTEMS = 10
 
 def metric_of(row: results.TaskTest) -> str:
     """The name of the score that is tested."""
-    return metric_title(row.measure or ("accuracy" if row.kind == "classification" else "spearman"))
+    return metric_title(row.metric)
 
 
 def verdict_in_words(row: results.PairedTest, *, first: str = "", second: str = "", units: str = "rows") -> str:
@@ -42,6 +45,11 @@ def tells_apart(row: results.PairedTest) -> bool:
     return row.verdict in ("better", "worse")
 
 
+def format_difference(row: results.PairedTest) -> str:
+    """The difference with its interval."""
+    return "undefined" if row.difference is None else f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]"
+
+
 def before_after_cells(row: results.PairedTest) -> list[str]:
     """The scores of a model before and after training, which is the first side, and their test."""
     return [format_score(row.second), format_score(row.first), format_difference(row), verdict_in_words(row)]
@@ -51,33 +59,14 @@ def before_after_sentence(row: results.PairedTest) -> str:
     """:func:`before_after_cells` as the end of a sentence."""
     if row.difference is None:
         return f"undefined, {row.reason}."
-    change = f"{format_difference(row)}: {verdict_in_words(row)}"
-    return f"{row.second:.2f} before training, {row.first:.2f} after, {change}."
+    return "{} before training, {} after, {}: {}.".format(*before_after_cells(row))
 
 
 def held_out_notes(result: results.ComparisonResult, task: str) -> list[str]:
     """Which rows a trained model, the first side, was compared with its start on, and of what the interval is."""
-    row, folds = result.tasks[task], result.sides[0].folds
-    seen = [(side.seen or {}).get(task) for side in result.sides]
-    which = fold_note(folds) if folds else "Rows that were neither trained on nor used to choose the step"
-    if any(shares and (shares.main or shares.texts) for shares in seen):
-        after, before = (format_seen(shares) or "not recorded" for shares in seen)
-        earlier = "Rows that this run neither trained on nor used to choose the step, but earlier training did"
-        which = f"{which}. Earlier training had some of the rows" if folds else earlier
-        shares = "Share of the pairs (in brackets: of the texts) that was seen"
-        which = f"{which}. {shares}: before {before}, after {after}"
-    notes = [f"{which}. The interval is over {_UNITS[row.kind]}: it says nothing of training with other seeds."]
-    if row.verdict == "cannot tell" and not folds:
-        notes.append("--hold-out NUMBER holds out more rows to test on.")
-    return notes
-
-
-def fold_note(folds: int) -> str:
-    """Which rows a model was tested on that was trained on all of them, and how."""
-    return (
-        f"Each row is tested by one of {folds} models that were trained with the same settings without its fold; the "
-        "saved model is trained on all rows"
-    )
+    row, seen = result.tasks[task], [(side.seen or {}).get(task) for side in result.sides]
+    shares = [format_seen(one) for one in seen] if any(one and (one.main or one.texts) for one in seen) else []
+    return notes("held_out", row, _UNITS[row.kind], result.first.folds, shares)
 
 
 def comparison_tables(result: results.ComparisonResult | results.PairwiseResult) -> list[Table]:
@@ -96,15 +85,15 @@ def comparison_tables(result: results.ComparisonResult | results.PairwiseResult)
 
 def _comparison_table(comparison: results.ComparisonResult) -> Table:
     """A comparison of two sides: a row for each task and average."""
-    names = _task_names(comparison.tasks)
-    tasks = {names[task]: row for task, row in comparison.tasks.items()}
-    averages = _averages(comparison.comparisons[0])
+    tasks, averages = _rows_by_name(comparison)
     sides = f"first {_side_title(comparison.first)}, second {_side_title(comparison.second)}"
+    sentences = notes("comparison", comparison, _units_in_words(comparison.tasks), averages)
+    seen = seen_notes(["first", "second"], [side.seen or {} for side in comparison.sides])
     return Table.of_groups(
         [[_row_of_test(name, row) for name, row in group.items()] for group in (tasks, averages)],
         columns=["task", "first", "second", "first - second [95%]", "verdict"],
         title=f"{_scores_title(comparison.tasks, comparison.config)}: {sides}",
-        notes=_comparison_notes(comparison, averages),
+        notes=[*sentences, *seen, *notes("not_compared", comparison)],
     )
 
 
@@ -119,29 +108,30 @@ def queries_in_words(comparison: results.ComparisonResult, *, trained: bool = Fa
 
 def pairwise_table(result: results.PairwiseResult) -> Table:
     """Several sides: a column for each, the best of each row marked."""
-    first = result.comparisons[0]
-    names, averages = _task_names(first.tasks), _averages(first)
-    pairs = result.comparisons
-    tasks = [_pairwise_row(names[task], result, [tests.tasks[task] for tests in pairs]) for task in first.tasks]
-    means = [_pairwise_row(name, result, [_averages(tests)[name] for tests in pairs]) for name in averages]
-    notes = [
-        "* the best; = not told apart from it. p is corrected (Holm) over tasks and pairs of sides, which all use the "
-        "same resamples.",
-        *(f"{name}: mean over {', '.join(average.tasks)}." for name, average in averages.items()),
-        *comparison_notes([side.name for side in result.sides], result.sides),
-        *_not_compared(result),
+    tests = [_rows_by_name(one) for one in result.comparisons]
+    groups = [
+        [_pairwise_row(name, result, [of_pair[part][name] for of_pair in tests]) for name in tests[0][part]]
+        for part in (0, 1)
     ]
-    columns = ["task", *map(_side_title, result.sides)]
-    title = _scores_title(first.tasks, result.config)
-    return Table.of_groups([tasks, means], columns=columns, title=title, notes=notes)
+    seen = seen_notes([side.name for side in result.sides], [side.seen or {} for side in result.sides])
+    return Table.of_groups(
+        groups,
+        columns=["task", *map(_side_title, result.sides)],
+        title=_scores_title(result.comparisons[0].tasks, result.config),
+        notes=[*notes("pairwise", tests[0][1]), *seen, *notes("not_compared", result)],
+    )
 
 
-def _task_names(tasks: Mapping[str, results.TaskTest]) -> dict[str, str]:
-    """The tasks with their metrics, where these are neither Spearman nor in the title."""
-    metrics = {task: "accuracy" if row.kind == "classification" else row.measure for task, row in tasks.items()}
-    if len(set(metrics.values())) == 1 and all(row.kind == "retrieval" for row in tasks.values()):
-        return {task: task for task in tasks}
-    return {task: f"{task}, {metric}" if metric else task for task, metric in metrics.items()}
+def _rows_by_name(
+    tests: results.PairTests | results.ComparisonResult,
+) -> tuple[dict[str, results.PairedTest], dict[str, results.PairedTest]]:
+    """The tests on tasks, with their metrics where these are neither Spearman nor in the title, and on averages."""
+    metrics = {row.metric for row in tests.tasks.values()} - {"spearman"}
+    known = all(row.kind == "retrieval" for row in tests.tasks.values()) and len(metrics) == 1
+    tasks: dict[str, results.PairedTest] = {
+        task if known or row.metric == "spearman" else f"{task}, {row.metric}": row for task, row in tests.tasks.items()
+    }
+    return tasks, {_AVERAGES.get(name, f"average of {name}"): row for name, row in tests.averages.items()}
 
 
 def _units_in_words(tasks: Mapping[str, results.TaskTest]) -> str:
@@ -151,72 +141,36 @@ def _units_in_words(tasks: Mapping[str, results.TaskTest]) -> str:
 
 def _scores_title(tasks: Mapping[str, results.TaskTest], config: results.ComparisonSettings) -> str:
     """What the scores of the tasks are, for a title."""
-    kinds = {row.kind for row in tasks.values()}
-    if kinds == {"classification"}:
-        return "Accuracy x 100"
+    kinds, metrics = {row.kind for row in tasks.values()}, {row.metric for row in tasks.values()}
     if kinds == {"scores"}:
-        return next(iter(tasks.values())).measure or "score"
+        return metrics.pop()
     if kinds == {"retrieval"}:
-        measures = {row.measure for row in tasks.values() if row.measure}
-        return f"{measures.pop() if len(measures) == 1 else 'Retrieval'} x 100"
-    others = [name for kind, name in (("classification", "accuracy"), ("retrieval", "retrieval")) if kind in kinds]
-    return ", or ".join([f"Spearman x 100 ({config.aggregate})", *(f"{name} x 100" for name in others)])
+        return f"{metrics.pop() if len(metrics) == 1 else 'Retrieval'} x 100"
+    names = {"classification": "accuracy", "retrieval": "retrieval"}
+    titles = [f"Spearman x 100 ({config.aggregate})"] if kinds - names.keys() else []
+    title = ", or ".join([*titles, *(f"{name} x 100" for kind, name in names.items() if kind in kinds)])
+    return title[0].upper() + title[1:]
 
 
 def _pairwise_row(name: str, result: results.PairwiseResult, of_pairs: Sequence[results.PairedTest]) -> list[str]:
-    """The scores of all sides, from the tests of each pair of them."""
-    tests = {
-        (compared.pair[0], compared.pair[1]): test for compared, test in zip(result.comparisons, of_pairs, strict=True)
-    }
-    values = [tests[0, side].second if side else tests[0, 1].first for side in range(len(result.sides))]
-    known = {side: value for side, value in enumerate(values) if value is not None}
+    """The scores of all sides, from the tests of each pair of them, those with the first side first."""
+    scores = [of_pairs[0].first, *(test.second for test in of_pairs[: len(result.sides) - 1])]
+    known = {side: score for side, score in enumerate(scores) if score is not None}
     best = max(known, key=known.__getitem__, default=None)
     near = {
-        side for pair, test in tests.items() if best in pair and test.verdict and not tells_apart(test) for side in pair
+        side
+        for compared, test in zip(result.comparisons, of_pairs, strict=True)
+        for side in compared.pair
+        if best in compared.pair and test.verdict and not tells_apart(test)
     }
-    marks = (" *" if side == best else " =" if side in near else "" for side in range(len(values)))
-    return [name, *(format_score(value) + mark for value, mark in zip(values, marks, strict=True))]
-
-
-def _averages(tests: results.PairTests) -> dict[str, results.AverageTest]:
-    """The tests on averages, by their names in tables."""
-    return {_AVERAGES.get(key, f"average of {key}"): average for key, average in tests.averages.items()}
-
-
-def format_difference(row: results.PairedTest) -> str:
-    """The difference with its interval."""
-    return "undefined" if row.difference is None else f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]"
+    marks = [" *" if side == best else " =" if side in near else "" for side in range(len(scores))]
+    return [name, *(format_score(score) + mark for score, mark in zip(scores, marks, strict=True))]
 
 
 def _row_of_test(name: str, row: results.PairedTest) -> list[str]:
     scores = [*map(format_score, (row.first, row.second))]
     difference = "" if row.difference is None else format_difference(row)
     return [name, *scores, difference, verdict_in_words(row, first="first", second="second")]
-
-
-def _comparison_notes(comparison: results.ComparisonResult, averages: Mapping[str, results.AverageTest]) -> list[str]:
-    config, tasks = comparison.config, comparison.tasks
-    several = [name for name, side in zip(("first", "second"), comparison.sides, strict=True) if len(side.models) > 1]
-    lone = [name for name in ("first", "second") if name not in several]
-    of_runs = " and training runs" * bool(several)
-    unknown = f"; it says nothing of other training runs of {' and '.join(lone)}, one model{' each' * (len(lone) > 1)}"
-    notes = [
-        f"Interval: 95%, over {_units_in_words(tasks)}, those that share a text together{of_runs} ({config.resamples} "
-        f"resamples){unknown * bool(lone)}.",
-        f"Level: no difference of {config.margin:g} points or more (--margin); no worse: not by that much. Better: p "
-        f"below {config.level:g}, of several tasks after Holm's correction.",
-        *(f"{name}: mean over {', '.join(row.tasks)}." for name, row in averages.items()),
-    ]
-    rows: dict[str, results.PairedTest] = {**tasks, **averages}
-    notes += [f"{name}: {row.reason}." for name, row in rows.items() if row.reason is not None]
-    notes += [f"{side.name}: {fold_note(side.folds)}." for side in comparison.sides if side.folds]
-    return [*notes, *comparison_notes(["first", "second"], comparison.sides), *_not_compared(comparison)]
-
-
-def _not_compared(result: results.ComparisonResult | results.PairwiseResult) -> list[str]:
-    if not result.not_compared:
-        return []
-    return [f"Not compared, because not all sides were evaluated on them: {', '.join(result.not_compared)}."]
 
 
 def _side_title(side: results.ComparedSide) -> str:
@@ -227,29 +181,24 @@ def _side_title(side: results.ComparedSide) -> str:
 
 def _ranks(result: results.PairwiseResult, families: Sequence[str | None]) -> Table:
     """The scores and ranks of all systems, on the mean over tasks (None) and on each task."""
-    config, first, several = result.config, result.comparisons[0].tasks, len(families) > 1
+    tasks, several = result.comparisons[0].tasks, len(families) > 1
     groups = []
     for task in families:
         rows: list[list[str]] = []
         for number, one in _best_first(result, task):
             interval = "" if one.low is None else f" [{one.low:.2f}, {one.high:.2f}]"
-            shared = one.best_rank is not None and one.best_rank != one.worst_rank
-            rank = f"{one.best_rank} to {one.worst_rank}" if shared else str(one.best_rank or "")
+            ranks = dict.fromkeys(str(rank) for rank in (one.best_rank, one.worst_rank) if rank is not None)
             family = [] if not several else [""] if rows else [task or MEAN]
-            rows.append([*family, _side_title(result.sides[number]), format_score(one.score) + interval, rank])
+            cells = [_side_title(result.sides[number]), format_score(one.score) + interval, " to ".join(ranks)]
+            rows.append([*family, *cells])
         groups.append(rows)
-    reasons = [one.reason for side in result.sides for one in (side.ranks or {}).values() if one.reason]
-    notes = [
-        "Rank: systems that are not told apart share ranks. With a confidence of 95%, all true ranks are in these "
-        "ranges (Holm's correction over pairs and tasks).",
-        f"Intervals: over {_units_in_words(first)}, and over training runs where a system has several "
-        f"({config.resamples} resamples). Level, no worse: by more than {config.margin:g} points (--margin).",
-        *(f"{side.name}: {number} {what}." for side in result.sides for what, number in (side.counts or {}).items()),
-        *(f"{reason}; it has no rank there and on the mean." for reason in reasons),
-    ]
-    columns = [*(["task"] if several else []), "system", "score [95%]", "rank"]
-    title = f"{_scores_title(first, config)}: ranks of {len(result.sides)} systems"
-    return Table.of_groups(groups, columns=columns, title=title, notes=notes, left=1 + several)
+    return Table.of_groups(
+        groups,
+        columns=[*(["task"] if several else []), "system", "score [95%]", "rank"],
+        title=f"{_scores_title(tasks, result.config)}: ranks of {len(result.sides)} systems",
+        notes=notes("ranks", result, _units_in_words(tasks)),
+        left=1 + several,
+    )
 
 
 def _pairs(result: results.PairwiseResult, task: str | None) -> Table:
