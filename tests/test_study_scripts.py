@@ -133,66 +133,7 @@ def test_sentences_train_beside_pairs(
     assert [hashed in seen.trained_texts for hashed in texts] == [True] * 8 + [False] * 2
 
 
-def test_tsdae_keeps_some_words() -> None:
-    words = "a b c d e f g h i j".split()
-    kept = [PEERS._delete_words(words, random.Random(seed)).split() for seed in range(200)]
-    assert all(set(some) <= set(words) and some for some in kept)
-    assert 3 < sum(map(len, kept)) / len(kept) < 5  # 40 percent
-
-
 # --- additions to the recipe for sentences ---
-
-
-def addition(start: Path, output: Path, *words: object) -> dict[str, torch.Tensor]:
-    """The weights after three steps, and a check that the script wrote what a study reads."""
-    made = run("sentences.py", start, output, *flags(max_steps=3, evaluate_every=3), "--pooling", "cls", *words)
-    assert made.returncode == 0, made.stderr
-    assert -100 <= json.loads((output / "numbers.json").read_text())["validation"] <= 100
-    return weights(output)
-
-
-@pytest.mark.nightly
-@pytest.mark.long
-def test_each_addition_changes_the_training(start: Path, tmp_path: Path) -> None:
-    """Without additions it is the recipe for sentences alone."""
-
-    def differ(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-        return any(not torch.equal(value, other[name]) for name, value in one.items())
-
-    plain = addition(start, tmp_path / "plain")
-    settings = {**TRAINING, "max_steps": 3, "evaluate_every": 3}
-    recipe = {"views": "0-0", "dropout": 0.0, "pooling": "cls", "output": tmp_path / "recipe"}
-    nearfar.train("sg-opt1", model=start, **recipe, **settings)
-    assert not differ(weights(tmp_path / "recipe"), plain)
-    for name, *words in (
-        ("layers", "--layer-share", 0.5),
-        ("decorrelation", "--decorrelation", 0.1),
-        ("reconstruction", "--reconstruction", 1),
-        ("neighbours", "--neighbours", 4),
-        ("poolings", "--poolings", 1),
-        ("dropout", "--dropout", 0.1),
-        ("average", "--start-weight", 0.5),
-    ):
-        assert differ(addition(start, tmp_path / name, *words), plain), name
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--layer-share 1", "--layer-share 1.0: must be between 0 and 1"),
-        ("--layer-share 0.5 --false-negative-margin 0", "does not go with --layer-share"),
-        ("--neighbours 0", "--neighbours 0: must be at least 1"),
-        ("--decorrelation -1", "--decorrelation -1.0: must be at least 0"),
-    ],
-)
-def test_unusable_values_are_refused(
-    words: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = f"sentences.py --model m --output o --data d --evaluate-on e {words}"
-    monkeypatch.setattr(sys, "argv", command.split())
-    with pytest.raises(SystemExit):
-        ADDITIONS.parse()
-    assert message in capsys.readouterr().err
 
 
 def test_the_mixture_starts_at_the_given_share_and_is_trained() -> None:
@@ -270,37 +211,6 @@ def test_an_average_is_that_of_its_runs(start: Path, tmp_path: Path) -> None:
     assert numbers["members"] == pytest.approx((scores[0] + scores[1]) / 2, abs=1e-3)
     assert numbers["average"] == pytest.approx(scores[2], abs=1e-3)
     assert not list((tmp_path / "soup").glob("member-*"))
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("members_train_here")
-def test_a_peer_can_be_averaged(start: Path, tmp_path: Path) -> None:
-    words = ("--members", 2, "--trainer", "peers/losses.py", "--loss", "mnrl", "--seed", 1)
-    made = run("soup.py", start, tmp_path / "soup", *flags(), *words)
-    assert made.returncode == 0, made.stderr
-    assert (tmp_path / "soup" / "model" / "soup.json").is_file()
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("members_train_here")
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--members", 1, "--method", "sg-opt1"), "--members 1: must be at least 2"),
-        (("--members", 2, "--trainer", "missing.py"), "--trainer missing.py: there is no such file"),
-        (("--members", 2), "one of the arguments --method --trainer is required"),
-        (("--members", 2, "--method", "sg-opt1", "--wrong", 3), "seed 1 failed"),
-    ],
-)
-def test_averages_that_are_refused(start: Path, tmp_path: Path, words: tuple[object, ...], message: str) -> None:
-    made = run("soup.py", start, tmp_path / "soup", *flags(), "--seed", 1, *words)
-    assert made.returncode != 0
-    assert message in made.stderr
-
-
-def test_two_averages_share_no_run() -> None:
-    module = load_script("studies/soup.py")
-    assert [seed for number in (1, 2, 3) for seed in module.member_seeds(number, 3)] == [*range(1, 10)]
 
 
 @pytest.mark.long

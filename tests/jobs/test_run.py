@@ -9,7 +9,6 @@ from nearfar import jobs as jobs_module
 from nearfar.disk.folders import folder_lock
 from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, Outcome, Task, run_jobs
 from nearfar.jobs.job import perform
-from nearfar.types import NearfarError
 from tests.jobs.functions import HERE, contents, diamonds, job
 
 
@@ -113,19 +112,6 @@ def test_a_failure_skips_what_needs_it_and_nothing_else(tmp_path: Path) -> None:
     assert names == ["attempt.json", "begun.txt", "job.json", "result.txt"]  # no error.txt
 
 
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        ("tests.jobs.absent:f", "the function tests.jobs.absent:f cannot be imported"),
-        (f"{HERE}:absent", f"the function {HERE}:absent cannot be imported"),
-        (f"{HERE}:HERE", f"{HERE}:HERE: is not a function"),
-    ],
-)
-def test_a_function_that_is_not_there_is_named(function: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(JobsFailedError, match=message):
-        run_jobs([Job(function)], JobStore(tmp_path), engine="inline")
-
-
 @pytest.mark.parametrize("other_finishes", [True, False])
 def test_a_job_that_another_process_runs_is_waited_for(
     other_finishes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -183,19 +169,3 @@ def test_a_system_exit_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="enough"):  # raised by a job, or by the caller's handler of a signal
         run_jobs([first, job("second")], store, engine="inline")
     assert [path.name for path in tmp_path.iterdir()] == [store.part(first).name]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"engine": "slurm"}, "--engine slurm: must be one of inline, process, ray"),
-        ({"workers": 0}, "--workers 0: must be at least 1"),
-        ({"threads": 0}, "--threads 0: must be at least 1"),
-        ({"retries": -1}, "--retries -1: must be at least 0"),
-        ({"shard": (2, 1)}, "--shard 2/1"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(NearfarError, match=message):
-        run_jobs([job("first")], JobStore(tmp_path), **settings)
-    assert not list(tmp_path.iterdir())
