@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file
 
 import nearfar
-from nearfar.data.fingerprints import row_hashes
 from nearfar.disk.model_folder import read_seen
 from nearfar.encoder.ragged import transformer_layers
 from nearfar.studies.papers import ENCODER, write_inputs
@@ -105,32 +104,6 @@ def test_the_main_components_of_a_teacher_are_taught(start: Path) -> None:
     assert taught.shape == (40, 3)
     variances = np.linalg.svd(whole - whole.mean(0), compute_uv=False)[:3] ** 2
     np.testing.assert_allclose(np.square(taught - taught.mean(0)).sum(0), variances, rtol=1e-4)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "beside",
-    [
-        pytest.param(name, marks=[pytest.mark.nightly] if number else [])
-        for number, name in enumerate(PEERS.SENTENCE_LOSSES)
-    ],
-)
-@pytest.mark.nightly
-def test_sentences_train_beside_pairs(
-    beside: str, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The record of seen texts has both, and an epoch has the batches of both."""
-    sentences = tmp_path / "sentences.txt"
-    sentences.write_text("\n".join(f"the cat sees {number} green birds" for number in range(10)) + "\n")
-    words = f"--model {start} --output {tmp_path} --loss mnrl-pairs --data microworld --evaluate-on microworld:dev"
-    words += f" --limit 8 --batch-size 4 --precision fp32 --evaluate-every 1 --beside {sentences} --beside-limit 8"
-    monkeypatch.setattr(sys, "argv", ["losses.py", *words.split(), "--beside-loss", beside])
-    PEERS.main()
-    assert len(json.loads((tmp_path / "run.json").read_text())["history"]) == 4
-    seen = read_seen(tmp_path / "model")
-    assert seen is not None
-    texts, _ = row_hashes([(f"the cat sees {number} green birds",) for number in range(10)])
-    assert [hashed in seen.trained_texts for hashed in texts] == [True] * 8 + [False] * 2
 
 
 # --- additions to the recipe for sentences ---

@@ -138,7 +138,7 @@ def test_two_steps_of_scripts_continue_from_each_other(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("import sys\nsys.exit(3)", "copy.py: ended with exit status 3; log.txt in the folder of the job has its"),
+        ("import sys\nsys.exit(3)", "copy.py: ended with exit status 3; a worker keeps what it printed in log.txt"),
         ("", "copy.py: wrote no model. It must write a sentence-transformers model to OUTPUT/model."),
         (PEER.replace('"words": len', '"other": len'), "numbers.json lacks 'words'"),
         (PEER.replace("len(words)", "'many'"), "numbers.json: words = 'many': must be a number."),

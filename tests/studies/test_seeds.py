@@ -192,18 +192,3 @@ def test_a_row_whose_held_out_rows_cannot_be_used(inside: Path, case: str) -> No
     Path("bad.toml").write_text(SEEDS.replace(old, new), encoding="utf-8")
     with pytest.raises(NearfarError, match=message):
         dry_run("bad.toml", output="bad", **SETTINGS)
-
-
-@pytest.mark.nightly
-@pytest.mark.long
-def test_an_axis_of_data_takes_the_rows_of_its_own_label(inside: Path) -> None:
-    lines = Path("pairs.tsv").read_text(encoding="utf-8").splitlines()
-    Path("half.tsv").write_text("\n".join(lines[:101]) + "\n", encoding="utf-8")
-    axis = '[[axes]]\nname = "data"\nsetting = "train.data"\nvalues = [["pairs.tsv"], ["half.tsv"]]\n\n[[rows]]\n'
-    text = SEEDS.replace("[1, 2]", "[1]").replace('data = ["pairs.tsv"]\n', "").replace("[[rows]]\n", axis, 1)
-    Path("axis.toml").write_text(text, encoding="utf-8")
-    table = study("axis.toml", output="axis", **SETTINGS)
-    assert [(row.first_coordinates, row.units is not None) for row in table.comparisons] == [
-        ({"data": "pairs.tsv"}, True),
-        ({"data": "half.tsv"}, True),
-    ]

@@ -193,7 +193,6 @@ MISTAKES = {  # what is changed, in TOML (``drop`` removes keys, ``row`` changes
     'row.paper = { stsb = "70" }': "paper: stsb = '70': must be a number",
     'replicates = { seed = [1], "train.hold_out" = [1, 2] }': "must be a list, as in [1, 2, 3], and all of one length",
     "replicates = { train = { scl_weight = [1] } }": "train.scl_weight is a setting of an axis too",
-    "best = { count = 3 }": "best: count = 3: there are only 2 replicates",
     "best = { cuont = 1 }": "best: no key is called 'cuont'. Did you mean 'count'?",
     'aggregate = "sum"': "aggregate = 'sum': must be all, mean or wmean.",
     'compare_with = "glov"': "compare_with or compare: no row is called 'glov'. Did you mean 'glove'?",

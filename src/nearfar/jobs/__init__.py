@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,18 +96,15 @@ class Engine(Protocol):
     def slots(self) -> int:
         """How many tasks it takes at once."""
 
-    def submit(self, task: Task, *, uses: str | None) -> None:
+    def submit(self, task: Task, *, uses: str | None) -> Future[Outcome]:
         """Start a task; called only while fewer than ``slots`` are unfinished. ``uses`` is :attr:`Job.uses`."""
-
-    def wait(self, timeout: float | None) -> list[Outcome]:
-        """Return the outcomes of tasks that have ended, at least one, or none after ``timeout`` seconds."""
 
     def close(self) -> None:
         """Stop all workers; unfinished tasks are interrupted."""
 
 
 class InlineEngine:
-    """Performs each task when :meth:`wait` is called.
+    """Performs each task when it is submitted.
 
     Threads are those of this process, output is not redirected, and a job that ends the process ends the run.
     """
@@ -114,21 +112,14 @@ class InlineEngine:
     slots = 1
     shares_resources = False
 
-    def __init__(self) -> None:
-        self._tasks: list[Task] = []
-
-    def submit(self, task: Task, *, uses: str | None) -> None:  # noqa: ARG002
-        """Keep the task for :meth:`wait`."""
-        self._tasks.append(task)
-
-    def wait(self, timeout: float | None) -> list[Outcome]:  # noqa: ARG002
-        """Perform the tasks."""
-        tasks, self._tasks = self._tasks, []
-        return [perform(task) for task in tasks]
+    def submit(self, task: Task, *, uses: str | None) -> Future[Outcome]:  # noqa: ARG002
+        """Perform the task."""
+        done: Future[Outcome] = Future()
+        done.set_result(perform(task))
+        return done
 
     def close(self) -> None:
-        """Forget the tasks."""
-        self._tasks = []
+        """Nothing runs."""
 
 
 def run_jobs(
@@ -207,7 +198,7 @@ class _Loop:
         self._done, self._total = 0, len(todo) + len(found)
         self._waiting = {job.key: job for job in todo}
         """Jobs that do not run, in the order in which they start where nothing prevents it."""
-        self._running: dict[str, Job] = {}
+        self._running: dict[Future[Outcome], Job] = {}
         self._unfinished = set(self._waiting)
         self._attempts: dict[str, int] = {}
         self._busy: dict[str, float] = {}
@@ -220,15 +211,16 @@ class _Loop:
         folder = os.getcwd()
         while True:
             for job in self._startable(engine):
-                self._running[job.key] = self._waiting.pop(job.key)
+                del self._waiting[job.key]
                 if job.key not in self._attempts:
                     self._attempts[job.key] = 1
                     self._report("started", job)
-                engine.submit(Task.of(job, self._store, folder), uses=job.uses)
+                self._running[engine.submit(Task.of(job, self._store, folder), uses=job.uses)] = job
             pause = BUSY_SECONDS if self._busy.keys() & self._waiting.keys() else None
             if self._running:
-                for outcome in engine.wait(pause):
-                    self._handle(outcome)
+                wait(self._running, pause, FIRST_COMPLETED)
+                for done in [future for future in self._running if future.done()]:
+                    self._handle(self._running.pop(done), done.result())
             elif pause is not None:
                 time.sleep(pause)
             else:
@@ -249,8 +241,7 @@ class _Loop:
                 in_use.add(job.uses)
         return chosen
 
-    def _handle(self, outcome: Outcome) -> None:
-        job = self._running.pop(outcome.key)
+    def _handle(self, job: Job, outcome: Outcome) -> None:
         attempts, message = self._attempts[job.key], outcome.message
         if outcome.kind in ("finished", "found"):
             self._report(outcome.kind, job, seconds=outcome.seconds)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -68,7 +68,7 @@ class _Worker:
 
     def interrupt(self) -> None:
         """Ask the worker to stop its job and to end."""
-        with suppress(OSError):  # it has ended
+        if self._life.is_alive():
             os.kill(self.process.pid, signal.SIGINT if _HAS_GROUPS else signal.SIGTERM)  # Windows has only the latter
 
     def end(self) -> int:
@@ -97,34 +97,34 @@ class ProcessEngine:
         self.slots = workers
         variables = dict.fromkeys(_THREAD_VARIABLES, str(threads))
         self._environment = {**os.environ, **thread_settings.settings(os.environ), **variables}
+        self._workers: list[_Worker] = []
         self._idle: list[_Worker] = []
         self._threads = ThreadPoolExecutor(workers)
         """Each thread waits for the outcome of a worker."""
-        self._running: dict[Future[Outcome], _Worker] = {}
+        self._tasks: list[Future[Outcome]] = []
 
-    def submit(self, task: Task, *, uses: str | None) -> None:  # noqa: ARG002
+    def submit(self, task: Task, *, uses: str | None) -> Future[Outcome]:  # noqa: ARG002
         """Give the task to an idle worker, or to a new one."""
-        worker = self._idle.pop() if self._idle else _Worker(self._environment)
-        self._running[self._threads.submit(worker.perform, task)] = worker
+        if not self._idle:
+            self._idle.append(_Worker(self._environment))
+            self._workers.append(self._idle[-1])
+        self._tasks.append(self._threads.submit(self._perform, self._idle.pop(), task))
+        return self._tasks[-1]
 
-    def wait(self, timeout: float | None) -> list[Outcome]:
-        """Wait until a task has ended."""
-        outcomes = []
-        for task in wait(self._running, timeout, FIRST_COMPLETED).done:
-            worker, outcome = self._running.pop(task), task.result()
-            outcomes.append(outcome)
-            if outcome.kind != "died":
-                self._idle.append(worker)
-        return outcomes
+    def _perform(self, worker: _Worker, task: Task) -> Outcome:
+        outcome = worker.perform(task)
+        if outcome.kind != "died":
+            self._idle.append(worker)
+        return outcome
 
     def close(self) -> None:
-        """Stop the workers: SIGINT to those with a task, which they may handle for a grace period; then all end."""
+        """Stop the workers: SIGINT, which a job may handle for a grace period; then all end."""
         try:
-            for worker in self._running.values():
+            for worker in self._workers:
                 worker.interrupt()
-            wait(self._running, GRACE_SECONDS)
+            wait(self._tasks, GRACE_SECONDS)
         finally:  # also after a second Ctrl-C
-            for worker in (*self._running.values(), *self._idle):
+            for worker in self._workers:
                 worker.end()
             self._threads.shutdown()
 

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,8 @@ class RayEngine:
         self._ray = _import_ray()
         forwarded = {name: value for name, value in os.environ.items() if name.startswith(_FORWARDED)}
         self._environment = {**forwarded, "OMP_NUM_THREADS": str(threads)}
-        self._running: dict[Any, str] = {}
-        """Ray's reference of a task -> the key of its job."""
+        self._running: dict[Any, Future[Outcome]] = {}
+        """By Ray's references of the tasks."""
         self._token = ""
         """A file in the folder of the store, which every machine must see."""
         self._owned = not self._ray.is_initialized()
@@ -70,30 +71,28 @@ class RayEngine:
             self.close()
             raise
 
-    def submit(self, task: Task, *, uses: str | None) -> None:
+    def submit(self, task: Task, *, uses: str | None) -> Future[Outcome]:
         """Give the task to Ray."""
         gpus = 1 if uses == "gpu" else 0
         if gpus and not self._ray.cluster_resources().get("GPU"):
             raise NearfarError(f"--engine ray: job {task.key} uses a GPU, but no machine of the cluster has one.")
         remote = self._remote.options(num_gpus=gpus)
-        self._running[remote.remote(task, self._token, self._environment, sys.path)] = task.key
+        reference = remote.remote(task, self._token, self._environment, sys.path)
+        self._running[reference] = future = Future[Outcome]()
+        reference.future().add_done_callback(lambda done: self._finish(reference, task.key, done))
+        return future
 
-    def wait(self, timeout: float | None) -> list[Outcome]:
-        """Wait until a task has ended."""
-        ended, _ = self._ray.wait(list(self._running), num_returns=1, timeout=timeout)
-        return [self._outcome(reference) for reference in ended]
-
-    def _outcome(self, reference: Any) -> Outcome:
-        key = self._running.pop(reference)
+    def _finish(self, reference: Any, key: str, done: Future[Outcome]) -> None:
         errors = self._ray.exceptions
         died = (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.RaySystemError)
+        future = self._running.pop(reference)
         try:
-            outcome: Outcome = self._ray.get(reference)
-            return outcome
+            future.set_result(done.result())
         except died as error:
-            return Outcome(key, "died", message=f"its worker died ({_first_line(error)})")
+            future.set_result(Outcome(key, "died", message=f"its worker died ({_first_line(error)})"))
         except errors.RayError as error:
-            return Outcome(key, "failed", message=f"Ray reports {type(error).__name__}: {_first_line(error)}")
+            message = f"Ray reports {type(error).__name__}: {_first_line(error)}"
+            future.set_result(Outcome(key, "failed", message=message))
 
     def close(self) -> None:
         """Interrupt the tasks, kill those that do not end, and stop Ray if this engine started it."""

@@ -24,7 +24,8 @@ from nearfar.evaluation.plots import (
 )
 from nearfar.evaluation.results import StudyGroup, StudyTable
 from nearfar.evaluation.results.files import make_folder
-from nearfar.studies.page import Layout, digits_of, our_number, study_csv, study_latex, study_markdown
+from nearfar.studies import TABLE
+from nearfar.studies.page import Layout, Score, digits_of, our_number, study_csv, study_latex, study_markdown
 from nearfar.studies.spec import AVERAGE, Axis, Plot
 from nearfar.types import NearfarError
 from nearfar.validation import unknown_name_message
@@ -38,7 +39,6 @@ _MAX_MARKED = 20
 """Number of points up to which each has a marker."""
 _DODGE = 0.006
 """Distance of the intervals of two lines at the same x, as a share of the range of x."""
-RECORD = "study.json"
 _NUMBERS = ("mean", "low", "high", "paper")
 
 
@@ -52,9 +52,9 @@ def write_outputs(table: StudyTable, folder: str | Path) -> list[Path]:
         NearfarError: an unknown kind, axis, column or curve of a plot; the disk is full or cannot be written.
     """
     folder = Path(folder)
-    make_folder(folder / RECORD)
+    make_folder(folder / TABLE)
     plots = study_plots(Layout(table))
-    table.save(folder / RECORD)
+    table.save(folder / TABLE)
     pictures = [folder / f"{name}.{ending}" for name in plots for ending in ("png", "svg")]
     for picture in pictures:
         save(plots[picture.stem], picture)
@@ -62,7 +62,7 @@ def write_outputs(table: StudyTable, folder: str | Path) -> list[Path]:
     texts = {"page.md": page, "table.csv": study_csv(table), "table.tex": study_latex(table)}
     for name, text in texts.items():
         write_text(folder / name, text)
-    return [folder / RECORD, *(folder / name for name in texts), *pictures]
+    return [folder / TABLE, *(folder / name for name in texts), *pictures]
 
 
 def study_plots(layout: Layout) -> dict[str, Any]:
@@ -109,61 +109,52 @@ def _groups(layout: Layout, row: str | None) -> dict[str, StudyGroup]:
     return {layout.name(one.row, one.coordinates): one for one in shown}
 
 
-def _scores(layout: Layout, column: str, row: str | None, *axes: Axis) -> pd.DataFrame:
-    """The scores of a column, without averages over axes; ``x`` and ``y`` are the labels of ``axes``.
-
-    ``line`` is the name without these axes, and ``slug`` the same as part of a file name.
-    """
-    rows = []
+def _scores(layout: Layout, column: str, row: str | None) -> Iterator[tuple[str, dict[str, str], Score]]:
+    """Row, coordinates and score of each group of a row or of all, without averages over axes."""
     for number, (name, coordinates) in enumerate(layout.groups):
         if row in (None, name) and AVERAGE not in coordinates.values():
-            others, score = dict(coordinates), layout.scores[number, column]
-            labels = [others.pop(axis.name, None) for axis in axes]
-            numbers = [getattr(score, key) for key in _NUMBERS]
-            slug = _slug(name, *others.values())
-            rows.append((name, our_number(score), layout.name(name, others), slug, *labels, *numbers))
-    names = ["row", "shown", "line", "slug", *("x", "y")[: len(axes)], *_NUMBERS]
-    return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(_NUMBERS, float))
+            yield name, dict(coordinates), layout.scores[number, column]
 
 
 def _heat_maps(layout: Layout, plot: Plot) -> _Figures:
-    """One picture for each row, and for each label of the other axes."""
+    """One picture for each row, and for each label of the other axes; rows without the two axes are in the title."""
     across, up, column = _axis(layout, plot.x, "x"), _axis(layout, plot.y, "y"), _column(layout, plot)
-    scores = _scores(layout, column, None, across, up)
-    has = scores[["x", "y"]].notna()
-    others = scores[~has.any(axis=1) & scores["mean"].notna()]
-    beside = [f"{line}: {shown}" for line, shown in zip(others["line"], others["shown"], strict=True)]
-    maps = scores[has.all(axis=1) & (scores["row"].eq(plot.row) if plot.row else True)]
-    for (slug, line), part in maps.groupby(["slug", "line"], sort=False):
-        if part["mean"].notna().any():
-            grid = part.pivot(index="y", columns="x", values="mean")
+    maps: dict[tuple[str, str], dict[tuple[str, str], float | None]] = {}
+    beside: list[str] = []
+    for row, at, score in _scores(layout, column, None):
+        place = at.pop(up.name, ""), at.pop(across.name, "")
+        if all(place) and plot.row in (None, row):
+            maps.setdefault((_slug(row, *at.values()), layout.name(row, at)), {})[place] = score.mean
+        elif not any(place) and score.mean is not None:
+            beside.append(f"{layout.name(row, at)}: {our_number(score)}")
+    known = [mean for of in maps.values() for mean in of.values() if mean is not None]
+    for (slug, line), means in maps.items():
+        grid = pd.Series(means, dtype=float).rename_axis([up.name, across.name]).unstack()
+        if grid.notna().any(axis=None):
             rows, columns = (
-                [one for one in axis.labels if one in known]
-                for axis, known in ((up, grid.index), (across, grid.columns))
+                [one for one in axis.labels if one in used] for axis, used in zip((up, across), grid.axes, strict=True)
             )
             figure = heat_map(
-                grid.reindex(index=rows, columns=columns).rename_axis(index=up.name, columns=across.name),
+                grid.reindex(index=rows, columns=columns),
                 title="; ".join([plot.title or line, *beside]),
                 legend=layout.heading(column),
                 digits=digits_of(column),
-                limits=(maps["mean"].min(), maps["mean"].max()),
+                limits=(min(known), max(known)),
             )
             yield _slug("heat-map", column, slug), figure
 
 
 def _lines(layout: Layout, plot: Plot) -> _Figures:
     axis, column = _axis(layout, plot.x, "x"), _column(layout, plot)
-    scores = _scores(layout, column, plot.row, axis)
-    scores["x"] = scores["x"].map(axis.places).astype(float)  # NaN without the axis, which is a horizontal line
-    lines = {
-        line: part.sort_values("x", kind="stable")
-        for line, part in scores.groupby("line", sort=False)
-        if part["mean"].notna().any()
-    }
+    points: dict[str, list[list[float | None]]] = {}
+    for row, at, score in _scores(layout, column, plot.row):
+        x = axis.places.get(at.pop(axis.name, ""))  # None without the axis: a horizontal line
+        points.setdefault(layout.name(row, at), []).append([x, *(getattr(score, key) for key in _NUMBERS)])
+    frames = {line: pd.DataFrame(some, columns=["x", *_NUMBERS], dtype=float) for line, some in points.items()}
+    lines = {line: one.sort_values("x", kind="stable") for line, one in frames.items() if one["mean"].notna().any()}
     if not lines:
         return
-    shown = pd.concat(lines.values())
-    used = shown["x"][shown["mean"].notna() | shown["paper"].notna()].dropna()
+    used = pd.concat(lines.values()).dropna(subset=["x"]).dropna(subset=["mean", "paper"], how="all")["x"]
     figure = line_plot(
         lines,
         title=plot.title or layout.table.title,

@@ -449,18 +449,16 @@ def _merge(before: Any, change: Any) -> Any:
     return kept | {key: one if key in _REPLACED else _merge(kept.get(key), one) for key, one in change.items()}
 
 
-def _filled(value: Any, values: Mapping[str, str], where: str) -> Any:
-    """``value`` with ``{name}`` replaced in all texts in it."""
-    if isinstance(value, Mapping):
-        return {key: _filled(one, values, where) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_filled(one, values, where) for one in value]
-    if not isinstance(value, str):
-        return value
-    for name in _PLACEHOLDER.findall(value):
+def _filled(content: Any, values: Mapping[str, str], where: str) -> Any:
+    """``content`` with ``{name}`` replaced in all texts in it."""
+
+    def value_of(placeholder: re.Match[str]) -> str:
+        name = placeholder[1]
         if name not in values:
-            raise NearfarError(f"{where}: {format_value(value)}: {{{name}}} has no value. Give one: --{name} VALUE")
-    return _PLACEHOLDER.sub(lambda placeholder: values[placeholder[1]], value)
+            raise NearfarError(f"{where}: {{{name}}} has no value. Give one: --{name} VALUE")
+        return json.dumps(values[name])[1:-1]
+
+    return json.loads(_PLACEHOLDER.sub(value_of, json.dumps(content, default=str)))
 
 
 def _checked(content: Mapping[str, Any], source: str) -> _File:
@@ -502,8 +500,7 @@ def _check_name(name: str, known: Collection[str], what: str, where: str) -> Non
 
 def _check_together(study: Study, base: _File) -> None:
     """Refuse a study that does not fit together, or names what is neither in it nor in its file before the scale."""
-    if (study.kept or 0) > (count := len(study.replicates_of(None))):
-        raise NearfarError(f"{study.file}: best: count = {study.kept}: there are only {count} replicates.")
+    study.replicates_of(None)
     for row in map(study.row, study.paper):  # which checks the numbers
         study.replicates_of(row)
     if study.compare and study.compare_with:

@@ -167,7 +167,7 @@ def _call(command: list[str], *, name: str) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
     status = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
     if status:
-        raise NearfarError(f"{name}: ended with exit status {status}; log.txt in the folder of the job has its output.")
+        raise NearfarError(f"{name}: ended with exit status {status}; a worker keeps what it printed in log.txt.")
 
 
 def _script_numbers(file: Path, names: list[str], *, name: str) -> dict[str, float]:

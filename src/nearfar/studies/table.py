@@ -6,6 +6,7 @@ Replicates of two rows belong together where both are trained by nearfar, or by 
 p is corrected over all comparisons of the table, or of the columns that are its claims (Holm).
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -191,19 +192,17 @@ def _provenance(runs: Sequence[Run]) -> results.StudyProvenance:
     known = [one for one in given if isinstance(one, results.Provenance)]
     dates = sorted(one.date for one in known if one.date)
     versions: dict[str, Counter[str]] = {}
-    hardware: dict[str, dict[str, Any]] = {}
-    for one in known:
-        for package, version in (one.versions or {}).items():
-            if version:
-                versions.setdefault(package, Counter())[version] += 1
-        if machine := {name: value for name, value in (one.hardware or {}).items() if value is not None}:
-            hardware.setdefault(repr(sorted(machine.items())), {**machine, "results": 0})["results"] += 1
+    for package, version in (item for one in known for item in (one.versions or {}).items()):
+        if version:
+            versions.setdefault(package, Counter())[version] += 1
+    machines = [{name: value for name, value in (one.hardware or {}).items() if value is not None} for one in known]
+    distinct = Counter(json.dumps(machine) for machine in machines if machine)
     return results.StudyProvenance(
         first_date=dates[0] if dates else None,
         last_date=dates[-1] if dates else None,
         commits=dict(Counter(one.commit for one in known if one.commit)),
         versions={package: dict(counts) for package, counts in versions.items()},
-        hardware=list(hardware.values()),
+        hardware=[{**json.loads(machine), "results": count} for machine, count in distinct.items()],
     )
 
 
