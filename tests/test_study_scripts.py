@@ -1,4 +1,4 @@
-"""The training scripts of studies/: losses of another library, additions, averages of runs, students, starts."""
+"""The training scripts of studies/: losses of another library, averages of runs, students, starts."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ from nearfar.studies.papers import ENCODER, write_inputs
 from tests.scripts import load_script, run_here
 
 STUDIES = Path(__file__).parents[1] / "studies"
-PEERS, ADDITIONS = load_script("studies/peers/losses.py"), load_script("studies/sentences.py")
+PEERS = load_script("studies/peers/losses.py")
 BY_DAY = ("mnrl",)
 """A loss on triplets; the others run at night. Vectors of a teacher are in a test below."""
 SCORED = ("cosent", "angle", "cosine")
@@ -104,49 +104,6 @@ def test_the_main_components_of_a_teacher_are_taught(start: Path) -> None:
     assert taught.shape == (40, 3)
     variances = np.linalg.svd(whole - whole.mean(0), compute_uv=False)[:3] ** 2
     np.testing.assert_allclose(np.square(taught - taught.mean(0)).sum(0), variances, rtol=1e-4)
-
-
-# --- additions to the recipe for sentences ---
-
-
-def test_the_mixture_starts_at_the_given_share_and_is_trained() -> None:
-    mixture = ADDITIONS.LayerMixture(3, share=0.8)
-    views = torch.randn(5, 3, 7, generator=torch.Generator().manual_seed(1))
-    mixed = mixture(views)
-    expected = 0.8 * views[:, 0] + 0.1 * views[:, 1] + 0.1 * views[:, 2]
-    torch.testing.assert_close(mixed[:, 0], expected)
-    mixed.square().sum().backward()
-    assert mixture.logits.grad is not None
-    assert mixture.logits.grad.abs().min() > 0
-
-
-def test_decorrelation_is_the_sum_of_squared_correlations() -> None:
-    vectors = torch.randn(20, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    correlations = np.corrcoef(vectors.numpy().T)
-    expected = sum(correlations[i, j] ** 2 for i in range(4) for j in range(4) if i != j) / 4
-    assert ADDITIONS.decorrelation_loss(vectors).item() == pytest.approx(expected, rel=1e-9)
-    assert ADDITIONS.decorrelation_loss(torch.ones(3, 4)).item() == 0  # no variance, no correlation
-
-
-def test_batches_hold_groups_of_neighbours_and_every_row_once() -> None:
-    """Rows 2k and 2k + 1 have the same direction, up to a little: with groups of two they stay together."""
-    directions = np.eye(8, dtype=np.float32)
-    vectors = np.repeat(directions, 2, axis=0)
-    vectors[1::2] += 0.01
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    batches = ADDITIONS.NeighbourBatches([f"text {row}" for row in range(16)], vectors, batch_size=6, size=2, seed=1)
-    epochs = [[batch.rows for batch in batches.epoch(number)] for number in range(2)]
-    assert epochs[0] != epochs[1]
-    assert epochs[0] == [batch.rows for batch in batches.epoch(0)]
-    assert [batch.rows for batch in batches.epoch(0, start=1)] == epochs[0][1:]
-    for found in epochs:
-        assert [len(rows) for rows in found] == [6, 10]
-        assert batches.total_steps(1) == len(found)
-        assert sorted(row for rows in found for row in rows) == list(range(16))
-        for rows in found:
-            assert all(rows[place] // 2 == rows[place + 1] // 2 for place in range(0, len(rows), 2))
-    (first, *_) = batches.epoch(0)
-    assert first.sentences == [f"text {row}" for row in first.rows]
 
 
 # --- averages of runs, and students ---

@@ -78,9 +78,3 @@ def test_the_study_has_the_cells_of_its_record(file: Path) -> None:
 def test_no_data_are_missing(file: Path, folder: Path, nearfar_data: Path) -> None:
     planned = dry_run(file, output=folder / "nothing", start=folder / "inputs" / ENCODER)
     assert [one for row in planned.rows for one in row.missing] == []
-
-
-def test_the_fast_settings_can_be_tried_one_by_one() -> None:
-    study = load_study(ROOT / "studies" / "tables" / "fast-settings.toml", "each", placeholders={"start": "start"})
-    (axis,) = (axis for axis in study.axes if axis.name == "settings")
-    assert (axis.labels, axis.baseline) == (("plain", "premise", "bf16", "fast"), "plain")

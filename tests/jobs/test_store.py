@@ -10,15 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.disk.folders import FolderBusyError, folder_lock
 from nearfar.jobs import (
     Job,
     JobEvent,
     JobsFailedError,
     JobStore,
     ScratchStore,
-    Task,
-    perform,
     run_jobs,
     shard_of,
     unfinished,
@@ -179,19 +176,6 @@ def test_a_full_disk_fails_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not store.folder(made).exists()
     run_jobs([made], store, engine="inline")
     assert store.is_finished(made)
-
-
-def test_a_locked_job_is_busy_and_a_finished_one_is_found(tmp_path: Path) -> None:
-    store, made = JobStore(tmp_path), job("made")
-    task = Task.of(made, store, str(tmp_path))
-    assert Task(*json.loads(json.dumps(task))) == task
-    with folder_lock(store.part(made)):
-        with pytest.raises(FolderBusyError, match="another process is using it now"), folder_lock(store.part(made)):
-            pass
-        assert perform(task).kind == "busy"
-    assert perform(task).kind == "finished"
-    assert perform(task).kind == "found"
-    assert [path.name for path in tmp_path.iterdir()] == [made.key]
 
 
 def published(folder: Path, count: int = 3) -> list[Job]:

@@ -12,14 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from nearfar.evaluation.results import StudyTable
-from nearfar.studies.page import (
-    Layout,
-    agreement,
-    order_of,
-    study_csv,
-    study_latex,
-    study_markdown,
-)
+from nearfar.studies.page import Layout, order_of, study_csv, study_latex, study_markdown
 from nearfar.studies.plots import study_plots, write_outputs
 from nearfar.studies.spec import changes
 from nearfar.types import NearfarError
@@ -108,23 +101,6 @@ def test_verdicts_on_orderings(ours, verdict):
     table = numbers_study(values, rows=rows, compare=[["scl", "ce"]])
     assert [order_of(Layout(table), row) for row in table.comparisons] == [verdict]
     assert ("Bold" in study_markdown(table)) == ("not significant" not in verdict)
-
-
-def test_only_lines_with_the_same_test_are_ordered():
-    axes = [
-        {"name": "task", "setting": "finetune.task", "values": ["x", "y"]},
-        {"name": "lambda", "setting": "finetune.scl_weight", "values": [0.1, 0.9], "average": True},
-    ]
-    paper = [
-        {"task": task, "lambda": label, "a": 10 * (task == "y") + float(label)}
-        for task in "xy"
-        for label in ("0.1", "0.9")
-    ]
-    paper += [{"task": task, "lambda": "average", "a": 99.0} for task in "xy"]
-    study = {"title": "t", "columns": ["a"], "axes": axes, "rows": [{"id": "r", "paper": paper}]}
-    scores = {("x", "0.1"): 1.0, ("x", "0.9"): 2.0, ("y", "0.1"): 4.0, ("y", "0.9"): 3.0}
-    some = [run("r", {"task": task, "lambda": one}, {}, [{"a": value}]) for (task, one), value in scores.items()]
-    assert agreement(Layout(build(study, some, resamples=1)), "a") == (1, 2)
 
 
 @pytest.mark.long

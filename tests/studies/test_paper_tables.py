@@ -145,16 +145,6 @@ def test_models_are_timed_in_rounds_over_all_rows() -> None:
 
 
 @pytest.mark.long
-def test_the_settings_of_kim_are_the_papers() -> None:
-    seeds = {cell.replicate["seed"] for cell in cells_of("kim-table-1") if cell.replicate}
-    assert seeds == {1, 2, 3, 4, 1234, 2345, 3456, 7890}
-    for scale in ("paper", "here"):
-        probes = [cells_of(name, scale)[0].steps[-1].config for name in ("kim-table-9", "kim-table-4")]
-        settings = [configured_probe(probe) for probe in probes if isinstance(probe, EvaluateConfig)]
-        assert settings[0] == settings[1]
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("name", ["liao-table-3", "liao-table-4", "liao-table-5"])
 def test_liaos_probes_are_those_of_the_code_and_of_the_text(name: str) -> None:
     probes = {

@@ -9,7 +9,7 @@ import nearfar
 from nearfar import ReproduceConfig
 from nearfar.cli import main
 from nearfar.studies import DryRun, command_line
-from nearfar.studies.papers import FLAGS, PAPERS, list_tables, plan, table_names, write_inputs
+from nearfar.studies.papers import FLAGS, PAPERS, plan, table_names, write_inputs
 
 BY_DAY = ("kim-table-6", "kim-table-9")
 """Time and numbers of parameters, and a baseline by its layers; the other tables run at night."""
@@ -80,24 +80,6 @@ def test_the_list_has_all_tables_by_paper(capsys: pytest.CaptureFixture[str]) ->
     assert places == sorted(places)
     assert all(title in printed for title in PAPERS.values())
     assert "missing: " in printed  # without NEARFAR_DATA
-
-
-@pytest.mark.long
-def test_a_plan_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for scale in ("paper", "tiny"):
-        planned = plan(["kim-table-6"], scale=scale, output="reproduced")["kim-table-6"]
-        assert len(planned.cells) == 4
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.long
-@pytest.mark.nightly
-@pytest.mark.realdata
-def test_the_list_names_the_data(nearfar_data: Path) -> None:
-    tables = [one for tables in list_tables(ReproduceConfig()).values() for one in tables]
-    assert [one.name for one in tables if one.missing] == []
-    assert {one.name: one.data for one in tables}["liao-table-2"] == ("snli", "sts12-16", "stsb")
 
 
 @pytest.mark.long

@@ -126,15 +126,6 @@ def test_a_dry_run_names_the_script(folder: Path) -> None:
 
 
 @pytest.mark.long
-def test_two_steps_of_scripts_continue_from_each_other(folder: Path) -> None:
-    twice = STUDY.replace("[[rows.steps]]\nevaluate", '[[rows.steps]]\nscript = { file = "peers/copy.py" }\n'
-                          "[[rows.steps]]\nevaluate")  # fmt: skip
-    (folder / "study.toml").write_text(twice)
-    table = run(only=["peer"])
-    assert [cell.values["words"] for cell in table.cells if cell.missing is None] == [6, 6]
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "message"),
     [

@@ -171,13 +171,6 @@ def test_the_start_needs_no_model(inside: Path, discard: bool) -> None:
     assert not Path("less", MODELS).exists()
 
 
-def test_models_in_another_folder_of_cells(inside: Path, tmp_path: Path) -> None:
-    study("seeds.toml", output=tmp_path / "table", cells="seeds/cells", **SETTINGS)
-    assert [one["folder"] for one in listed(str(tmp_path / "table"))] == [
-        str(inside / folder) for folder in run_folders()
-    ]
-
-
 BAD = {
     "no row": ('"trained" }', '"traind" }', "'traind': must be the id of another row: .* Did you mean 'trained'"),
     "the row itself": ('"trained" }', '"start" }', "'start': must be the id of another row"),

@@ -227,15 +227,6 @@ def test_discarded_models_are_trained_again_when_they_are_needed(inside: Path) -
     assert places[0] == places[1]
 
 
-def test_an_output_with_another_study_is_refused(inside: Path) -> None:
-    (inside / "second.toml").write_text(STUDY.replace("A tiny study", "Another"), encoding="utf-8")
-    with pytest.raises(NearfarError, match="holds the table of another study, 'A tiny study'"):
-        study("second.toml", output="whole", start="start")
-    (inside / "file").write_text("", encoding="utf-8")
-    with pytest.raises(NearfarError, match="--output file: is a file; name a folder"):
-        study("study.toml", output="file", start="start")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -245,6 +236,8 @@ def test_an_output_with_another_study_is_refused(inside: Path) -> None:
         ("study.toml --output o --start start --report x", "--report FOLDER stands alone"),
         ("--report", "--report FOLDER takes one folder"),
         ("--report missing", "missing/study.json"),
+        ("study.toml --output study.toml --start start", "--output study.toml: is a file; name a folder"),
+        ("second.toml --output whole --start start", "holds the table of another study, 'A tiny study'"),
         ("gone-file.toml --output o", "gone-file.toml: cannot be read as TOML"),
         ("study.toml --output o --start ./nowhere", "data or models of every row are missing"),
         ("study.toml --output o --start whole", "whole: is no model folder (it has no config.json)"),
@@ -253,6 +246,7 @@ def test_an_output_with_another_study_is_refused(inside: Path) -> None:
 def test_bad_arguments(inside: Path, arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     from nearfar.cli import main
 
+    (inside / "second.toml").write_text(STUDY.replace("A tiny study", "Another"), encoding="utf-8")
     needed = "" if "--output" in arguments or "--report" in arguments else " --output o"
     status = main(["study", *arguments.split(), *needed.split()])
     shown = capsys.readouterr()

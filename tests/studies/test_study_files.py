@@ -229,11 +229,6 @@ def test_a_mistake_in_a_scale(tmp_path: Path, scale: str, changes: dict[str, Any
         load(tmp_path, {**BASE, "scales": {"here": changes}}, scale)
 
 
-def test_a_file_that_is_no_study(tmp_path: Path) -> None:
-    with pytest.raises(NearfarError, match=r"missing.toml: cannot be read as TOML"):
-        load_study(tmp_path / "missing.toml")
-
-
 @pytest.mark.long
 def test_a_study_is_loaded_without_torch(tmp_path: Path) -> None:
     file = tmp_path / "study.toml"

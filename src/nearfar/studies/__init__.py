@@ -26,14 +26,13 @@ from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, run_jobs, shard_of, unfinished, with_inputs
 from nearfar.registry import is_of_this_process, name_of
 from nearfar.studies.cells import MODEL, Cell, ScriptConfig, all_jobs, in_rounds, load_study, plan_jobs
-from nearfar.studies.spec import Study, words_of
+from nearfar.studies.spec import TABLE, Study, words_of
 from nearfar.types import NearfarError
 from nearfar.validation import unknown_name_message
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-TABLE = "study.json"
 MODELS = "models.csv"
 
 
@@ -90,9 +89,8 @@ def study(
     own = [name for name in map(name_of, kinds) if name and is_of_this_process(name)]
     if own and config.engine != "inline":
         raise NearfarError(
-            f"{loaded.file}: the method {own[0]!r} is registered in this process, and the workers of a study are "
-            'others, which do not know it. Give engine="inline", or name it as an entry point of an installed package '
-            "(nearfar.register_method says how)."
+            f"{loaded.file}: the method {own[0]!r} is registered in this process, and the workers of a study do not "
+            'know it. Give engine="inline", or name it as an entry point (nearfar.register_method says how).'
         )
     for line in advice:
         console.print(f"missing, so some rows are not run: {line}", markup=False, highlight=False)

@@ -4,7 +4,7 @@ A job has the settings of a step, and the content of its data and models, withou
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import chain, product
 from math import prod
@@ -25,14 +25,7 @@ from nearfar.data.paths import is_file
 from nearfar.jobs import Job
 from nearfar.registry import METHODS, name_of
 from nearfar.settings import build, check_values, load_method, read_toml
-from nearfar.studies.sources import (
-    Source,
-    digest_of_file,
-    find_finetuning_task,
-    find_model,
-    find_source,
-    find_task,
-)
+from nearfar.studies.sources import Source, digest_of_file, find_finetuning_task, find_model, find_source, find_task
 from nearfar.studies.spec import MODEL_VERBS, VERBS, Coordinates, Row, Study, Verb, agree, read_study, words_of
 from nearfar.types import NearfarError
 from nearfar.validation import format_value, unknown_name_message
@@ -298,8 +291,7 @@ def plan_jobs(study: Study) -> list[Cell]:
     Raises:
         NearfarError: a setting that cannot be part of a study, a model folder or file that cannot be read.
     """
-    cells = plan_cells(study)
-    planned = []
+    cells, planned = plan_cells(study), []
     for cell in cells:
         try:
             planned.append(_plan_cell(study, cell, cells))
@@ -417,19 +409,17 @@ def _script(file: Path) -> Source:
     return Source(str(file.absolute()), f"script-{digest}", digest)
 
 
-_DATA: Mapping[type[Settings], Mapping[str, Callable[[str], Source]]] = {
-    TrainConfig: dict.fromkeys(("data", "sentences", "evaluate_on"), find_source),
-    FinetuneConfig: {"task": find_finetuning_task, **dict.fromkeys(("validation", "test", "noise"), find_source)},
-    EvaluateConfig: {
-        **dict.fromkeys(("pairs", "labelled", "retrieval"), find_source),
-        "tasks": find_task,
-        "corpus": find_source,
-    },
-    GeometryConfig: dict.fromkeys(_GEOMETRY_DEFAULTS, find_source),
-    SpeedConfig: {"texts": find_source},
-    ScriptConfig: dict.fromkeys(("data", "evaluate_on"), find_source),
+_DATA: Mapping[type[Settings], Sequence[str]] = {
+    TrainConfig: ("data", "sentences", "evaluate_on"),
+    FinetuneConfig: ("task", "validation", "test", "noise"),
+    EvaluateConfig: ("pairs", "labelled", "retrieval", "tasks", "corpus"),
+    GeometryConfig: tuple(_GEOMETRY_DEFAULTS),
+    SpeedConfig: ("texts",),
+    ScriptConfig: ("data", "evaluate_on"),
 }
 """The settings, of a script its arguments, that name data, whose content is part of the key of a job."""
+_FINDERS = {(EvaluateConfig, "tasks"): find_task, (FinetuneConfig, "task"): find_finetuning_task}
+"""What finds the data of a setting that names tasks."""
 _NO_DATA = {"sentences": (OWN,), "noise": ("none", "word-dropout", "word-swap", "characters")}
 """Their values that are no data."""
 
@@ -441,8 +431,8 @@ def _sources(config: Settings) -> dict[str, list[Source]]:
     if isinstance(config, GeometryConfig):
         given = {name: given[name] or default for name, default in _GEOMETRY_DEFAULTS.items()}
     named = {}
-    for name, find in _DATA[kind].items():
-        value = given.get(name)
+    for name in _DATA[kind]:
+        value, find = given.get(name), _FINDERS.get((kind, name), find_source)
         specs = [value] if isinstance(value, str) else map(str, value) if isinstance(value, tuple) else ()
         named[name] = [find(spec) for spec in specs if spec not in _NO_DATA.get(name, ())]
     if isinstance(config, TrainConfig):

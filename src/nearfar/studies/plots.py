@@ -24,9 +24,8 @@ from nearfar.evaluation.plots import (
 )
 from nearfar.evaluation.results import StudyGroup, StudyTable
 from nearfar.evaluation.results.files import make_folder
-from nearfar.studies import TABLE
 from nearfar.studies.page import Layout, Score, digits_of, our_number, study_csv, study_latex, study_markdown
-from nearfar.studies.spec import AVERAGE, Axis, Plot
+from nearfar.studies.spec import AVERAGE, TABLE, Axis, Plot
 from nearfar.types import NearfarError
 from nearfar.validation import unknown_name_message
 

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.data.fingerprints import number_units
-from nearfar.disk import read_errors, read_json, read_text
+from nearfar.disk import read_json, read_text
 from nearfar.evaluation import results
 from nearfar.evaluation.comparison import TaskScores
 from nearfar.evaluation.correlation import AGGREGATES, Aggregate
@@ -377,8 +377,7 @@ def _why_missing(cell: Cell, store: JobStore) -> str | None:
     for job in (needed for one in waiting for needed in (*one.inputs.values(), one)):
         file = store.part(job) / ERROR_FILE
         if file.is_file():
-            with read_errors(file):
-                lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             return f"failed: {(lines or ['unknown error'])[-1].removeprefix('nearfar.types.NearfarError: ')}"
     return "not run"
 

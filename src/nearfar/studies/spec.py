@@ -25,6 +25,8 @@ VERBS: tuple[Verb, ...] = ("train", "script", "finetune", "evaluate", "geometry"
 """The kinds of steps, in their default order."""
 MODEL_VERBS: tuple[Verb, ...] = ("train", "script", "finetune")
 """The steps that make a model."""
+TABLE = "study.json"
+"""The name of the record of a table."""
 AVERAGE = "average"
 """The column of the mean over tasks, and the label of the mean over the labels of an axis."""
 ONLY_TASK = ("score", "accuracy", "f1", "matthews", "spearman", "pearson")
