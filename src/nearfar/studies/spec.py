@@ -252,6 +252,8 @@ class _File(_Steps, kw_only=True):
     margin: Points = 0.5
     """The largest difference, in points, that counts as level."""
     axes: list[Axis] = []
+    scales: dict[str, dict[str, Any]] = {}
+    """Name -> changes."""
     plots: list[Plot] | None = field(default=None, name="plot")
     """None if the file has no plots, so that the table decides."""
 
@@ -382,11 +384,8 @@ def read_study(file: str | Path, scale: str | None, values: Mapping[str, str]) -
             the key.
     """
     source, content = str(file), read_toml(file)
-    try:
-        scales = convert(content.pop("scales", {}), dict[str, dict[str, Any]])
-    except InvalidValueError as error:
-        raise NearfarError(f"{source}: scales: {error}.") from None
-    base, merged = _checked(content, source), content
+    base = _checked(content, source)
+    scales, merged = content.pop("scales", {}), content
     if scale is not None and (scale != "paper" or scale in scales):
         _check_name(scale, [*scales, "paper"], "scale", source)
         merged = _at_scale(content, scales[scale], f"{source}: [scales.{scale}]")

@@ -188,8 +188,8 @@ def _on_this_machine(value: Any, settings: Mapping[str, Any]) -> Any:
 
 def _config(kind: type[Any], settings: Mapping[str, Any], **own: Any) -> Any:
     """The config of a job: its values, with the paths of this machine."""
-    values = {name: _on_this_machine(value, settings) for name, value in settings["values"].items()}
-    values |= {name: "none" if value is None else value for name, value in values.items()}
+    given = settings["values"].items()
+    values = {name: "none" if value is None else _on_this_machine(value, settings) for name, value in given}
     track = {"track": settings["track"]} if settings.get("track") else {}
     return build(kind, {**values, **own, **track, "device": settings.get("device") or "none"}, source="study")
 
