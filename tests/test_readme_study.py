@@ -113,7 +113,7 @@ def test_claims_are_the_tables_numbers(kind: str, tmp_path: Path, monkeypatch: p
             assert tested["verdict"] == verdict(tested["low"], tested["high"], p_holm=tested["p_holm"])
 
 
-def test_settings_are_counted_and_the_peers_best_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Repeats, the present setting and runs without training are none; two columns and seeds of one are one."""
     lines = """study,row,setting,side,seed,column,value
 recipes-labels-minilm-choice,untrained,,no training,,a,1
@@ -132,19 +132,3 @@ readme-labels-choice,peer,4e-4,sentence-transformers,1,trec-dev,93
     assert README.settings_tried(labels) == (2, 3)
     assert README.settings_tried(labels._replace(not_counted=("x",))) == (1, 3)
     assert README.settings_tried(documents) == (1, 1)
-    found = README.best_of_peer("labels")
-    assert found == "labels: of 2 further settings of the peer better: 2e-4, 94.25; the present one 93.50"
-    assert README.best_of_peer("documents") is None
-
-
-def test_pairs_of_documents_are_titles_and_crops_of_one_document() -> None:
-    text = 'The first of four sentences. The second of four sentences. The third has a "quote" here. Short one.'
-    documents = [(f"title {number}", text.replace("four", f"four{number}")) for number in range(5)] + [("", text)]
-    pairs = README.document_pairs(documents, seed=1)
-    assert pairs == README.document_pairs(documents, seed=1) != README.document_pairs(documents, seed=2)
-    for anchor, positive in pairs:
-        assert anchor != positive
-        number = next(one for one in range(5) if f"four{one}" in positive)
-        assert anchor == f"title {number}" or f"four{number}" in anchor
-        assert "Short one." not in positive
-    assert {anchor for anchor, _ in pairs} >= {f"title {number}" for number in range(5)}

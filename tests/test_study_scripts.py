@@ -1,4 +1,4 @@
-"""The training scripts of studies/: losses of another library, additions, averages of runs, students, starts."""
+"""The training scripts of studies/: losses of another library, averages of runs, students, starts."""
 
 import hashlib
 import json
@@ -14,14 +14,13 @@ import torch
 from safetensors.torch import load_file
 
 import nearfar
-from nearfar.data.fingerprints import row_hashes
 from nearfar.disk.model_folder import read_seen
 from nearfar.encoder.ragged import transformer_layers
 from nearfar.studies.papers import ENCODER, write_inputs
 from tests.scripts import load_script, run_here
 
 STUDIES = Path(__file__).parents[1] / "studies"
-PEERS, ADDITIONS = load_script("studies/peers/losses.py"), load_script("studies/sentences.py")
+PEERS = load_script("studies/peers/losses.py")
 BY_DAY = ("mnrl",)
 """A loss on triplets; the others run at night. Vectors of a teacher are in a test below."""
 SCORED = ("cosent", "angle", "cosine")
@@ -107,134 +106,6 @@ def test_the_main_components_of_a_teacher_are_taught(start: Path) -> None:
     np.testing.assert_allclose(np.square(taught - taught.mean(0)).sum(0), variances, rtol=1e-4)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "beside",
-    [
-        pytest.param(name, marks=[pytest.mark.nightly] if number else [])
-        for number, name in enumerate(PEERS.SENTENCE_LOSSES)
-    ],
-)
-@pytest.mark.nightly
-def test_sentences_train_beside_pairs(
-    beside: str, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The record of seen texts has both, and an epoch has the batches of both."""
-    sentences = tmp_path / "sentences.txt"
-    sentences.write_text("\n".join(f"the cat sees {number} green birds" for number in range(10)) + "\n")
-    words = f"--model {start} --output {tmp_path} --loss mnrl-pairs --data microworld --evaluate-on microworld:dev"
-    words += f" --limit 8 --batch-size 4 --precision fp32 --evaluate-every 1 --beside {sentences} --beside-limit 8"
-    monkeypatch.setattr(sys, "argv", ["losses.py", *words.split(), "--beside-loss", beside])
-    PEERS.main()
-    assert len(json.loads((tmp_path / "run.json").read_text())["history"]) == 4
-    seen = read_seen(tmp_path / "model")
-    assert seen is not None
-    texts, _ = row_hashes([(f"the cat sees {number} green birds",) for number in range(10)])
-    assert [hashed in seen.trained_texts for hashed in texts] == [True] * 8 + [False] * 2
-
-
-def test_tsdae_keeps_some_words() -> None:
-    words = "a b c d e f g h i j".split()
-    kept = [PEERS._delete_words(words, random.Random(seed)).split() for seed in range(200)]
-    assert all(set(some) <= set(words) and some for some in kept)
-    assert 3 < sum(map(len, kept)) / len(kept) < 5  # 40 percent
-
-
-# --- additions to the recipe for sentences ---
-
-
-def addition(start: Path, output: Path, *words: object) -> dict[str, torch.Tensor]:
-    """The weights after three steps, and a check that the script wrote what a study reads."""
-    made = run("sentences.py", start, output, *flags(max_steps=3, evaluate_every=3), "--pooling", "cls", *words)
-    assert made.returncode == 0, made.stderr
-    assert -100 <= json.loads((output / "numbers.json").read_text())["validation"] <= 100
-    return weights(output)
-
-
-@pytest.mark.nightly
-@pytest.mark.long
-def test_each_addition_changes_the_training(start: Path, tmp_path: Path) -> None:
-    """Without additions it is the recipe for sentences alone."""
-
-    def differ(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-        return any(not torch.equal(value, other[name]) for name, value in one.items())
-
-    plain = addition(start, tmp_path / "plain")
-    settings = {**TRAINING, "max_steps": 3, "evaluate_every": 3}
-    recipe = {"views": "0-0", "dropout": 0.0, "pooling": "cls", "output": tmp_path / "recipe"}
-    nearfar.train("sg-opt1", model=start, **recipe, **settings)
-    assert not differ(weights(tmp_path / "recipe"), plain)
-    for name, *words in (
-        ("layers", "--layer-share", 0.5),
-        ("decorrelation", "--decorrelation", 0.1),
-        ("reconstruction", "--reconstruction", 1),
-        ("neighbours", "--neighbours", 4),
-        ("poolings", "--poolings", 1),
-        ("dropout", "--dropout", 0.1),
-        ("average", "--start-weight", 0.5),
-    ):
-        assert differ(addition(start, tmp_path / name, *words), plain), name
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--layer-share 1", "--layer-share 1.0: must be between 0 and 1"),
-        ("--layer-share 0.5 --false-negative-margin 0", "does not go with --layer-share"),
-        ("--neighbours 0", "--neighbours 0: must be at least 1"),
-        ("--decorrelation -1", "--decorrelation -1.0: must be at least 0"),
-    ],
-)
-def test_unusable_values_are_refused(
-    words: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = f"sentences.py --model m --output o --data d --evaluate-on e {words}"
-    monkeypatch.setattr(sys, "argv", command.split())
-    with pytest.raises(SystemExit):
-        ADDITIONS.parse()
-    assert message in capsys.readouterr().err
-
-
-def test_the_mixture_starts_at_the_given_share_and_is_trained() -> None:
-    mixture = ADDITIONS.LayerMixture(3, share=0.8)
-    views = torch.randn(5, 3, 7, generator=torch.Generator().manual_seed(1))
-    mixed = mixture(views)
-    expected = 0.8 * views[:, 0] + 0.1 * views[:, 1] + 0.1 * views[:, 2]
-    torch.testing.assert_close(mixed[:, 0], expected)
-    mixed.square().sum().backward()
-    assert mixture.logits.grad is not None
-    assert mixture.logits.grad.abs().min() > 0
-
-
-def test_decorrelation_is_the_sum_of_squared_correlations() -> None:
-    vectors = torch.randn(20, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    correlations = np.corrcoef(vectors.numpy().T)
-    expected = sum(correlations[i, j] ** 2 for i in range(4) for j in range(4) if i != j) / 4
-    assert ADDITIONS.decorrelation_loss(vectors).item() == pytest.approx(expected, rel=1e-9)
-    assert ADDITIONS.decorrelation_loss(torch.ones(3, 4)).item() == 0  # no variance, no correlation
-
-
-def test_batches_hold_groups_of_neighbours_and_every_row_once() -> None:
-    """Rows 2k and 2k + 1 have the same direction, up to a little: with groups of two they stay together."""
-    directions = np.eye(8, dtype=np.float32)
-    vectors = np.repeat(directions, 2, axis=0)
-    vectors[1::2] += 0.01
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    batches = ADDITIONS.NeighbourBatches([f"text {row}" for row in range(16)], vectors, batch_size=6, size=2, seed=1)
-    epochs = [[batch.rows for batch in batches.epoch(number)] for number in range(2)]
-    assert epochs[0] != epochs[1]
-    assert epochs[0] == [batch.rows for batch in batches.epoch(0)]
-    assert [batch.rows for batch in batches.epoch(0, start=1)] == epochs[0][1:]
-    for found in epochs:
-        assert [len(rows) for rows in found] == [6, 10]
-        assert batches.total_steps(1) == len(found)
-        assert sorted(row for rows in found for row in rows) == list(range(16))
-        for rows in found:
-            assert all(rows[place] // 2 == rows[place + 1] // 2 for place in range(0, len(rows), 2))
-    (first, *_) = batches.epoch(0)
-    assert first.sentences == [f"text {row}" for row in first.rows]
-
-
 # --- averages of runs, and students ---
 
 
@@ -270,37 +141,6 @@ def test_an_average_is_that_of_its_runs(start: Path, tmp_path: Path) -> None:
     assert numbers["members"] == pytest.approx((scores[0] + scores[1]) / 2, abs=1e-3)
     assert numbers["average"] == pytest.approx(scores[2], abs=1e-3)
     assert not list((tmp_path / "soup").glob("member-*"))
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("members_train_here")
-def test_a_peer_can_be_averaged(start: Path, tmp_path: Path) -> None:
-    words = ("--members", 2, "--trainer", "peers/losses.py", "--loss", "mnrl", "--seed", 1)
-    made = run("soup.py", start, tmp_path / "soup", *flags(), *words)
-    assert made.returncode == 0, made.stderr
-    assert (tmp_path / "soup" / "model" / "soup.json").is_file()
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("members_train_here")
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--members", 1, "--method", "sg-opt1"), "--members 1: must be at least 2"),
-        (("--members", 2, "--trainer", "missing.py"), "--trainer missing.py: there is no such file"),
-        (("--members", 2), "one of the arguments --method --trainer is required"),
-        (("--members", 2, "--method", "sg-opt1", "--wrong", 3), "seed 1 failed"),
-    ],
-)
-def test_averages_that_are_refused(start: Path, tmp_path: Path, words: tuple[object, ...], message: str) -> None:
-    made = run("soup.py", start, tmp_path / "soup", *flags(), "--seed", 1, *words)
-    assert made.returncode != 0
-    assert message in made.stderr
-
-
-def test_two_averages_share_no_run() -> None:
-    module = load_script("studies/soup.py")
-    assert [seed for number in (1, 2, 3) for seed in module.member_seeds(number, 3)] == [*range(1, 10)]
 
 
 @pytest.mark.long

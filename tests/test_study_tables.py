@@ -3,18 +3,16 @@
 One of them runs in ``make test``, and all of them at night, so that a new study costs no time by day.
 """
 
-import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 import nearfar
-from nearfar.evaluation.results import StudyCell, StudyTable
+from nearfar.evaluation.results import StudyTable
 from nearfar.studies import dry_run
 from nearfar.studies.cells import load_study, plan_cells
 from nearfar.studies.papers import ENCODER, write_inputs
-from tests.docs.pages import study_script
 from tests.scripts import call_here
 
 ROOT = Path(__file__).parents[1]
@@ -74,42 +72,9 @@ def test_the_study_has_the_cells_of_its_record(file: Path) -> None:
         assert set(kept[["row", "setting", "seed"]].itertuples(index=False, name=None)) == values
 
 
-def test_a_choice_is_kept_as_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the side that trained each of its rows; what was there stays."""
-    name = "recipes-pairs-choice"
-    own = CHOICES[CHOICES.study == name]
-    cells = [
-        StudyCell(
-            row=row,
-            coordinates={"learning rate": setting} if setting else {},
-            replicate={"seed": int(seed)},
-            values={**dict(zip(values.column, values.value.astype(float), strict=True)), "seconds": 1.0},
-        )
-        for (row, setting, seed), values in own.groupby(["row", "setting", "seed"], sort=False)
-    ]
-    study = {"title": "A choice", "rows": [{"id": row} for row in own.row.unique()]}
-    table = StudyTable(study=study, columns=["validation"], resamples=0, groups=[], cells=cells)
-    with study_script("tables") as tables:
-        monkeypatch.setattr(tables, "RESULTS", tmp_path)
-        monkeypatch.setattr(tables, "if_committed", lambda folder: folder)
-        (tmp_path / "choices.csv").write_text("study,row,setting,side,seed,column,value\nother,a,,nearfar,1,x,1.0\n")
-        (tmp_path / "choices.json").write_text("{}")
-        tables.keep_choice(name, table)
-        kept = tables.read_choices()
-    assert list(kept.study) == ["other", *[name] * len(own)]
-    pd.testing.assert_frame_equal(kept[1:].reset_index(drop=True), own.reset_index(drop=True))
-    assert list(json.loads((tmp_path / "choices.json").read_text())) == [name]
-
-
 @pytest.mark.long
 @pytest.mark.realdata
 @pytest.mark.parametrize("file", STUDIES)
 def test_no_data_are_missing(file: Path, folder: Path, nearfar_data: Path) -> None:
     planned = dry_run(file, output=folder / "nothing", start=folder / "inputs" / ENCODER)
     assert [one for row in planned.rows for one in row.missing] == []
-
-
-def test_the_fast_settings_can_be_tried_one_by_one() -> None:
-    study = load_study(ROOT / "studies" / "tables" / "fast-settings.toml", "each", placeholders={"start": "start"})
-    (axis,) = (axis for axis in study.axes if axis.name == "settings")
-    assert (axis.labels, axis.baseline) == (("plain", "premise", "bf16", "fast"), "plain")

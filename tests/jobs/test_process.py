@@ -51,15 +51,9 @@ def test_a_worker_that_dies_is_replaced_and_its_job_retried(tmp_path: Path) -> N
         wait_until(lambda: not is_alive(int(child.read_text(encoding="utf-8"))))  # what the worker had started
 
 
-@pytest.mark.parametrize(
-    ("number", "message"),
-    [
-        (signal.SIGKILL, "its worker was killed by SIGKILL; the system may have run out of memory, 2 times"),
-        (signal.SIGABRT, "its worker was killed by SIGABRT, 2 times"),
-    ],
-)
-def test_a_worker_that_always_dies_fails_its_job_alone(number: int, message: str, tmp_path: Path) -> None:
-    bad = Job(f"{HERE}:dies", {"name": "bad", "times": 9, "signal": int(number)})
+def test_a_worker_that_always_dies_fails_its_job_alone(tmp_path: Path) -> None:
+    bad = Job(f"{HERE}:dies", {"name": "bad", "times": 9, "signal": int(signal.SIGKILL)})
+    message = "its worker was killed by SIGKILL; the system may have run out of memory, 2 times"
     (good,) = diamonds(1)
     store = JobStore(tmp_path / "cells")
     with pytest.raises(JobsFailedError) as caught:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.jobs import Job, JobStore, run_jobs
+from nearfar.jobs import Job, JobStore, Task, run_jobs
+from nearfar.jobs.ray_cluster import perform_remotely
 from nearfar.types import NearfarError
 from tests.child_programs import output_of, report_of
 from tests.jobs.functions import HERE, contents, diamonds, job
@@ -16,7 +17,7 @@ INSTALLED = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="
 PROGRAM = """if True:
     import json, os, sys
     import ray
-    from nearfar.jobs import Job, JobsFailedError, JobStore, ScratchStore, ray_cluster, run_jobs
+    from nearfar.jobs import Job, JobStore, ScratchStore, run_jobs
     from nearfar.types import NearfarError
     from tests.jobs.functions import HERE, diamonds, job
 
@@ -44,9 +45,6 @@ PROGRAM = """if True:
     report["failing"] = run([always, bad, job("after", {"bad": bad}), job("good")], "failing", workers=2, retries=1)
     report["gpu"] = run([Job(f"{HERE}:nothing", uses="gpu")], "gpu")
     report["cpus"] = run([job("good")], "cpus", threads=1000)
-    sees_token, ray_cluster.sees_token = ray_cluster.sees_token, lambda token: False
-    report["apart"] = run([job("good")], "apart")
-    ray_cluster.sees_token = sees_token
     report["kept running"] = ray.is_initialized()
     ray.shutdown()
     print("REPORT", json.dumps(report))
@@ -94,9 +92,14 @@ def test_a_local_ray(tmp_path: Path) -> None:
     # Clusters that cannot be used.
     assert "uses a GPU, but no machine of the cluster has one" in report["gpu"]["error"]
     assert "no machine of the cluster has 1000 CPUs; lower --threads" in report["cpus"]["error"]
-    assert "does not see the folder" in report["apart"]["error"]
-    assert str(tmp_path / "apart") in report["apart"]["error"]
-    assert not any((tmp_path / name).is_dir() and os.listdir(tmp_path / name) for name in ("gpu", "cpus", "apart"))
+    assert not any((tmp_path / name).is_dir() and os.listdir(tmp_path / name) for name in ("gpu", "cpus"))
+
+
+def test_a_machine_that_does_not_see_the_folder_fails_its_jobs(tmp_path: Path) -> None:
+    task = Task.of(job("first"), JobStore(tmp_path), str(tmp_path))
+    outcome = perform_remotely(task, str(tmp_path / "elsewhere" / "token"), {}, [])
+    assert (outcome.key, outcome.kind) == (task.key, "failed")
+    assert f"does not see the folder {tmp_path / 'elsewhere'} of the one that leads" in outcome.message
 
 
 def test_without_ray_the_message_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The loop over jobs: order, failures, retries, waiting, resources; with engines in this process."""
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,36 +10,33 @@ from nearfar import jobs as jobs_module
 from nearfar.disk.folders import folder_lock
 from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, Outcome, Task, run_jobs
 from nearfar.jobs.job import perform
-from nearfar.types import NearfarError
 from tests.jobs.functions import HERE, contents, diamonds, job
 
 
-class ScriptedEngine:
-    """Performs tasks in this process in the order of submission, with the given outcomes first."""
+class ThreadEngine:
+    """Performs tasks in a thread of this process, one after the other, but takes several at once."""
 
     shares_resources = False
 
-    def __init__(self, slots: int = 2, script: dict[str, list[Outcome]] | None = None) -> None:
+    def __init__(self, slots: int = 2) -> None:
         self.slots = slots
-        self.script = script or {}
-        self.tasks: list[Task] = []
-        self.most = 0
-        self.together: list[set[str]] = []
+        self.threads = ThreadPoolExecutor(1)
         self.closed = 0
 
-    def submit(self, task: Task, *, uses: str | None) -> None:
-        self.tasks.append(task)
-        self.most = max(self.most, len(self.tasks))
-        self.together.append({one.key for one in self.tasks})
-
-    def wait(self, timeout: float | None) -> list[Outcome]:
-        task = self.tasks.pop(0)
-        if planned := self.script.get(task.key):
-            return [planned.pop(0)]
-        return [perform(task)]
+    def submit(self, task: Task, *, uses: str | None) -> Future[Outcome]:
+        return self.threads.submit(perform, task)
 
     def close(self) -> None:
+        self.threads.shutdown()
         self.closed += 1
+
+
+def running_together(events: list[JobEvent]) -> list[set[Job]]:
+    """The jobs that were running after each event."""
+    running: list[set[Job]] = [set()]
+    for event in events:
+        running.append(running[-1] | {event.job} if event.kind == "started" else running[-1] - {event.job})
+    return running
 
 
 def kinds(events: list[JobEvent], job: Job) -> list[str]:
@@ -48,7 +46,7 @@ def kinds(events: list[JobEvent], job: Job) -> list[str]:
 def test_a_diamond_runs_each_job_once_in_order(tmp_path: Path) -> None:
     events: list[JobEvent] = []
     (last,) = diamonds(1)
-    engine = ScriptedEngine()
+    engine = ThreadEngine()
     run_jobs([last, last], JobStore(tmp_path), engine=engine, on_event=events.append)
     text = (tmp_path / last.key / "result.txt").read_text(encoding="utf-8")
     assert text == "last 0(left=left 0(first=first 0()),right=right 0(first=first 0()))"
@@ -64,7 +62,7 @@ def test_a_diamond_runs_each_job_once_in_order(tmp_path: Path) -> None:
     ]
     assert [event.done for event in events if event.kind == "finished"] == [1, 2, 3, 4]
     assert {event.total for event in events} == {4}
-    assert engine.most == 2
+    assert max(map(len, running_together(events))) == 2
     assert engine.closed == 1
 
 
@@ -73,7 +71,7 @@ def test_finished_jobs_are_found(tmp_path: Path) -> None:
     run_jobs([last], JobStore(tmp_path), engine="inline")
     before = contents(tmp_path)
     events: list[JobEvent] = []
-    engine = ScriptedEngine()
+    engine = ThreadEngine()
     run_jobs([last], JobStore(tmp_path), engine=engine, on_event=events.append)
     assert [(event.kind, event.job, event.done, event.total) for event in events] == [("found", last, 1, 1)]
     assert contents(tmp_path) == before
@@ -113,19 +111,6 @@ def test_a_failure_skips_what_needs_it_and_nothing_else(tmp_path: Path) -> None:
     assert names == ["attempt.json", "begun.txt", "job.json", "result.txt"]  # no error.txt
 
 
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        ("tests.jobs.absent:f", "the function tests.jobs.absent:f cannot be imported"),
-        (f"{HERE}:absent", f"the function {HERE}:absent cannot be imported"),
-        (f"{HERE}:HERE", f"{HERE}:HERE: is not a function"),
-    ],
-)
-def test_a_function_that_is_not_there_is_named(function: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(JobsFailedError, match=message):
-        run_jobs([Job(function)], JobStore(tmp_path), engine="inline")
-
-
 @pytest.mark.parametrize("other_finishes", [True, False])
 def test_a_job_that_another_process_runs_is_waited_for(
     other_finishes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -156,11 +141,11 @@ def test_a_job_that_another_process_runs_is_waited_for(
 def test_a_resource_is_used_by_one_job_at_a_time(tmp_path: Path) -> None:
     gpu = [Job(f"{HERE}:combine", {"name": f"gpu {number}"}, uses="gpu") for number in range(3)]
     disk = [Job(f"{HERE}:combine", {"name": f"disk {number}"}, uses="disk") for number in range(3)]
-    engine = ScriptedEngine(slots=4)
-    run_jobs([*gpu, *disk, job("plain")], JobStore(tmp_path), engine=engine)
-    together = [{one.key for one in jobs} for jobs in (gpu, disk)]
-    assert all(len(running & keys) <= 1 for running in engine.together for keys in together)
-    assert engine.most == 3  # one of each resource, and the plain one
+    events: list[JobEvent] = []
+    run_jobs([*gpu, *disk, job("plain")], JobStore(tmp_path), engine=ThreadEngine(slots=4), on_event=events.append)
+    running = running_together(events)
+    assert all(len(some & set(jobs)) <= 1 for some in running for jobs in (gpu, disk))
+    assert max(map(len, running)) == 3  # one of each resource, and the plain one
 
 
 def test_settings_and_local_settings_come_together_as_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,19 +168,3 @@ def test_a_system_exit_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="enough"):  # raised by a job, or by the caller's handler of a signal
         run_jobs([first, job("second")], store, engine="inline")
     assert [path.name for path in tmp_path.iterdir()] == [store.part(first).name]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"engine": "slurm"}, "--engine slurm: must be one of inline, process, ray"),
-        ({"workers": 0}, "--workers 0: must be at least 1"),
-        ({"threads": 0}, "--threads 0: must be at least 1"),
-        ({"retries": -1}, "--retries -1: must be at least 0"),
-        ({"shard": (2, 1)}, "--shard 2/1"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(NearfarError, match=message):
-        run_jobs([job("first")], JobStore(tmp_path), **settings)
-    assert not list(tmp_path.iterdir())

@@ -10,15 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.disk.folders import FolderBusyError, folder_lock
 from nearfar.jobs import (
     Job,
     JobEvent,
     JobsFailedError,
     JobStore,
     ScratchStore,
-    Task,
-    perform,
     run_jobs,
     shard_of,
     unfinished,
@@ -49,14 +46,10 @@ def test_the_key_does_not_depend_on_order_or_container() -> None:
 CHANGES: dict[str, Callable[[], Job]] = {
     "function": lambda: Job("m:g", {"a": 1}, {"x": Job("m:start")}),
     "value": lambda: Job("m:f", {"a": 2}, {"x": Job("m:start")}),
-    "type": lambda: Job("m:f", {"a": "1"}, {"x": Job("m:start")}),
     "truth": lambda: Job("m:f", {"a": True}, {"x": Job("m:start")}),
-    "fraction": lambda: Job("m:f", {"a": 1.0000000001}, {"x": Job("m:start")}),
     "name": lambda: Job("m:f", {"b": 1}, {"x": Job("m:start")}),
-    "addition": lambda: Job("m:f", {"a": 1, "b": None}, {"x": Job("m:start")}),
     "input": lambda: Job("m:f", {"a": 1}, {"x": Job("m:start", {"seed": 2})}),
     "input's name": lambda: Job("m:f", {"a": 1}, {"y": Job("m:start")}),
-    "no input": lambda: Job("m:f", {"a": 1}),
     "input's input": lambda: Job("m:f", {"a": 1}, {"x": Job("m:start", {}, {"z": Job("m:start")})}),
 }
 
@@ -79,12 +72,8 @@ def test_local_settings_and_resources_are_not_in_the_key() -> None:
         (lambda: Job("module.function"), "package.module:name"),
         (lambda: Job("module:a b"), "package.module:name"),
         (lambda: Job(":f"), "package.module:name"),
-        (lambda: Job("m:f", {"a": {"b": float("nan")}}), "settings.a.b: nan is not a finite number"),
-        (lambda: Job("m:f", {"a": [float("-inf")]}), r"settings.a\[0\]: -inf is not a finite number"),
-        (lambda: Job("m:f", {"a": {1: 2}}), "settings.a: the key 1 must be a string"),  # type: ignore[dict-item]
-        (lambda: Job("m:f", {"a": {1, 2}}), "settings.a: set is no JSON value"),  # type: ignore[dict-item]
-        (lambda: Job("m:f", local={"a": object()}), "local.a: object is no JSON value"),  # type: ignore[dict-item]
-        (lambda: Job("m:f", {"a": 1}, local={"a": 2}), "a: in both settings and local"),
+        (lambda: Job("m:f", {"a": {"b": float("nan")}}), "job m:f: settings: .* not JSON compliant"),
+        (lambda: Job("m:f", local={"a": object()}), "local: .* not JSON serializable"),  # type: ignore[dict-item]
     ],
 )
 def test_what_cannot_be_a_job_is_refused(make: Callable[[], Job], message: str) -> None:
@@ -100,15 +89,6 @@ def test_every_job_comes_after_its_inputs_and_once() -> None:
     for one in ordered:
         assert all(position[needed] < position[one] for needed in one.inputs.values())
     assert ordered[:4] == with_inputs(last[:1])  # the first graph is finished first
-
-
-@pytest.mark.long
-def test_a_long_chain_is_no_recursion() -> None:
-    last = Job("m:f")
-    for number in range(5000):
-        last = Job("m:f", {"number": number}, {"before": last})
-    assert len(with_inputs([last])) == 5001
-    assert len(shard_of([last], (1, 2))) + len(shard_of([last], (2, 2))) == 1
 
 
 @pytest.mark.long
@@ -170,36 +150,18 @@ def test_a_finished_job_is_a_folder_with_its_description(tmp_path: Path) -> None
     assert store.seconds(second) is not None
 
 
-DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing": (lambda file: file.unlink(), "is not a finished job: job.json is missing"),
-    "cut": (lambda file: file.write_text(file.read_text()[:-5]), "job.json: does not describe a job"),
-    "no text": (lambda file: file.write_bytes(b"\xff\xfe"), "job.json: is damaged: byte 0 is not UTF-8 text"),
-    "list": (lambda file: file.write_text("[1]"), "job.json: does not describe a job"),
-    "another job": (
-        lambda file: file.write_text(file.read_text().replace("first", "third")),
-        "job.json: describes another job, with the key",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", DAMAGE)
-def test_a_damaged_folder_is_named(case: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["missing", "cut", "no text", "list", "another job"])
+def test_a_damaged_folder_is_named(damage: str, tmp_path: Path) -> None:
     store, first = JobStore(tmp_path), job("first")
     run_jobs([first], store, engine="inline")
-    damage, message = DAMAGE[case]
-    damage(store.folder(first) / "job.json")
-    with pytest.raises(NearfarError, match=message) as caught:
+    file = store.folder(first) / "job.json"
+    whole = file.read_bytes()
+    contents = {"cut": whole[:-5], "no text": b"\xff\xfe", "list": b"[1]"}
+    contents["another job"] = whole.replace(b"first", b"third")
+    file.unlink() if damage == "missing" else file.write_bytes(contents[damage])
+    message = rf"job\.json: is missing, damaged.*Delete the folder {store.folder(first)}; the job is then run again"
+    with pytest.raises(NearfarError, match=message):
         run_jobs([job("second", {"first": first})], store, engine="inline")
-    assert str(store.folder(first)) in str(caught.value)
-    assert f"Delete the folder {store.folder(first)}; the job is then run again." in str(caught.value)
-
-
-def test_a_damaged_attempt_is_named(tmp_path: Path) -> None:
-    store, first = JobStore(tmp_path), job("first")
-    run_jobs([first], store, engine="inline")
-    (store.folder(first) / "attempt.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(NearfarError, match=r"attempt\.json: has no seconds"):
-        store.seconds(first)
 
 
 def test_a_full_disk_fails_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,19 +176,6 @@ def test_a_full_disk_fails_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not store.folder(made).exists()
     run_jobs([made], store, engine="inline")
     assert store.is_finished(made)
-
-
-def test_a_locked_job_is_busy_and_a_finished_one_is_found(tmp_path: Path) -> None:
-    store, made = JobStore(tmp_path), job("made")
-    task = Task.of(made, store, str(tmp_path))
-    assert Task.from_json(task.to_json()) == task
-    with folder_lock(store.part(made)):
-        with pytest.raises(FolderBusyError, match="another process is using it now"), folder_lock(store.part(made)):
-            pass
-        assert perform(task).kind == "busy"
-    assert perform(task).kind == "finished"
-    assert perform(task).kind == "found"
-    assert [path.name for path in tmp_path.iterdir()] == [made.key]
 
 
 def published(folder: Path, count: int = 3) -> list[Job]:

@@ -9,14 +9,11 @@ import nearfar
 from nearfar import ReproduceConfig
 from nearfar.cli import main
 from nearfar.studies import DryRun, command_line
-from nearfar.studies.papers import FLAGS, PAPERS, list_tables, plan, table_names, write_inputs
+from nearfar.studies.papers import FLAGS, PAPERS, plan, table_names, write_inputs
 
 BY_DAY = ("kim-table-6", "kim-table-9")
 """Time and numbers of parameters, and a baseline by its layers; the other tables run at night."""
 TABLES = [pytest.param(name, marks=[] if name in BY_DAY else pytest.mark.nightly) for name in table_names()]
-QUICK = "kim-table-9"
-"""A table with few and short runs."""
-
 UNDEFINED = {
     "kim-figure-1": {"layer.0.cls"},  # [CLS] has the same embedding in every text
     "kim-table-6": {"training_seconds"},  # of rows that are not trained
@@ -49,14 +46,6 @@ def test_a_tiny_table_runs(name: str, output: Path) -> None:
     folder = output / name
     assert f"nearfar reproduce {name} --scale tiny" in (folder / "page.md").read_text(encoding="utf-8")
     assert {"study.json", "table.csv", "table.tex"} <= {file.name for file in folder.iterdir()}
-
-
-@pytest.mark.long
-def test_the_verb_runs_a_table(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    name = QUICK
-    arguments = ["reproduce", name, "--scale", "tiny", "--output", str(output), "--engine", "inline"]
-    assert main([*arguments, "--resamples", "20"]) == 0
-    assert f"The table is in {output / name / 'page.md'}." in capsys.readouterr().out
 
 
 @pytest.mark.long
@@ -94,24 +83,6 @@ def test_the_list_has_all_tables_by_paper(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.long
-def test_a_plan_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for scale in ("paper", "tiny"):
-        planned = plan(["kim-table-6"], scale=scale, output="reproduced")["kim-table-6"]
-        assert len(planned.cells) == 4
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.long
-@pytest.mark.nightly
-@pytest.mark.realdata
-def test_the_list_names_the_data(nearfar_data: Path) -> None:
-    tables = [one for tables in list_tables(ReproduceConfig()).values() for one in tables]
-    assert [one.name for one in tables if one.missing] == []
-    assert {one.name: one.data for one in tables}["liao-table-2"] == ("snli", "sts12-16", "stsb")
-
-
-@pytest.mark.long
 def test_inputs_are_the_same_files_every_time(tmp_path: Path) -> None:
     one, other = write_inputs(tmp_path / "one"), write_inputs(tmp_path / "deep" / "other")
     files = sorted(file.relative_to(one) for file in one.rglob("*") if file.is_file())
@@ -127,10 +98,6 @@ def test_the_command_is_the_one_to_type() -> None:
         command_line("reproduce", "kim-table-1", config, FLAGS)
         == "nearfar reproduce kim-table-1 --scale here --start models/raw --output 'my tables'"
     )
-    elsewhere = ReproduceConfig(output="/home/me/tables", start="/home/me/models/raw")
-    assert command_line("reproduce", "kim-table-1", elsewhere, FLAGS).endswith(
-        "--scale here --start raw --output tables"
-    )
 
 
 @pytest.mark.parametrize(
@@ -138,8 +105,6 @@ def test_the_command_is_the_one_to_type() -> None:
     [
         ("liao-tabel-2", "no table is called 'liao-tabel-2'. Did you mean 'liao-table-2'?"),
         ("kim", "no table is called 'kim'."),
-        ("kim-table-1 kim-table-1", "kim-table-1: is named twice; name it once."),
-        ("kim-table-1 --scale huge", "--scale huge: must be here, paper or tiny."),
         ("kim-table-1 kim-table-5 --only sg", "--only names rows of one table; give one table."),
         ("kim-table-1 --only sg-optt", "--only: no row is called 'sg-optt'."),
         ("kim-table-1 --scale paper --start m", "--start is for the scales here and tiny"),

@@ -14,7 +14,7 @@ from nearfar.cli import main
 from nearfar.commands.train.choose import resolve_config
 from nearfar.evaluation.results import StudyTable
 from nearfar.runs.held_out import load_held_out
-from nearfar.studies import MAX_SHOWN, MODELS, TABLE, dry_run, model_lines, study
+from nearfar.studies import MODELS, TABLE, dry_run, study
 from nearfar.studies.cells import load_study, plan_cells
 from nearfar.studies.table import compare_again
 from nearfar.studies.units import UNITS
@@ -146,12 +146,11 @@ def test_the_command_names_the_models(inside: Path, capsys: pytest.CaptureFixtur
     shown = capsys.readouterr().out
     keys = [one["folder"] for one in listed("seeds")]
     assert [(one["row"], one["seed"]) for one in listed("seeds")] == [("trained", "1"), ("trained", "2")]
+    assert "The run folders of the trained models are listed in seeds/models.csv.\n" in shown
     for seed, key in enumerate(keys, 1):
-        assert f"  trained (seed {seed}): seeds/{key}\n" in shown
         assert json.loads(Path("seeds", key, "run.json").read_text(encoding="utf-8"))["config"]["seed"] == seed
     assert main(["study", "--report", "seeds"]) == 0
     assert capsys.readouterr().out in shown
-    assert all("tiny" not in line for line in model_lines(Path("seeds")))
 
 
 @pytest.mark.long
@@ -172,42 +171,10 @@ def test_the_start_needs_no_model(inside: Path, discard: bool) -> None:
     assert not Path("less", MODELS).exists()
 
 
-def test_many_models_are_listed_in_the_file_alone(tmp_path: Path) -> None:
-    lines = [f"scl,{rate},{seed},cells/{rate}{seed}/run" for rate in ("", "0.1") for seed in range(7)]
-    (tmp_path / MODELS).write_text("\n".join(["row,rate,seed,folder", *lines[:MAX_SHOWN]]) + "\n", encoding="utf-8")
-    shown = model_lines(tmp_path)
-    assert len(shown) == 1 + MAX_SHOWN
-    assert shown[1] == f"  scl (seed 0): {tmp_path}/cells/0/run"
-    assert shown[8] == f"  scl (rate 0.1, seed 0): {tmp_path}/cells/0.10/run"
-    (tmp_path / MODELS).write_text("\n".join(["row,rate,seed,folder", *lines]) + "\n", encoding="utf-8")
-    assert model_lines(tmp_path) == [f"The run folders of the 14 trained models are listed in {tmp_path / MODELS}."]
-
-
-@pytest.mark.parametrize("content", ["", "row\n", "row,seed,folder\nscl,1\n"])
-def test_a_damaged_list_of_models_is_named(tmp_path: Path, content: str) -> None:
-    (tmp_path / MODELS).write_text(content, encoding="utf-8")
-    with pytest.raises(NearfarError, match=r"models\.csv: is damaged\. Remove it"):
-        model_lines(tmp_path)
-
-
-def test_models_in_another_folder_of_cells(inside: Path, tmp_path: Path) -> None:
-    study("seeds.toml", output=tmp_path / "table", cells="seeds/cells", **SETTINGS)
-    assert [one["folder"] for one in listed(str(tmp_path / "table"))] == [
-        str(inside / folder) for folder in run_folders()
-    ]
-
-
 BAD = {
     "no row": ('"trained" }', '"traind" }', "'traind': must be the id of another row: .* Did you mean 'trained'"),
     "the row itself": ('"trained" }', '"start" }', "'start': must be the id of another row"),
-    "a row without training": (
-        '[[rows]]\nid = "trained"',
-        '[[rows]]\nid = "other"\nmodel = "{start}"\nsteps = ["evaluate"]\n'
-        'evaluate = { held_out_of = "start" }\n[[rows]]\nid = "trained"',
-        "row 'other': evaluate: held_out_of = 'start': the first step of this row must be train",
-    ),
     "a dev set": ("train = {}", 'train = { evaluate_on = "dev.tsv" }', "'trained': this row holds out no rows"),
-    "nothing held out": ("train = {}", "train = { hold_out = 0 }", "'trained': this row holds out no rows"),
 }
 
 
@@ -218,18 +185,3 @@ def test_a_row_whose_held_out_rows_cannot_be_used(inside: Path, case: str) -> No
     Path("bad.toml").write_text(SEEDS.replace(old, new), encoding="utf-8")
     with pytest.raises(NearfarError, match=message):
         dry_run("bad.toml", output="bad", **SETTINGS)
-
-
-@pytest.mark.nightly
-@pytest.mark.long
-def test_an_axis_of_data_takes_the_rows_of_its_own_label(inside: Path) -> None:
-    lines = Path("pairs.tsv").read_text(encoding="utf-8").splitlines()
-    Path("half.tsv").write_text("\n".join(lines[:101]) + "\n", encoding="utf-8")
-    axis = '[[axes]]\nname = "data"\nsetting = "train.data"\nvalues = [["pairs.tsv"], ["half.tsv"]]\n\n[[rows]]\n'
-    text = SEEDS.replace("[1, 2]", "[1]").replace('data = ["pairs.tsv"]\n', "").replace("[[rows]]\n", axis, 1)
-    Path("axis.toml").write_text(text, encoding="utf-8")
-    table = study("axis.toml", output="axis", **SETTINGS)
-    assert [(row.first_coordinates, row.units is not None) for row in table.comparisons] == [
-        ({"data": "pairs.tsv"}, True),
-        ({"data": "half.tsv"}, True),
-    ]

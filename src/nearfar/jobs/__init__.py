@@ -11,13 +11,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from nearfar.disk import create_folder, disk_errors, flush_entries
+from nearfar.disk import create_folder, disk_errors
 from nearfar.jobs.job import JSON as JSON
 from nearfar.jobs.job import Job as Job
 from nearfar.jobs.job import JobStore as JobStore
@@ -28,7 +29,6 @@ from nearfar.jobs.job import Task as Task
 from nearfar.jobs.job import perform
 from nearfar.types import NearfarError
 
-ENGINES = ("inline", "process", "ray")
 BUSY_SECONDS = 0.5
 """After this time, a job that another process runs is tried again."""
 _SHOWN = 10
@@ -36,11 +36,9 @@ _SHOWN = 10
 
 
 EventKind: TypeAlias = Literal["found", "started", "waiting", "finished", "retried", "failed", "skipped"]
-_LAST = ("found", "finished", "failed", "skipped")
-"""The last event of a job is one of these."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class JobEvent:
     """A change in the state of one job."""
 
@@ -52,8 +50,6 @@ class JobEvent:
     """How long a finished job took."""
     message: str = ""
     """Why a job failed, was retried or was skipped."""
-    attempt: int = 1
-    """The number of the attempt, from 1."""
     done: int = 0
     """Number of jobs that are finished, failed or skipped, this one included."""
     total: int = 0
@@ -100,18 +96,15 @@ class Engine(Protocol):
     def slots(self) -> int:
         """How many tasks it takes at once."""
 
-    def submit(self, task: Task, *, uses: str | None) -> None:
+    def submit(self, task: Task, *, uses: str | None) -> Future[Outcome]:
         """Start a task; called only while fewer than ``slots`` are unfinished. ``uses`` is :attr:`Job.uses`."""
-
-    def wait(self, timeout: float | None) -> list[Outcome]:
-        """Return the outcomes of tasks that have ended, at least one, or none after ``timeout`` seconds."""
 
     def close(self) -> None:
         """Stop all workers; unfinished tasks are interrupted."""
 
 
 class InlineEngine:
-    """Performs each task when :meth:`wait` is called.
+    """Performs each task when it is submitted.
 
     Threads are those of this process, output is not redirected, and a job that ends the process ends the run.
     """
@@ -119,21 +112,14 @@ class InlineEngine:
     slots = 1
     shares_resources = False
 
-    def __init__(self) -> None:
-        self._tasks: list[Task] = []
-
-    def submit(self, task: Task, *, uses: str | None) -> None:  # noqa: ARG002
-        """Keep the task for :meth:`wait`."""
-        self._tasks.append(task)
-
-    def wait(self, timeout: float | None) -> list[Outcome]:  # noqa: ARG002
-        """Perform the tasks."""
-        tasks, self._tasks = self._tasks, []
-        return [perform(task) for task in tasks]
+    def submit(self, task: Task, *, uses: str | None) -> Future[Outcome]:  # noqa: ARG002
+        """Perform the task."""
+        done: Future[Outcome] = Future()
+        done.set_result(perform(task))
+        return done
 
     def close(self) -> None:
-        """Forget the tasks."""
-        self._tasks = []
+        """Nothing runs."""
 
 
 def run_jobs(
@@ -167,29 +153,20 @@ def run_jobs(
 
     Raises:
         JobsFailedError: jobs failed, by an exception or because their workers died. All others are finished.
-        NearfarError: a finished job's folder is damaged, the store cannot be written, or a value is out of range.
+        NearfarError: a finished job's folder is damaged, or the store cannot be written.
     """
-    for name, value, least in (("workers", workers, 1), ("threads", threads, 1), ("retries", retries, 0)):
-        if value < least:
-            raise NearfarError(f"--{name} {value}: must be at least {least}.")
-    if isinstance(engine, str) and engine not in ENGINES:
-        raise NearfarError(f"--engine {engine}: must be one of {', '.join(ENGINES)}.")
-    wanted = shard_of(list(jobs), shard)
-    todo, found = unfinished(wanted, store)
+    todo, found = unfinished(shard_of(list(jobs), shard), store)
     loop = _Loop(todo, found, store, retries, on_event)
     if todo:
         if store.root is not None:
             with disk_errors(store.root):
                 create_folder(store.root)
         with _stopped_by_sigterm():
-            opened = engine if not isinstance(engine, str) else _open(engine, store, workers, threads, ray_address)
+            opened = _open(engine, store, workers, threads, ray_address) if isinstance(engine, str) else engine
             try:
                 loop.run(opened)
             finally:
                 opened.close()
-                if store.root is not None:
-                    with suppress(OSError):
-                        flush_entries(store.root)
     if loop.failures:
         raise JobsFailedError(loop.failures, loop.skipped)
 
@@ -204,6 +181,8 @@ def _open(engine: str, store: Store, workers: int, threads: int, ray_address: st
         from nearfar.jobs.ray_cluster import RayEngine
 
         return RayEngine(store, workers=workers, threads=threads, address=ray_address)
+    if engine != "inline":
+        raise NearfarError(f"--engine {engine}: must be one of inline, process, ray.")
     return InlineEngine()
 
 
@@ -219,7 +198,7 @@ class _Loop:
         self._done, self._total = 0, len(todo) + len(found)
         self._waiting = {job.key: job for job in todo}
         """Jobs that do not run, in the order in which they start where nothing prevents it."""
-        self._running: dict[str, Job] = {}
+        self._running: dict[Future[Outcome], Job] = {}
         self._unfinished = set(self._waiting)
         self._attempts: dict[str, int] = {}
         self._busy: dict[str, float] = {}
@@ -232,19 +211,19 @@ class _Loop:
         folder = os.getcwd()
         while True:
             for job in self._startable(engine):
-                self._running[job.key] = self._waiting.pop(job.key)
+                del self._waiting[job.key]
                 if job.key not in self._attempts:
                     self._attempts[job.key] = 1
                     self._report("started", job)
-                engine.submit(Task.of(job, self._store, folder), uses=job.uses)
-            now = time.monotonic()
-            pause = min((at - now for at in self._busy.values() if at > now), default=None)
+                self._running[engine.submit(Task.of(job, self._store, folder), uses=job.uses)] = job
+            pause = BUSY_SECONDS if self._busy.keys() & self._waiting.keys() else None
             if self._running:
-                for outcome in engine.wait(pause):
-                    self._handle(outcome)
+                wait(self._running, pause, FIRST_COMPLETED)
+                for done in [future for future in self._running if future.done()]:
+                    self._handle(self._running.pop(done), done.result())
             elif pause is not None:
                 time.sleep(pause)
-            elif not self._startable(engine):
+            else:
                 break
         self._skip()
 
@@ -255,20 +234,18 @@ class _Loop:
         for job in self._waiting.values():
             if len(self._running) + len(chosen) >= engine.slots:
                 break
-            if self._busy.get(job.key, now) > now or any(one.key in self._unfinished for one in job.inputs.values()):
-                continue
-            if job.uses is None or engine.shares_resources or job.uses not in in_use:
+            needed = {one.key for one in job.inputs.values()}
+            free = job.uses is None or engine.shares_resources or job.uses not in in_use
+            if free and needed.isdisjoint(self._unfinished) and self._busy.get(job.key, now) <= now:
                 chosen.append(job)
                 in_use.add(job.uses)
         return chosen
 
-    def _handle(self, outcome: Outcome) -> None:
-        job = self._running.pop(outcome.key)
-        attempts = self._attempts[job.key]
+    def _handle(self, job: Job, outcome: Outcome) -> None:
+        attempts, message = self._attempts[job.key], outcome.message
         if outcome.kind in ("finished", "found"):
             self._report(outcome.kind, job, seconds=outcome.seconds)
             self._unfinished.remove(job.key)
-            self._busy.pop(job.key, None)
         elif outcome.kind == "busy":
             if job.key not in self._busy:
                 self._report("waiting", job, message="another process runs it")
@@ -276,12 +253,12 @@ class _Loop:
             self._waiting = {job.key: job, **self._waiting}
         elif outcome.kind == "died" and attempts <= self._retries:
             self._attempts[job.key] += 1
-            self._report("retried", job, message=outcome.message)
+            self._report("retried", job, message=message)
             self._waiting = {job.key: job, **self._waiting}
         else:
-            times = f", {attempts} times" if attempts > 1 and outcome.kind == "died" else ""
-            self.failures.append(JobFailure(job, outcome.message + times, self._store.part(job)))
-            self._report("failed", job, message=outcome.message + times)
+            message += f", {attempts} times" * (attempts > 1 and outcome.kind == "died")
+            self.failures.append(JobFailure(job, message, self._store.part(job)))
+            self._report("failed", job, message=message)
 
     def _skip(self) -> None:
         """Report the jobs that need a failed one: all that still wait."""
@@ -294,15 +271,18 @@ class _Loop:
 
     def _report(self, kind: EventKind, job: Job, *, seconds: float | None = None, message: str = "") -> None:
         """Tell the caller of a change; a job that is finished, failed or skipped is done."""
-        self._done += kind in _LAST
+        self._done += kind in ("found", "finished", "failed", "skipped")
         if self._on_event is not None:
-            counts = {"attempt": self._attempts.get(job.key, 1), "done": self._done, "total": self._total}
-            self._on_event(JobEvent(kind=kind, job=job, seconds=seconds, message=message, **counts))
+            self._on_event(JobEvent(kind, job, seconds, message, self._done, self._total))
 
 
 def with_inputs(jobs: Iterable[Job]) -> list[Job]:
     """The jobs and all jobs that they need, each once, every job after its inputs."""
-    return list(_walk(jobs, lambda _: False))
+    ordered: dict[Job, None] = {}
+    for job in jobs:
+        if job not in ordered:
+            ordered |= dict.fromkeys([*with_inputs(job.inputs.values()), job])
+    return list(ordered)
 
 
 def unfinished(jobs: Iterable[Job], store: Store) -> tuple[list[Job], list[Job]]:
@@ -313,14 +293,20 @@ def unfinished(jobs: Iterable[Job], store: Store) -> tuple[list[Job], list[Job]]
     Raises:
         NearfarError: the folder of a finished job is damaged.
     """
-    found: list[Job] = []
+    todo: dict[Job, None] = {}
+    found: dict[Job, None] = {}
 
-    def is_finished(job: Job) -> bool:
-        if finished := store.is_finished(job):
-            found.append(job)
-        return finished
+    def visit(some: Iterable[Job]) -> None:
+        for job in some:
+            if job not in todo and job not in found:
+                if store.is_finished(job):
+                    found[job] = None
+                else:
+                    visit(job.inputs.values())
+                    todo[job] = None
 
-    return list(_walk(jobs, is_finished)), found
+    visit(jobs)
+    return list(todo), list(found)
 
 
 def shard_of(jobs: Sequence[Job], shard: tuple[int, int]) -> list[Job]:
@@ -335,50 +321,21 @@ def shard_of(jobs: Sequence[Job], shard: tuple[int, int]) -> list[Job]:
     number, count = shard
     if count < 1 or not 1 <= number <= count:
         raise NearfarError(f"--shard {number}/{count}: the number must be from 1 to the count, such as 3/40.")
-    members: dict[str, list[Job]] = {}
-    root = _components(with_inputs(jobs))
-    for job in with_inputs(jobs):
-        members.setdefault(root[job.key], []).append(job)
-    groups = sorted(members.items(), key=lambda item: (-len(item[1]), min(job.key for job in item[1])))
-    sizes = [0] * count
-    mine: set[str] = set()
-    for name, group in groups:
-        smallest = sizes.index(min(sizes))
-        sizes[smallest] += len(group)
-        if smallest == number - 1:
-            mine.add(name)
-    return [job for job in jobs if root[job.key] in mine]
+    if count == 1:
+        return list(jobs)
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
 
-
-def _components(jobs: Sequence[Job]) -> Mapping[str, str]:
-    """Key -> the key that represents its group of connected jobs."""
-    parent = {job.key: job.key for job in jobs}
-
-    def find(key: str) -> str:
-        while parent[key] != key:
-            parent[key] = key = parent[parent[key]]
-        return key
-
-    for job in jobs:
-        for needed in job.inputs.values():
-            parent[find(job.key)] = find(needed.key)
-    return {key: find(key) for key in parent}
-
-
-def _walk(jobs: Iterable[Job], is_finished: Callable[[Job], bool]) -> Iterator[Job]:
-    """Jobs that are not finished, depth first; no recursion, so chains of any length are fine."""
-    seen: set[str] = set()
-    stack: list[tuple[Job, bool]] = [(job, False) for job in reversed(list(jobs))]
-    while stack:
-        job, inputs_done = stack.pop()
-        if inputs_done:
-            yield job
-        elif job.key not in seen:
-            seen.add(job.key)
-            if is_finished(job):
-                continue
-            stack.append((job, True))
-            stack.extend((needed, False) for needed in reversed(list(job.inputs.values())))
+    places = {job: place for place, job in enumerate(with_inputs(jobs))}
+    edges = [(place, places[needed]) for job, place in places.items() for needed in job.inputs.values()]
+    needs = coo_array(([True] * len(edges), tuple(zip(*edges, strict=True)) or ([], [])), shape=(len(places),) * 2)
+    groups: dict[int, list[Job]] = {}
+    for job, label in zip(places, connected_components(needs, directed=False)[1].tolist(), strict=True):
+        groups.setdefault(label, []).append(job)
+    shards: list[set[Job]] = [set() for _ in range(count)]
+    for group in sorted(groups.values(), key=lambda group: (-len(group), min(job.key for job in group))):
+        min(shards, key=len).update(group)
+    return [job for job in jobs if job in shards[number - 1]]
 
 
 @contextmanager

@@ -5,9 +5,9 @@ stopped. A :class:`ScratchStore` is for jobs that publish their results themselv
 """
 
 import hashlib
-import importlib
 import json
 import os
+import pkgutil
 import tempfile
 import time
 import traceback
@@ -17,15 +17,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from nearfar.disk import disk_errors, path_errors, publish, read_json, read_text
+from msgspec import Struct
+
+from nearfar.disk import disk_errors, path_errors, publish, read_json
 from nearfar.disk.folders import FolderBusyError, folder_lock
 from nearfar.runtime import memory
 from nearfar.types import NearfarError
+from nearfar.validation import convert
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 """A value that JSON can express."""
 KEY_LENGTH = 16
 _MAX_WHOLE = 2.0**53
+
+
+class _Attempt(Struct):
+    seconds: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +64,14 @@ class Job:
 
     def __post_init__(self) -> None:
         module, _, name = self.function.partition(":")
-        if not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        if not all(part.isidentifier() for part in (*module.split("."), name)):
             raise NearfarError(f"job {self.function!r}: the function must be written as package.module:name.")
-        if both := sorted(self.settings.keys() & self.local.keys()):
-            raise NearfarError(f"job {self.function}: {', '.join(both)}: in both settings and local; keep one.")
         for attribute in ("settings", "local"):
-            object.__setattr__(self, attribute, _copy(getattr(self, attribute), f"job {self.function}: {attribute}"))
+            try:
+                copy = json.loads(json.dumps(getattr(self, attribute), allow_nan=False))
+            except (TypeError, ValueError) as error:
+                raise NearfarError(f"job {self.function}: {attribute}: {error}.") from None
+            object.__setattr__(self, attribute, copy)
         object.__setattr__(self, "inputs", dict(self.inputs))
         inputs = {name: job.key for name, job in self.inputs.items()}
         object.__setattr__(self, "key", key_of(self.function, self.settings, inputs))
@@ -99,30 +108,6 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer() and abs(value) <= _MAX_WHOLE:
         return int(value)
     return value
-
-
-def _copy(value: Any, where: str) -> Any:
-    """A copy of a JSON value, with tuples as lists.
-
-    Raises:
-        NearfarError: it is no JSON value; ``where`` begins the message.
-    """
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        if value - value != 0:
-            raise NearfarError(f"{where}: {value} is not a finite number.")
-        return float(value)
-    if isinstance(value, Mapping):
-        for name in value:
-            if not isinstance(name, str):
-                raise NearfarError(f"{where}: the key {name!r} must be a string.")
-        return {name: _copy(one, f"{where}.{name}") for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_copy(one, f"{where}[{number}]") for number, one in enumerate(value)]
-    raise NearfarError(f"{where}: {type(value).__name__} is no JSON value; use numbers, strings, lists and tables.")
 
 
 PART = ".part"
@@ -166,17 +151,16 @@ class JobStore:
         folder = self.folder(job)
         if not folder.exists():
             return False
-        advice = f"Delete the folder {folder}; the job is then run again."
-        if not (folder / JOB_FILE).is_file():
-            raise NearfarError(f"{folder}: is not a finished job: {JOB_FILE} is missing. {advice}")
-        text = read_text(folder / JOB_FILE, otherwise=advice)
         try:
-            found = json.loads(text)
-            key = key_of(found["function"], found["settings"], found["inputs"])
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise NearfarError(f"{folder / JOB_FILE}: does not describe a job ({error!r}). {advice}") from error
-        if key != job.key:
-            raise NearfarError(f"{folder / JOB_FILE}: describes another job, with the key {key}. {advice}")
+            recorded = json.loads((folder / JOB_FILE).read_text(encoding="utf-8"))
+            is_own = key_of(recorded["function"], recorded["settings"], recorded["inputs"]) == job.key
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            is_own = False
+        if not is_own:
+            raise NearfarError(
+                f"{folder / JOB_FILE}: is missing, damaged, or describes another job. Delete the folder {folder}; the "
+                "job is then run again."
+            )
         return True
 
     def seconds(self, job: Job) -> float | None:
@@ -188,11 +172,8 @@ class JobStore:
         file = self.folder(job) / ATTEMPT_FILE
         if not file.is_file():
             return None
-        found = read_json(file, otherwise="Delete it; the results are kept.")
-        seconds = found.get("seconds") if isinstance(found, dict) else None
-        if not isinstance(seconds, int | float):
-            raise NearfarError(f"{file}: has no seconds. Delete it; the results are kept.")
-        return float(seconds)
+        recorded = read_json(file, otherwise="Delete it; the results are kept.")
+        return convert(recorded, _Attempt, source=str(file)).seconds
 
 
 class ScratchStore:
@@ -244,15 +225,6 @@ class Task(NamedTuple):
         """The key of the job."""
         return str(self.job["key"])
 
-    def to_json(self) -> str:
-        """The task as one line."""
-        return json.dumps(self._asdict())
-
-    @staticmethod
-    def from_json(text: str) -> "Task":
-        """The task of one line that :meth:`to_json` wrote."""
-        return Task(**json.loads(text))
-
     @staticmethod
     def of(job: Job, store: Store, folder: str) -> "Task":
         """The task that performs a job."""
@@ -291,10 +263,13 @@ def perform(task: Task, capture: Callable[[Path], AbstractContextManager[None]] 
         with _working_folder(folder) as part:
             if folder and folder.exists():
                 return Outcome(task.key, "found")
-            with capture(part / LOG_FILE) if capture else nullcontext():
-                message = _call(task, part, failures)
-            if message is not None:
-                return Outcome(task.key, "failed", message=message)
+            try:
+                with capture(part / LOG_FILE) if capture else nullcontext():
+                    _call(task, part)
+            except failures as error:
+                with suppress(OSError):  # of a full disk
+                    (part / ERROR_FILE).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+                return Outcome(task.key, "failed", message=_in_one_line(error))
             seconds = time.perf_counter() - started
             if folder:
                 _complete(task, part, seconds)
@@ -323,56 +298,30 @@ def _working_folder(folder: Path | None) -> Iterator[Path]:
         yield part
 
 
-def _call(task: Task, part: Path, failures: tuple[type[BaseException], ...]) -> str | None:
-    """Call the job's function; returns the message of its exception, if it is one of ``failures``, or None."""
+def _call(task: Task, part: Path) -> None:
+    """Call the job's function in its working folder."""
     (part / ERROR_FILE).unlink(missing_ok=True)
-    (part / JOB_FILE).write_text(_job_text(task), encoding="utf-8")  # says what a stopped job is
+    job = json.dumps(task.job, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    (part / JOB_FILE).write_text(job, encoding="utf-8")  # now, because it says what a stopped job is
     before = os.getcwd()
     try:
         os.chdir(task.folder or part)
-        function = load_function(str(task.job["function"]))
         settings = json.loads(json.dumps({**task.job["settings"], **task.local}))
-        function(settings, {name: Path(task.root, key) for name, key in task.job["inputs"].items()}, part)
-    except failures as error:
-        with suppress(OSError):  # of a full disk
-            (part / ERROR_FILE).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
-        return _in_one_line(error)
+        inputs = {name: Path(task.root, key) for name, key in task.job["inputs"].items()}
+        pkgutil.resolve_name(task.job["function"])(settings, inputs, part)
     finally:
         with suppress(OSError):
             os.chdir(before)
-    return None
-
-
-def load_function(place: str) -> Callable[..., object]:
-    """The function at ``package.module:name``.
-
-    Raises:
-        NearfarError: there is no such module or function.
-    """
-    module, _, name = place.partition(":")
-    try:
-        found: Any = getattr(importlib.import_module(module), name)
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise NearfarError(f"the function {place} cannot be imported ({error}).") from error
-    if not callable(found):
-        raise NearfarError(f"{place}: is not a function.")
-    return found
 
 
 def _complete(task: Task, part: Path, seconds: float) -> None:
-    """Write the store's own files."""
+    """Write how long the attempt took; remove an empty log."""
     with disk_errors(part):
-        text = _job_text(task)
-        with suppress(FileNotFoundError):
-            if not (part / LOG_FILE).stat().st_size:
-                (part / LOG_FILE).unlink()
-        (part / JOB_FILE).write_text(text, encoding="utf-8")
+        log = part / LOG_FILE
+        if log.is_file() and not log.stat().st_size:
+            log.unlink()
         attempt = {"seconds": round(seconds, 3), **({"local": task.local} if task.local else {})}
         (part / ATTEMPT_FILE).write_text(json.dumps(attempt, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _job_text(task: Task) -> str:
-    return json.dumps(task.job, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _in_one_line(error: BaseException) -> str:

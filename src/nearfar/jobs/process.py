@@ -5,15 +5,13 @@ when the process that started it dies.
 """
 
 import json
-import math
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -25,8 +23,6 @@ START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from nearfar.j
 """The program of a worker. It finds modules where this process does."""
 GRACE_SECONDS = 30.0
 """How long a job may save its work after SIGINT, before SIGKILL. A second Ctrl-C ends the wait."""
-CHECK_SECONDS = 1.0
-"""How often is checked whether a worker has ended while its pipe is held open by a process that its job started."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 _HAS_GROUPS = hasattr(os, "killpg")
 ABANDONED = 3
@@ -37,8 +33,6 @@ class _Worker:
     """A worker process."""
 
     def __init__(self, environment: dict[str, str]) -> None:
-        self.busy = False
-        """Whether it has a task."""
         self.process = subprocess.Popen(
             [sys.executable, "-c", START, json.dumps(sys.path)],
             stdin=subprocess.PIPE,
@@ -51,51 +45,42 @@ class _Worker:
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self._stdin, self.outcomes = self.process.stdin, self.process.stdout
+        self._tasks, self._outcomes = self.process.stdin, self.process.stdout
+        self._life = threading.Thread(target=self._outlive, daemon=True)
+        self._life.start()
+
+    def _outlive(self) -> None:
+        """When the process has ended, kill what its job has started, which may hold the pipe of outcomes open."""
+        with suppress(ChildProcessError, ProcessLookupError, PermissionError):
+            if _HAS_GROUPS:
+                os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)  # not reaped, so its number is its own
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
     def perform(self, task: Task) -> Outcome:
         """Send a task, and wait for its outcome or until the process has ended."""
         with suppress(OSError):  # it has ended
-            self._stdin.write(task.to_json() + "\n")
-        line = self.outcomes.readline()
+            self._tasks.write(json.dumps(task) + "\n")
+        line = self._outcomes.readline()
         if line.endswith("\n"):
-            self.busy = False
-            return Outcome(**json.loads(line))
-        status = self.end(0)
-        self.busy = False  # not before it has ended, so that no other task is sent to it
-        return Outcome(task.key, "died", message=f"its worker {describe_exit(status)}")
-
-    def has_ended(self) -> bool:
-        """Whether the process has ended. It is not reaped, so no other process gets its number."""
-        if not _HAS_GROUPS or self.process.returncode is not None:
-            return self.process.poll() is not None
-        try:
-            return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:  # the thread that waits for its outcome has just reaped it
-            return True
+            return Outcome(*json.loads(line))
+        return Outcome(task.key, "died", message=f"its worker {describe_exit(self.end())}")
 
     def interrupt(self) -> None:
         """Ask the worker to stop its job and to end."""
-        if not self.has_ended():
-            self.process.send_signal(signal.SIGINT if _HAS_GROUPS else signal.SIGTERM)  # Windows has only the latter
+        if self._life.is_alive():
+            os.kill(self.process.pid, signal.SIGINT if _HAS_GROUPS else signal.SIGTERM)  # Windows has only the latter
 
-    def kill(self) -> None:
-        """Kill the process, and what its job has started."""
-        if self.process.returncode is None and _HAS_GROUPS:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-        elif self.process.returncode is None:
-            self.process.kill()
-
-    def end(self, seconds: float) -> int:
-        """Close its stdin, which ends an idle worker, and kill what runs after that; returns the exit status."""
+    def end(self) -> int:
+        """Close its stdin, which ends a worker, with its job if it has one; returns the exit status."""
         with suppress(OSError):
-            self._stdin.close()
-        deadline = time.monotonic() + seconds
-        while seconds and not self.has_ended() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        self.kill()
-        return self.process.wait()
+            self._tasks.close()
+        self._life.join(1.0)
+        if self._life.is_alive():
+            self.process.kill()
+            self._life.join()
+        self._outcomes.close()
+        return int(self.process.returncode)
 
 
 class ProcessEngine:
@@ -113,63 +98,42 @@ class ProcessEngine:
         variables = dict.fromkeys(_THREAD_VARIABLES, str(threads))
         self._environment = {**os.environ, **thread_settings.settings(os.environ), **variables}
         self._workers: list[_Worker] = []
+        self._idle: list[_Worker] = []
         self._threads = ThreadPoolExecutor(workers)
-        """Each thread waits for a task of a worker."""
-        self._running: set[Future[Outcome]] = set()
+        """Each thread waits for the outcome of a worker."""
+        self._tasks: list[Future[Outcome]] = []
 
-    def submit(self, task: Task, *, uses: str | None) -> None:  # noqa: ARG002
-        """Send the task to an idle worker, or to a new one."""
-        for worker in [worker for worker in self._workers if not worker.busy and worker.has_ended()]:
-            worker.end(0)
-            worker.outcomes.close()
-            self._workers.remove(worker)
-        worker = next((worker for worker in self._workers if not worker.busy), None) or _Worker(self._environment)
-        self._workers += [] if worker in self._workers else [worker]
-        worker.busy = True
-        self._running.add(self._threads.submit(worker.perform, task))
+    def submit(self, task: Task, *, uses: str | None) -> Future[Outcome]:  # noqa: ARG002
+        """Give the task to an idle worker, or to a new one."""
+        if not self._idle:
+            self._idle.append(_Worker(self._environment))
+            self._workers.append(self._idle[-1])
+        self._tasks.append(self._threads.submit(self._perform, self._idle.pop(), task))
+        return self._tasks[-1]
 
-    def wait(self, timeout: float | None) -> list[Outcome]:
-        """Wait until a task has ended."""
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
-        while True:
-            seconds = max(0.0, min(CHECK_SECONDS, deadline - time.monotonic()))
-            ended, self._running = wait(self._running, seconds, FIRST_COMPLETED)
-            if ended or time.monotonic() >= deadline:
-                return [task.result() for task in ended]
-            for worker in self._workers:
-                if worker.has_ended():
-                    worker.kill()  # what its job has started, and holds its pipe open
+    def _perform(self, worker: _Worker, task: Task) -> Outcome:
+        outcome = worker.perform(task)
+        if outcome.kind != "died":
+            self._idle.append(worker)
+        return outcome
 
     def close(self) -> None:
-        """Stop the workers: SIGINT to those with a task, and SIGKILL after a grace period."""
-        seconds = CHECK_SECONDS
+        """Stop the workers: SIGINT, which a job may handle for a grace period; then all end."""
         try:
             for worker in self._workers:
-                if worker.busy:
-                    worker.interrupt()
-            deadline = time.monotonic() + GRACE_SECONDS
-            while self._running and time.monotonic() < deadline:
-                self.wait(deadline - time.monotonic())
-        except BaseException:  # a second Ctrl-C
-            seconds = 0
-            raise
-        finally:
+                worker.interrupt()
+            wait(self._tasks, GRACE_SECONDS)
+        finally:  # also after a second Ctrl-C
             for worker in self._workers:
-                worker.end(seconds)
+                worker.end()
             self._threads.shutdown()
-            for worker in self._workers:
-                worker.outcomes.close()
-            self._workers = []
 
 
 def describe_exit(status: int) -> str:
     """How a process ended, for messages."""
     if status >= 0:
         return f"ended with exit status {status}"
-    try:
-        name = signal.Signals(-status).name
-    except ValueError:
-        name = f"signal {-status}"
+    name = {number.value: number.name for number in signal.Signals}.get(-status, f"signal {-status}")
     hint = "; the system may have run out of memory" if name == "SIGKILL" else ""
     return f"was killed by {name}{hint}"
 
@@ -201,9 +165,9 @@ def work() -> None:
         with open(outcomes_out, "w", encoding="utf-8") as outcomes:
             while line := tasks.get():
                 busy.set()
-                outcome = perform(Task.from_json(line.decode()), capture=captured)
+                outcome = perform(Task(*json.loads(line)), capture=captured)
                 busy.clear()
-                outcomes.write(json.dumps(outcome._asdict()) + "\n")
+                outcomes.write(json.dumps(outcome) + "\n")
                 outcomes.flush()
     except KeyboardInterrupt:
         sys.exit(130)

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,7 @@ class RayEngine:
     is used, and left running.
 
     Raises:
-        NearfarError: Ray is not installed, the cluster cannot be reached or has no machine with ``threads`` CPUs, or a
-            machine of it does not see the folder of the store.
+        NearfarError: Ray is not installed, or the cluster cannot be reached or has no machine with ``threads`` CPUs.
     """
 
     shares_resources = True
@@ -53,9 +53,10 @@ class RayEngine:
         self._ray = _import_ray()
         forwarded = {name: value for name, value in os.environ.items() if name.startswith(_FORWARDED)}
         self._environment = {**forwarded, "OMP_NUM_THREADS": str(threads)}
-        self._running: dict[Any, str] = {}
-        """Ray's reference of a task -> the key of its job."""
+        self._running: dict[Any, Future[Outcome]] = {}
+        """By Ray's references of the tasks."""
         self._token = ""
+        """A file in the folder of the store, which every machine must see."""
         self._owned = not self._ray.is_initialized()
         if self._owned:
             _initialise(self._ray, address, workers * threads)
@@ -63,34 +64,35 @@ class RayEngine:
         # max_calls 0: a process with a GPU performs many tasks, too, so that it opens a model once
         self._remote = self._ray.remote(num_cpus=threads, max_retries=0, max_calls=0)(perform_remotely)
         try:
-            self._token = _check_machines(self._ray, threads, store.root)
+            if all(node["Resources"].get("CPU", 0) < threads for node in self._ray.nodes() if node["Alive"]):
+                raise NearfarError(f"--engine ray: no machine of the cluster has {threads} CPUs; lower --threads.")
+            self._token = _write_token(store.root) if store.root else ""
         except BaseException:
             self.close()
             raise
 
-    def submit(self, task: Task, *, uses: str | None) -> None:
+    def submit(self, task: Task, *, uses: str | None) -> Future[Outcome]:
         """Give the task to Ray."""
         gpus = 1 if uses == "gpu" else 0
         if gpus and not self._ray.cluster_resources().get("GPU"):
             raise NearfarError(f"--engine ray: job {task.key} uses a GPU, but no machine of the cluster has one.")
         remote = self._remote.options(num_gpus=gpus)
-        self._running[remote.remote(task.to_json(), self._token, self._environment, sys.path)] = task.key
+        reference = remote.remote(task, self._token, self._environment, sys.path)
+        self._running[reference] = future = Future[Outcome]()
+        reference.future().add_done_callback(lambda done: self._finish(reference, task.key, done))
+        return future
 
-    def wait(self, timeout: float | None) -> list[Outcome]:
-        """Wait until a task has ended."""
-        ended, _ = self._ray.wait(list(self._running), num_returns=1, timeout=timeout)
-        return [self._outcome(reference) for reference in ended]
-
-    def _outcome(self, reference: Any) -> Outcome:
-        key = self._running.pop(reference)
+    def _finish(self, reference: Any, key: str, done: Future[Outcome]) -> None:
         errors = self._ray.exceptions
         died = (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.RaySystemError)
+        future = self._running.pop(reference)
         try:
-            return Outcome(**self._ray.get(reference))
+            future.set_result(done.result())
         except died as error:
-            return Outcome(key, "died", message=f"its worker died ({_first_line(error)})")
+            future.set_result(Outcome(key, "died", message=f"its worker died ({_first_line(error)})"))
         except errors.RayError as error:
-            return Outcome(key, "failed", message=f"Ray reports {type(error).__name__}: {_first_line(error)}")
+            message = f"Ray reports {type(error).__name__}: {_first_line(error)}"
+            future.set_result(Outcome(key, "failed", message=message))
 
     def close(self) -> None:
         """Interrupt the tasks, kill those that do not end, and stop Ray if this engine started it."""
@@ -141,84 +143,37 @@ def _initialise(ray: Any, address: str | None, cpus: int) -> None:
         signal.signal(signal.SIGTERM, before)  # Ray installs its own, which does not interrupt the tasks
 
 
-def _check_machines(ray: Any, threads: int, root: Path | None) -> str:
-    """Let a task on each machine with ``threads`` CPUs read a new file in ``root``; returns the file, the token.
-
-    Without ``root``, the tasks read nothing, and the token is empty.
-
-    Raises:
-        NearfarError: no machine has so many CPUs, one cannot run nearfar, or one does not see the folder.
-    """
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= threads]
-    if not nodes:
-        raise NearfarError(f"--engine ray: no machine of the cluster has {threads} CPUs; lower --threads.")
-    token = ""
-    try:
-        if root is not None:
-            token = str(root / f".shared-{secrets.token_hex(8)}")
-            with disk_errors(root):
-                root.mkdir(parents=True, exist_ok=True)
-                Path(token).write_text(Path(token).name, encoding="utf-8")
-        remote = ray.remote(num_cpus=0, max_retries=0)(sees_token)
-        tasks = [
-            remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(token)
-            for node in nodes
-        ]
-        for node, task in zip(nodes, tasks, strict=True):
-            name = str(node.get("NodeManagerHostname") or node["NodeID"])
-            try:
-                seen = ray.get(task)
-            except ray.exceptions.RayError as error:
-                raise NearfarError(f"--engine ray: the machine {name} cannot run nearfar ({error}).") from error
-            if not seen:
-                raise NearfarError(_not_shared(name, str(root)))
-    except BaseException:
-        if token:
-            Path(token).unlink(missing_ok=True)
-        raise
-    return token
+def _write_token(root: Path) -> str:
+    """A new file in a folder, whose content is its name."""
+    file = root / f".shared-{secrets.token_hex(8)}"
+    with disk_errors(root):
+        root.mkdir(parents=True, exist_ok=True)
+        file.write_text(file.name, encoding="utf-8")
+    return str(file)
 
 
-def perform_remotely(
-    line: str, token: str, environment: Mapping[str, str], search_path: Sequence[str]
-) -> dict[str, Any]:
-    """Perform a task in a worker of Ray; the fields of its outcome. ``token`` is a file of the store's folder."""
+def perform_remotely(task: Task, token: str, environment: Mapping[str, str], search_path: Sequence[str]) -> Outcome:
+    """Perform a task in a worker of Ray; ``token`` is a file that this machine must see, or empty."""
     os.environ.update(environment)
     sys.path.extend(path for path in search_path if path not in sys.path)
-    task = Task.from_json(line)
-    if not sees_token(token):
-        return Outcome(task.key, "failed", message=_not_shared(platform.node(), str(Path(token).parent)))._asdict()
-    inputs = [Path(task.root, key) for key in task.job["inputs"].values()]
+    if token and not _appears(Path(token)):
+        problem = (
+            f"--engine ray: the machine {platform.node()} does not see the folder {Path(token).parent} of the one that "
+            "leads; keep it on a file system that all machines of the cluster mount at the same path."
+        )
+        return Outcome(task.key, "failed", message=problem)
+    for key in task.job["inputs"].values():
+        _appears(Path(task.root, key))
+    return perform(task, capture=captured)
+
+
+def _appears(path: Path) -> bool:
+    """Whether a file or folder that another machine has written is there, or comes soon, in a folder that is there."""
     deadline = time.monotonic() + SHARED_SECONDS
-    while not all(path.exists() for path in inputs) and time.monotonic() < deadline:
-        os.listdir(task.root)  # a network file system then looks again
+    while not path.exists() and path.parent.is_dir() and time.monotonic() < deadline:
+        os.listdir(path.parent)  # a network file system then looks again
         time.sleep(0.1)
-    return perform(task, capture=captured)._asdict()
-
-
-def sees_token(token: str) -> bool:
-    """Whether this machine sees the token file with its content; an empty token is no file."""
-    if not token:
-        return True
-    deadline = time.monotonic() + SHARED_SECONDS
-    path = Path(token)
-    while path.parent.is_dir():
-        if path.is_file():
-            return path.read_text(encoding="utf-8") == path.name
-        if time.monotonic() > deadline:
-            break
-        os.listdir(path.parent)
-        time.sleep(0.1)
-    return False
-
-
-def _not_shared(machine: str, root: str) -> str:
-    return (
-        f"--engine ray: the machine {machine} does not see the folder {root} of this one; keep it on a file system "
-        "that all machines of the cluster mount at the same path."
-    )
+    return path.exists()
 
 
 def _first_line(error: BaseException) -> str:

@@ -8,8 +8,6 @@ study.json), ``page`` and ``plots`` (the record -> the frame -> Markdown, LaTeX,
 (``nearfar reproduce``).
 """
 
-import csv
-import io
 import os
 import shlex
 import shutil
@@ -17,30 +15,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import StudyConfig
 from nearfar.data.paths import as_path
-from nearfar.disk import create_folder, path_errors, read_text, write_text
+from nearfar.disk import create_folder, path_errors, write_text
 from nearfar.evaluation.render import csv_lines, duration
 from nearfar.evaluation.results import StudyTable
-from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, run_jobs, shard_of, with_inputs
+from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, run_jobs, shard_of, unfinished, with_inputs
 from nearfar.registry import is_of_this_process, name_of
-from nearfar.studies.cells import MODEL, Cell, ScriptConfig, all_jobs, check_rows, in_rounds, load_study, plan_jobs
-from nearfar.studies.spec import Study
+from nearfar.studies.cells import MODEL, Cell, ScriptConfig, all_jobs, in_rounds, load_study, plan_jobs
+from nearfar.studies.spec import TABLE, Study, words_of
 from nearfar.types import NearfarError
 from nearfar.validation import unknown_name_message
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-TABLE = "study.json"
 MODELS = "models.csv"
-MAX_NAMES = 2
-"""Number of cells that the line of a shared job names."""
-MAX_SHOWN = 12
-"""Largest number of models that the command prints."""
 
 
 @accepts_settings(StudyConfig)
@@ -75,8 +68,8 @@ def study(
         folder of each trained cell.
 
     Raises:
-        NearfarError: an invalid study; rows that cannot be trained on; jobs that failed, after all others are finished
-            and the table is written; an output that holds something else.
+        NearfarError: an invalid study; jobs that failed, after all others are finished and the table is written; an
+            output that holds something else.
         KeyboardInterrupt: after Ctrl-C. Finished jobs are kept, and unfinished ones continue from their checkpoints.
     """
     from rich.console import Console
@@ -89,20 +82,18 @@ def study(
     console = console or Console(quiet=True)
     loaded, cells, chosen, store = _plan(file, config)
     runnable = [cell for cell in chosen if not cell.missing]
-    advice = _lines("missing", chosen)
+    advice = _distinct(line for cell in chosen for one in cell.sources for line in one.missing)
     if chosen and not runnable:
         raise NearfarError("\n  ".join([f"{loaded.file}: data or models of every row are missing:", *advice]))
-    methods = dict.fromkeys(name_of(type(config)) for cell in cells for _, config in cell.trainings)
-    own = [name for name in methods if name and is_of_this_process(name)]
+    kinds = dict.fromkeys(type(step.config) for cell in cells for step in cell.steps)
+    own = [name for name in map(name_of, kinds) if name and is_of_this_process(name)]
     if own and config.engine != "inline":
         raise NearfarError(
-            f"{loaded.file}: the method {own[0]!r} is registered in this process, and the workers of a study are "
-            'others, which do not know it. Give engine="inline", or name it as an entry point of an installed package '
-            "(nearfar.register_method says how)."
+            f"{loaded.file}: the method {own[0]!r} is registered in this process, and the workers of a study do not "
+            'know it. Give engine="inline", or name it as an entry point (nearfar.register_method says how).'
         )
     for line in advice:
         console.print(f"missing, so some rows are not run: {line}", markup=False, highlight=False)
-    check_rows(loaded, runnable, store)
     failed = _run_cells(cells, runnable, store, config, console)
     runs = collect(cells, store)
     if failed is not None and all(run.cell.missing is not None for run in runs):
@@ -115,7 +106,6 @@ def study(
         command=command or (python_call(loaded, config, own) if own else command_line("study", loaded.file, config)),
         resamples=config.resamples,
         seed=config.seed,
-        progress=console.is_terminal,
         units=output / UNITS,
     )
     write_outputs(table, output)
@@ -153,9 +143,8 @@ def _plan(
     return loaded, cells, chosen, JobStore(folder / "cells" if config.cells is None else config.cells)
 
 
-def _lines(kind: Literal["missing", "on_hub"], cells: Iterable[Cell]) -> tuple[str, ...]:
-    """What of the sources of ``cells`` is not here, each once, with how to get it."""
-    return tuple(dict.fromkeys(line for cell in cells for one in cell.sources for line in getattr(one, kind)))
+def _distinct(lines: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(lines))
 
 
 def _run_cells(
@@ -232,12 +221,12 @@ def without_folders(path: str) -> str:
 
 def _remove_without_model(jobs: Iterable[Job], store: JobStore) -> Iterator[Job]:
     """Remove finished trainings whose model was discarded and is needed now; yields them."""
-    for job in jobs:
-        for name, needed in job.inputs.items() if not store.is_finished(job) else ():
-            if name == MODEL and store.is_finished(needed) and not (store.folder(needed) / "run" / "model").is_dir():
-                shutil.rmtree(store.folder(needed))
-                yield needed
-            yield from _remove_without_model([needed], store)
+    for job in unfinished(jobs, store)[0]:
+        model = job.inputs.get(MODEL)
+        if model and store.is_finished(model) and not (store.folder(model) / "run" / "model").is_dir():
+            shutil.rmtree(store.folder(model))
+            yield model
+            yield from _remove_without_model([model], store)
 
 
 def _users(jobs: Iterable[Job]) -> dict[Job, list[Job]]:
@@ -251,46 +240,29 @@ def _users(jobs: Iterable[Job]) -> dict[Job, list[Job]]:
 
 def _job_names(cells: Sequence[Cell]) -> dict[str, str]:
     """Key of a job -> its step and its cells in words: ``train: scl (lambda 0.3, seed 1)``."""
-    used: dict[Job, dict[str, None]] = {}
+    used: dict[Job, list[str]] = {}
     for cell in cells:
-        waiting = list(cell.jobs)
-        for job in waiting:  # and those that trained its model
-            waiting += [job.inputs[MODEL]] if MODEL in job.inputs else []
-            used.setdefault(job, {})[cell.name] = None
-    more = {job: f"; and {len(every) - MAX_NAMES} more" * (len(every) > MAX_NAMES) for job, every in used.items()}
-    verbs = {job: job.function.rpartition(":")[2] for job in used}
-    return {job.key: f"{verbs[job]}: {'; '.join([*every][:MAX_NAMES])}{more[job]}" for job, every in used.items()}
+        for job in with_inputs(cell.jobs):
+            used.setdefault(job, []).append(cell.name)
+    more = {job: f"; and {len(names) - 1} more" * (len(names) > 1) for job, names in used.items()}
+    return {job.key: f"{job.function.rpartition(':')[2]}: {names[0]}{more[job]}" for job, names in used.items()}
 
 
 @contextmanager
 def _shown(console: "Console", names: Mapping[str, str]) -> Iterator[Callable[[JobEvent], None]]:
     """Yields a function that shows an event of a job: a line for each job that ends; in a terminal, a bar too."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    whole = bar.add_task("jobs", total=None)
-    running: dict[str, Any] = {}
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        whole = bar.add_task("jobs", total=None)
 
-    def show(event: JobEvent) -> None:
-        key = event.job.key
-        name = names.get(key, key)
-        if event.kind == "started":
-            running[key] = bar.add_task(name, total=None)
-        elif key in running:
-            bar.remove_task(running.pop(key))
-        text = {
-            "finished": f"{name}, {'finished' if event.seconds is None else duration(event.seconds)}",
-            "failed": f"failed: {name}: {event.message}",
-            "retried": f"its worker died, run again: {name}: {event.message}",
-            "skipped": f"skipped: {name}: {event.message}",
-            "waiting": f"another process runs it: {name}",
-        }.get(event.kind)
-        bar.update(whole, total=event.total, completed=event.done)
-        if text is not None:
-            console.print(f"[{event.done}/{event.total}] {text}", markup=False, highlight=False)
+        def show(event: JobEvent) -> None:
+            bar.update(whole, total=event.total, completed=event.done)
+            if event.kind not in ("found", "started"):
+                how = event.message if event.seconds is None else duration(event.seconds)
+                text = f"[{event.done}/{event.total}] {event.kind}: {names.get(event.job.key, event.job.key)}: {how}"
+                console.print(text, markup=False, highlight=False)
 
-    with bar:
         yield show
 
 
@@ -306,37 +278,22 @@ def _write_models(output: Path, cells: Sequence[Cell], store: JobStore) -> None:
             if (run / "model").is_dir():
                 folder = run if (run / "run.json").is_file() else run / "model"  # of a script
                 shown = folder.relative_to(root) if folder.is_relative_to(root) else folder
-                models.append((cell.row.id, {**cell.coordinates, **cell.replicate}, str(shown)))
-    if not models:
+                models.append({"row": cell.row.id, **cell.coordinates, **cell.replicate, "folder": shown})
+    names = [*_distinct(name for one in models for name in one if name != "folder"), "folder"]
+    if models:
+        lines = [[str(one.get(name, "")) for name in names] for one in models]
+        write_text(output / MODELS, csv_lines([names, *lines]))
+    else:
         (output / MODELS).unlink(missing_ok=True)
-        return
-    names = dict.fromkeys(name for _, place, _ in models for name in place)
-    lines = [[row, *(str(place.get(name, "")) for name in names), folder] for row, place, folder in models]
-    write_text(output / MODELS, csv_lines([["row", *names, "folder"], *lines]))
 
 
 def model_lines(output: Path) -> list[str]:
-    """The models of a study in words, a line for each; only the name of the file if there are many; empty without.
-
-    Raises:
-        NearfarError: the file is damaged.
-    """
+    """Where the models of a study are listed, as a line; none without models."""
     file = output / MODELS
-    if not file.is_file():
-        return []
-    header, *models = list(csv.reader(io.StringIO(read_text(file)))) or [[]]
-    if len(header) < 2 or any(len(one) != len(header) for one in models):
-        raise NearfarError(f"{file}: is damaged. Remove it; nearfar study writes it again.")
-    if len(models) > MAX_SHOWN:
-        return [f"The run folders of the {len(models)} trained models are listed in {file}."]
-    lines = ["Trained models, as run folders (also in models.csv):"]
-    for row, *labels, folder in models:
-        place = ", ".join(f"{name} {label}" for name, label in zip(header[1:-1], labels, strict=True) if label)
-        lines.append(f"  {row}{f' ({place})' if place else ''}: {os.path.normpath(output / folder)}")
-    return lines
+    return [f"The run folders of the trained models are listed in {file}."] if file.is_file() else []
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RowPlan:
     """The cells of one row."""
 
@@ -346,8 +303,20 @@ class RowPlan:
     missing: tuple[str, ...]
     """Data and models that are missing, each with how to get it."""
 
+    def lines(self, study: Study) -> list[str]:
+        """The plan as text."""
+        row = study.row(self.row)
+        steps = [step.verb for step in study.steps_of(row)]
+        parts = [f"{self.cells} {'cell' if self.cells == 1 else 'cells'}, {self.finished} finished"]
+        parts.append(" then ".join(steps) or "no steps: numbers of the paper only")
+        parts += [f"{axis.name}: {', '.join(axis.labels)}" for axis in study.axes_of(row) if steps]
+        parts += [f"replicate: {one}" for one in map(words_of, study.replicates_of(row)) if one]
+        parts += [f"missing: {one}" for one in self.missing]
+        parts += [f"needs {one}" for one in row.needs if not as_path(one.partition(": ")[0]).exists()]
+        return [f"{row.id} ({row.name})" if row.name != row.id else row.id, *(f"  {part}" for part in parts)]
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class DryRun:
     """What a study would do."""
 
@@ -362,19 +331,19 @@ class DryRun:
     @property
     def downloads(self) -> tuple[str, ...]:
         """Models, and data sets by split, that are not here and are read from the hub, each with how to get it."""
-        return _lines("on_hub", self.cells)
+        return _distinct(line for cell in self.cells for one in cell.sources for line in one.on_hub)
 
     @property
     def scripts(self) -> tuple[str, ...]:
         """Python scripts of the study's author that the jobs run, relative to the study file."""
         configs = [step.config for cell in self.cells for step in cell.steps]
-        return tuple(dict.fromkeys(config.file for config in configs if isinstance(config, ScriptConfig)))
+        return _distinct(config.file for config in configs if isinstance(config, ScriptConfig))
 
     def lines(self) -> list[str]:
         """The plan as text."""
         shown = [self.study.title + (f", scale {self.study.scale}" if self.study.scale else "")]
         for row in self.rows:
-            shown += ["", *_in_words(self.study, row)]
+            shown += ["", *row.lines(self.study)]
         counted = f"{len(self.cells)} cells, {self.jobs} jobs of cells whose data are here or on the hub"
         shown += ["", f"{counted}, {self.finished} finished"]
         for title, listed in (
@@ -394,28 +363,13 @@ def dry_run(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> DryR
         NearfarError: as :func:`nearfar.study` before its first job.
     """
     loaded, _, cells, store = _plan(file, config)
-    runnable = [cell for cell in cells if not cell.missing]
-    check_rows(loaded, runnable, store)
-    jobs = with_inputs(shard_of(all_jobs(runnable), config.shard_numbers))
+    jobs = with_inputs(shard_of(all_jobs(cell for cell in cells if not cell.missing), config.shard_numbers))
     finished, users = {job for job in jobs if store.is_finished(job)}, _users(jobs)
     done = [job for job in jobs if job in finished or (job in users and finished.issuperset(users[job]))]
     rows = []
     for name in config.only or [row.id for row in loaded.rows]:
         own = [cell for cell in cells if cell.row.id == name]
         whole = sum(all(map(store.is_finished, cell.jobs)) for cell in own)
-        rows.append(RowPlan(row=name, cells=len(own), finished=whole, missing=_lines("missing", own)))
-    return DryRun(study=loaded, rows=tuple(rows), cells=tuple(cells), jobs=len(jobs), finished=len(done))
-
-
-def _in_words(study: Study, plan: RowPlan) -> list[str]:
-    row = study.row(plan.row)
-    steps = [step.verb for step in study.steps_of(row)]
-    parts = [f"{plan.cells} {'cell' if plan.cells == 1 else 'cells'}, {plan.finished} finished"]
-    parts.append(" then ".join(steps) or "no steps: numbers of the paper only")
-    parts += [f"{axis.name}: {', '.join(axis.labels)}" for axis in study.axes_of(row) if steps]
-    if len(replicates := study.replicates_of(row)) > 1:
-        words = [", ".join(f"{name} {value}" for name, value in replicate.items()) for replicate in replicates]
-        parts.append("replicates: " + "; ".join(words))
-    parts += [f"missing: {one}" for one in plan.missing]
-    parts += [f"needs {one}" for one in row.needs if not as_path(one.partition(": ")[0]).exists()]
-    return [f"{row.id} ({row.name})" if row.name != row.id else row.id, *(f"  {part}" for part in parts)]
+        missing = _distinct(line for cell in own for one in cell.sources for line in one.missing)
+        rows.append(RowPlan(name, len(own), whole, missing))
+    return DryRun(loaded, tuple(rows), tuple(cells), len(jobs), len(done))

@@ -4,9 +4,9 @@ A job has the settings of a step, and the content of its data and models, withou
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from itertools import product
+from itertools import chain, product
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -20,36 +20,15 @@ from nearfar.config.encoding import GeometryConfig
 from nearfar.config.training import FinetuneConfig, RunConfig, TrainConfig
 from nearfar.config.values import Settings, field_types, named_models
 from nearfar.config.verbs import EvaluateConfig
-from nearfar.data.named_sets import OWN, VOCABULARY, suite_tasks
+from nearfar.data.named_sets import OWN, suite_tasks
 from nearfar.data.paths import is_file
-from nearfar.jobs import Job, JobStore
+from nearfar.jobs import Job
 from nearfar.registry import METHODS, name_of
 from nearfar.settings import build, check_values, load_method, read_toml
-from nearfar.studies.sources import (
-    Source,
-    digest_of_file,
-    find_finetuning_task,
-    find_model,
-    find_source,
-    find_task,
-)
-from nearfar.studies.spec import (
-    AVERAGE,
-    BYTES,
-    GEOMETRY,
-    MODEL_VERBS,
-    ONLY_TASK,
-    UNSEEN_BY_ALL,
-    VERBS,
-    Coordinates,
-    Row,
-    Study,
-    Verb,
-    agree,
-    read_study,
-)
+from nearfar.studies.sources import Source, digest_of_file, find_finetuning_task, find_model, find_source, find_task
+from nearfar.studies.spec import MODEL_VERBS, VERBS, Coordinates, Row, Study, Verb, agree, read_study, words_of
 from nearfar.types import NearfarError
-from nearfar.validation import InvalidValueError, convert, format_value, unknown_name_message
+from nearfar.validation import format_value, unknown_name_message
 
 MAX_CELLS = 100_000
 """Maximum number of cells of a study."""
@@ -109,25 +88,15 @@ class ScriptConfig(Settings):
                 number, boolean or list of texts and numbers.
         """
         fixed = {key: value for key, value in values.items() if key in ("file", "numbers", "seed")}
-        arguments: dict[str, Any] = {}
-        for key in (key for key in values if key not in fixed):
-            if not _FLAG.fullmatch(key):
+        arguments = {key.replace("-", "_"): value for key, value in values.items() if key not in fixed}
+        if len(arguments) + len(fixed) < len(values):
+            raise NearfarError(f"{source}: a key is given twice, with '-' and with '_'.")
+        for key in arguments:
+            if not _FLAG.fullmatch(key) or key in ("model", "output"):
                 raise NearfarError(
-                    f"{source}: {key!r} is no name of a flag; use lower-case letters, digits, '-' and '_', as in "
-                    "learning_rate = 2e-5 for --learning-rate."
+                    f"{source}: {key!r} is no name of a flag, or is set by the study; use lower-case letters, digits, "
+                    "'-' and '_', as in learning_rate = 2e-5 for --learning-rate."
                 )
-            name = key.replace("-", "_")
-            if name in ("model", "output"):
-                raise NearfarError(f"{source}: {key} is set by the study; leave it out.")
-            if name in arguments:
-                raise NearfarError(f"{source}: {key} is given twice, with '-' and with '_'.")
-            try:
-                arguments[name] = convert(values[key], Argument)  # type: ignore[arg-type]  # a union
-            except InvalidValueError:
-                raise NearfarError(
-                    f"{source}: {key} = {format_value(values[key])}: must be a text, a number, true, false, or a list "
-                    "of texts and numbers."
-                ) from None
         return build(cls, {**fixed, "arguments": arguments}, source=source)
 
     def command(self) -> list[str]:
@@ -150,16 +119,6 @@ AUTO = "auto"
 """In place of a method: the recipe of ``nearfar train --data`` for the rows and the start."""
 _SEEDED = ("flow:",)
 """Models that are fitted with a seed."""
-_TRAINING = ("validation", "start_validation", "steps", "best_step", "updates_per_second")
-_MEASURED = {
-    "train": _TRAINING,
-    "script": ("validation",),
-    "finetune": _TRAINING,
-    "evaluate": (BYTES,),
-    "geometry": GEOMETRY,
-    "speed": ("inference_seconds", "texts_per_second", "texts", "parameters", "training_seconds", *_TRAINING),
-}
-"""Verb -> the columns that are not scores of tasks."""
 
 
 @dataclass(frozen=True)
@@ -188,16 +147,14 @@ class Cell:
     """The last jobs, which are measured."""
     last_training: Job | None = None
     """The last job that trains, which has the validation score."""
-    trainings: tuple[tuple[Job, TrainConfig], ...] = ()
-    """The jobs that train an encoder, with their settings."""
     sources: tuple[Source, ...] = ()
     """Data and models that it reads."""
 
     @property
     def name(self) -> str:
         """The cell in words: ``scl (lambda 0.3, seed 1)``."""
-        parts = [f"{name} {value}" for name, value in (*self.coordinates.items(), *self.replicate.items())]
-        return f"{self.row.id} ({', '.join(parts)})" if parts else self.row.id
+        places = words_of({**self.coordinates, **self.replicate})
+        return f"{self.row.id} ({places})" if places else self.row.id
 
     @property
     def key(self) -> str:
@@ -233,9 +190,8 @@ def plan_cells(study: Study) -> list[Cell]:
     Raises:
         NearfarError: settings that a step does not have, or that are invalid; a row without a model; too many cells.
     """
-    count = sum(
-        len(study.replicates_of(row)) * prod(len(axis.labels) for axis in study.axes_of(row)) for row in study.rows
-    )
+    sizes = [[len(study.replicates_of(row)), *(len(axis.labels) for axis in study.axes_of(row))] for row in study.rows]
+    count = sum(map(prod, sizes))
     if count > MAX_CELLS:
         raise NearfarError(f"{study.file}: has {count:,} cells; a study has at most {MAX_CELLS:,}.")
     return [cell for row in study.rows if study.steps_of(row) for cell in _cells(study, row)]
@@ -243,12 +199,11 @@ def plan_cells(study: Study) -> list[Cell]:
 
 def _cells(study: Study, row: Row) -> Iterator[Cell]:
     axes = study.axes_of(row)
-    for places in product(*(range(len(axis.labels)) for axis in axes)):
-        chosen = list(zip(axes, places, strict=True))
-        coordinates = {axis.name: axis.labels[place] for axis, place in chosen}
-        changes = {name: one for axis, at in chosen for name, one in zip(axis.settings, axis.values[at], strict=True)}
-        shown = ", ".join(f"{name} {label}" for name, label in coordinates.items())
-        where = f"{study.file}: row {row.id!r}{f' ({shown})' if shown else ''}"
+    for chosen in product(*(list(zip(axis.labels, axis.values, strict=True)) for axis in axes)):
+        coordinates = {axis.name: label for axis, (label, _) in zip(axes, chosen, strict=True)}
+        settings = [zip(axis.settings, values, strict=True) for axis, (_, values) in zip(axes, chosen, strict=True)]
+        changes = dict(chain.from_iterable(settings))
+        where = f"{study.file}: row {row.id!r}" + (f" ({words_of(coordinates)})" if coordinates else "")
         for number, replicate in enumerate(study.replicates_of(row)):
             steps = _cell_steps(study, row, {**changes, **replicate}, where)
             yield Cell(row, coordinates, replicate, number, steps)
@@ -266,8 +221,6 @@ def _cell_steps(study: Study, row: Row, changes: Mapping[str, Any], where: str) 
                 f"{where}: {format_value(verb + dot + key)} is no setting. Write seed, model, or STEP.SETTING with a "
                 f"step of {', '.join(VERBS)}."
             )
-    if model is not None and not isinstance(model, str):
-        raise NearfarError(f"{where}: model = {format_value(model)}: must be a text.")
     for step in steps:
         values = {**study.settings.get(step.verb, {}), **row.settings.get(step.verb, {})}
         values |= {key: value for (verb, _, key), value in dotted if verb == step.verb}
@@ -306,9 +259,10 @@ def _method(values: dict[str, Any], source: str, *, later: bool) -> type[Setting
     With ``auto``, it is the method that ``nearfar train --data`` takes for the rows and the start, whose settings are
     added to ``values``.
     """
-    method = values.pop("method", None)
-    if method is None:
-        raise NearfarError(f'{source}: names no method; give one, as in train = {{ method = "scl" }}, or "auto".')
+    method = str(values.pop("method", None))
+    if method != AUTO and method not in METHODS:
+        message = unknown_name_message(method, [*METHODS, AUTO], what="method")
+        raise NearfarError(f'{source}: {message} Give one, as in train = {{ method = "scl" }}.')
     if method == AUTO:
         from nearfar.commands.train.choose import choose_method
 
@@ -321,44 +275,7 @@ def _method(values: dict[str, Any], source: str, *, later: bool) -> type[Setting
             raise NearfarError(f'{source}: method = "{AUTO}": {error}') from error
         values |= {name: value for name, value in choice.values.items() if name not in values}
         return METHODS[choice.method]
-    if not isinstance(method, str) or method not in METHODS:
-        raise NearfarError(f"{source}: {unknown_name_message(str(method), METHODS, what='method')}")
     return METHODS[method]
-
-
-def check_columns(study: Study, cells: Iterable[Cell]) -> None:
-    """Refuse a column that no step of the study can have.
-
-    Raises:
-        NearfarError: it names the column, and the nearest one that there is or all of them.
-    """
-    steps = [step for cell in cells for step in cell.steps]
-    verbs = {step.verb for step in steps}
-    tasks = dict.fromkeys(task for step in steps for task in _tasks(step.config))
-    known = dict.fromkeys(name for step in steps for name in _MEASURED[step.verb])
-    known |= dict.fromkeys(name for step in steps for name in getattr(step.config, "numbers", ()))
-    known["seconds"] = None
-    if verbs & {"evaluate", "finetune"}:
-        known |= dict.fromkeys((*ONLY_TASK, AVERAGE, f"{AVERAGE}{UNSEEN_BY_ALL}"))
-    for column in study.columns if verbs else ():
-        is_task = any(column == task or column.startswith(f"{task}.") for task in tasks)
-        is_layer = column.startswith("layer.") and "geometry" in verbs
-        if not (is_task or is_layer or column in known or column.startswith("average:")):
-            message = unknown_name_message(column, [*tasks, *known], what="column")
-            raise NearfarError(f"{study.file}: columns: {message}")
-
-
-def _tasks(config: object) -> Iterator[str]:
-    """The names of tasks in a result of a step."""
-    from nearfar.runs.held_out import TASK
-
-    if isinstance(config, EvaluateConfig):
-        yield from (*(config.tasks or ()), *config.pairs, *config.labelled, *config.retrieval, *_suite(config))
-        if config.held_out or config.held_out_of is not None:
-            yield TASK
-    elif isinstance(config, FinetuneConfig):
-        tested = config.test or config.task
-        yield from (tested, tested.partition(":")[0], Path(tested).stem, Path(tested).name)
 
 
 def _suite(config: EvaluateConfig) -> Sequence[str]:
@@ -372,12 +289,9 @@ def plan_jobs(study: Study) -> list[Cell]:
     """The cells of a study with their jobs; equal steps of several cells are one job.
 
     Raises:
-        NearfarError: a column that no step has, a setting that cannot be part of a study, a model folder or file that
-            cannot be read.
+        NearfarError: a setting that cannot be part of a study, a model folder or file that cannot be read.
     """
-    cells = plan_cells(study)
-    check_columns(study, cells)
-    planned = []
+    cells, planned = plan_cells(study), []
     for cell in cells:
         try:
             planned.append(_plan_cell(study, cell, cells))
@@ -400,39 +314,9 @@ def in_rounds(cells: Sequence[Cell]) -> list[Cell]:
     return sorted(cells, key=lambda cell: cell.number if is_timed else 0)
 
 
-def check_rows(study: Study, cells: Iterable[Cell], store: JobStore) -> None:
-    """Read the training rows of all unfinished cells, so that an error in them costs no time; nothing is downloaded.
-
-    Equal readings are done once. Rows on the hub, and texts of a model's vocabulary, are not read.
-
-    Raises:
-        NearfarError: rows that are missing or malformed, or that a method cannot read; it names the row of the study.
-    """
-    from nearfar.commands.train.inputs import read_training_data, resolve_objectives
-
-    checked: set[str] = set()
-    for row, job, config in [(cell.row.id, *training) for cell in cells for training in cell.trainings]:
-        read = replace(config, sentences=tuple(spec for spec in config.sentences if spec != VOCABULARY))
-        sources = _sources(read)
-        rows = [one for name in ("data", "sentences", "second") for one in sources[name]]
-        # What decides how rows are read: the method, and all settings but numbers, of which only the limit does.
-        values = {
-            name: value for name, value in vars(read).items() if type(value) not in (int, float) or name == "limit"
-        }
-        reading = repr((name_of(type(read)), values))
-        if store.is_finished(job) or reading in checked or any(one.on_hub or one.spec == VOCABULARY for one in rows):
-            continue
-        checked.add(reading)
-        try:
-            read_training_data(resolve_objectives(read))
-        except NearfarError as error:
-            raise NearfarError(f"{study.file}: row {row!r}: train: {error}") from error
-
-
 def _plan_cell(study: Study, cell: Cell, cells: Sequence[Cell]) -> Cell:
     sources: dict[Source, None] = {}
     jobs: dict[Job, None] = {}
-    trainings: list[tuple[Job, TrainConfig]] = []
     model: Job | None = None
     for place, step in enumerate(cell.steps):
         held_out, rows = _held_out(step, cell, cells)
@@ -440,11 +324,10 @@ def _plan_cell(study: Study, cell: Cell, cells: Sequence[Cell]) -> Cell:
         job, read = _job(step, model, Path(study.file).parent, keep_model=keep_model, held_out=held_out)
         sources |= dict.fromkeys([*rows, *read])
         jobs[job] = None
-        trainings += [(job, step.config)] if isinstance(step.config, TrainConfig) else []
         model = job if step.verb in MODEL_VERBS else model
     used = [job.inputs.get(MODEL) for job in jobs]
     measured = tuple(job for job in jobs if job not in used)
-    return replace(cell, jobs=measured, last_training=model, trainings=tuple(trainings), sources=tuple(sources))
+    return replace(cell, jobs=measured, last_training=model, sources=tuple(sources))
 
 
 def _held_out(step: CellStep, cell: Cell, cells: Sequence[Cell]) -> tuple[Job | None, list[Source]]:
@@ -461,12 +344,10 @@ def _held_out(step: CellStep, cell: Cell, cells: Sequence[Cell]) -> tuple[Job | 
         message = unknown_name_message(row, others, what="other row")
         raise NearfarError(f"{where}: must be the id of another row: {message}")
     same = next(one for one in cells if one.row.id == row and agree(one.coordinates, cell.coordinates))
-    training = same.steps[0]
-    if not isinstance(training.config, TrainConfig):
-        raise NearfarError(f"{where}: the first step of this row must be train.")
-    if training.config.evaluate_on is not None or training.config.hold_out == 0:
-        raise NearfarError(f"{where}: this row holds out no rows, because of its evaluate_on or hold_out.")
-    return _job(training, None, Path(), keep_model=True)
+    config = same.steps[0].config
+    if not isinstance(config, TrainConfig) or config.evaluate_on is not None or config.hold_out == 0:
+        raise NearfarError(f"{where}: this row holds out no rows: its first step must be train, without evaluate_on.")
+    return _job(same.steps[0], None, Path(), keep_model=True)
 
 
 def _job(
@@ -478,7 +359,8 @@ def _job(
     local: dict[str, Any] = {"device": getattr(config, "device", None)}
     inputs = {} if held_out is None else {HELD_OUT: held_out}
     read = [one for some in named.values() for one in some]
-    needed = [one for name, some in named.items() if not _is_optional(config, name) for one in some]
+    optional = ("suite", *(name for name in _GEOMETRY_DEFAULTS if getattr(config, name, "") is None))
+    needed = [one for name, some in named.items() if name not in optional for one in some]
     values: dict[str, Any]
     if isinstance(config, ScriptConfig):
         script, local = _script(folder / config.file), {}
@@ -489,12 +371,8 @@ def _job(
         settings |= {"script": script.written, "seed": config.seed, "numbers": config.numbers}
         values, read, needed = dict(config.arguments), [script, *read], [script, *needed]
     else:
-        values = {
-            field.name: value
-            for field in fields(config)
-            if field.name not in _NOT_VALUES
-            and ((value := getattr(config, field.name)) != field.default or field.default is MISSING)
-        }
+        given = {one: getattr(config, one.name) for one in fields(config) if one.name not in _NOT_VALUES}
+        values = {one.name: value for one, value in given.items() if value != one.default or one.default is MISSING}
         values |= {"held_out": True} if held_out else {}
     for name, some in named.items():
         if any(one.written != one.spec for one in some):
@@ -531,19 +409,17 @@ def _script(file: Path) -> Source:
     return Source(str(file.absolute()), f"script-{digest}", digest)
 
 
-_DATA: Mapping[type[Settings], Mapping[str, Callable[[str], Source]]] = {
-    TrainConfig: dict.fromkeys(("data", "sentences", "evaluate_on"), find_source),
-    FinetuneConfig: {"task": find_finetuning_task, **dict.fromkeys(("validation", "test", "noise"), find_source)},
-    EvaluateConfig: {
-        **dict.fromkeys(("pairs", "labelled", "retrieval"), find_source),
-        "tasks": find_task,
-        "corpus": find_source,
-    },
-    GeometryConfig: dict.fromkeys(_GEOMETRY_DEFAULTS, find_source),
-    SpeedConfig: {"texts": find_source},
-    ScriptConfig: dict.fromkeys(("data", "evaluate_on"), find_source),
+_DATA: Mapping[type[Settings], Sequence[str]] = {
+    TrainConfig: ("data", "sentences", "evaluate_on"),
+    FinetuneConfig: ("task", "validation", "test", "noise"),
+    EvaluateConfig: ("pairs", "labelled", "retrieval", "tasks", "corpus"),
+    GeometryConfig: tuple(_GEOMETRY_DEFAULTS),
+    SpeedConfig: ("texts",),
+    ScriptConfig: ("data", "evaluate_on"),
 }
 """The settings, of a script its arguments, that name data, whose content is part of the key of a job."""
+_FINDERS = {(EvaluateConfig, "tasks"): find_task, (FinetuneConfig, "task"): find_finetuning_task}
+"""What finds the data of a setting that names tasks."""
 _NO_DATA = {"sentences": (OWN,), "noise": ("none", "word-dropout", "word-swap", "characters")}
 """Their values that are no data."""
 
@@ -555,8 +431,8 @@ def _sources(config: Settings) -> dict[str, list[Source]]:
     if isinstance(config, GeometryConfig):
         given = {name: given[name] or default for name, default in _GEOMETRY_DEFAULTS.items()}
     named = {}
-    for name, find in _DATA[kind].items():
-        value = given.get(name)
+    for name in _DATA[kind]:
+        value, find = given.get(name), _FINDERS.get((kind, name), find_source)
         specs = [value] if isinstance(value, str) else map(str, value) if isinstance(value, tuple) else ()
         named[name] = [find(spec) for spec in specs if spec not in _NO_DATA.get(name, ())]
     if isinstance(config, TrainConfig):
@@ -571,20 +447,13 @@ def _sources(config: Settings) -> dict[str, list[Source]]:
 
 def _second(second: str) -> list[Source]:
     """The file of a second objective, if it is one, and the data and models that it trains on."""
-    kind, values, file = METHODS.get(second), {}, []
+    kind, values, file = METHODS.get(second), {}, list[Source]()
     if kind is None:
         file = [find_source(second)]
         if file[0].fingerprint is None:
             return file
-        kind, _ = load_method(second)
-        values = read_toml(second)
-    default = next(field.default for field in fields(kind) if field.name == "data")
-    data = values.get("data", default)
+        kind, values = load_method(second)[0], read_toml(second)
+    data = values.get("data", next(field.default for field in fields(kind) if field.name == "data"))
     models = [str(values[name]) for name, field in field_types(kind).items() if field.names_model and name in values]
     specs = (data,) if isinstance(data, str) else tuple(data)
     return [*file, *map(find_source, specs), *map(find_model, models)]
-
-
-def _is_optional(config: Settings, name: str) -> bool:
-    """Whether a data set may be missing: one of a suite, or a default of ``nearfar geometry``."""
-    return getattr(config, name) is None if isinstance(config, GeometryConfig) else name == "suite"

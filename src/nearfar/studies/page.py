@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
 
 from nearfar.evaluation.comparison import SIGNIFICANCE_LEVEL
 from nearfar.evaluation.render import (
@@ -21,7 +23,7 @@ from nearfar.evaluation.render import (
 from nearfar.evaluation.results import StudyComparison, StudyTable
 from nearfar.studies.groups import scores_of
 from nearfar.studies.scores import AVERAGE_UNSEEN, NOT_MEASURED
-from nearfar.studies.spec import AVERAGE, NO_SCORES, Coordinates
+from nearfar.studies.spec import AVERAGE, NO_SCORES, Coordinates, words_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -38,11 +40,34 @@ _TITLES = {
     "inference_seconds": "inference, s",
     "seconds": "time, s",
 }
-_NUMBERS = ("mean", "sd", "low", "high", "paper", "paper_sd", "difference")
+NO_RUN = "no run of nearfar"
 Order: TypeAlias = Literal["same sign, significant", "same sign, not significant", "opposite sign", "no difference"]
 _MAX_INTERVALS = 60
 """Lines of the table of intervals on a page; a longer one is only in table.csv."""
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+class Score(NamedTuple):
+    """A column of a group, in its runs here and in the paper."""
+
+    group: int
+    column: str
+    n: int
+    """Number of different runs."""
+    missing: int
+    mean: float | None
+    """None without a run, or where the value of one is undefined."""
+    sd: float | None
+    """Of a sample; None for one run."""
+    low: float | None
+    """The 95% interval of the mean begins here."""
+    high: float | None
+    paper: float | None
+    paper_sd: float | None
+    difference: float | None
+    """To the paper's number."""
+    reason: str | None
+    """Why the mean is undefined."""
 
 
 class Layout:
@@ -50,7 +75,7 @@ class Layout:
 
     Attributes:
         groups: the row and the coordinates of each group.
-        scores: number of a group, column -> its line of :meth:`frame`.
+        scores: number of a group, column -> its numbers.
         lines: a row, and its labels of the axes that are not columns ("" where it has no such axis) -> labels of the
             axes that are columns -> number of the group; one without such an axis is shown at its first label.
         across: the labels of the axes that are columns.
@@ -59,19 +84,31 @@ class Layout:
     def __init__(self, table: StudyTable) -> None:
         scores = scores_of(table)
         self.table, self.study, self.groups = table, scores.study, scores.groups
-        frame = scores.summary()
         ends = {scores.number(one.row, one.coordinates): one.intervals for one in table.groups}
-        added = []
-        for group, column in zip(frame["group"], frame["column"], strict=True):
-            row, coordinates = self.groups[group]
-            paper = self.study.paper_number(row, coordinates, column)
-            added.append([*ends.get(group, {}).get(column, [None, None]), paper and paper.value, paper and paper.sd])
-        frame[["low", "high", "paper", "paper_sd"]] = added
-        frame["difference"] = frame["mean"] - frame["paper"].astype(float)
-        self._frame = frame.astype(object).where(frame.notna(), None)
-        self.scores: dict[tuple[int, str], Any] = {
-            (line.group, line.column): line for line in self._frame.itertuples(index=False)
-        }
+        self.scores: dict[tuple[int, str], Score] = {}
+        for group, column in product(range(len(self.groups)), self.study.columns):
+            values = scores.values(group, column)
+            numbers = [one.value for one in values if one.value is not None]
+            is_known = len(numbers) == len(values) > 0
+            mean = float(np.mean(numbers)) if is_known else None
+            printed = self.study.paper_number(*self.groups[group], column)
+            missing = scores.missing.get(group, [])
+            why = [one.reason for one in values if one.reason] if values else [*missing, NO_RUN]
+            low, high = ends.get(group, {}).get(column, (None, None))
+            self.scores[group, column] = Score(
+                group,
+                column,
+                n=len(values),
+                missing=len(missing),
+                mean=mean,
+                sd=float(np.std(numbers, ddof=1)) if is_known and len(numbers) > 1 else None,
+                low=low,
+                high=high,
+                paper=printed and printed.value,
+                paper_sd=printed and printed.sd,
+                difference=mean - printed.value if printed and mean is not None else None,
+                reason=next(iter(why), None),
+            )
         self.axes = [axis.name for axis in self.study.axes if axis.use != "columns"]
         columns = [axis for axis in self.study.axes if axis.use == "columns"]
         used = {place for _, coordinates in self.groups for place in coordinates.items()}
@@ -85,18 +122,19 @@ class Layout:
 
     def frame(self) -> "DataFrame":
         """All numbers: row, name, each axis, column, n, missing, mean, sd, low, high, the paper's, difference."""
-        from pandas import DataFrame, concat  # imported here: the import is slow
+        from pandas import DataFrame  # imported here: the import is slow
 
         axes = [axis.name for axis in self.study.axes]
-        names = [[row, self.name(row, {}), *(at.get(axis, "") for axis in axes)] for row, at in self.groups]
-        places = DataFrame([names[group] for group in self._frame["group"]], columns=["row", "name", *axes])
-        numbers = self._frame[["column", "n", "missing", *_NUMBERS, "reason"]]
-        rounded = numbers.map(lambda one: round(one, 4) if isinstance(one, float) else one).astype(object)
-        return concat([places.astype(object), rounded.where(numbers.notna(), None)], axis=1)
+        rows = []
+        for score in self.scores.values():
+            row, at = self.groups[score.group]
+            numbers = [round(one, 4) if isinstance(one, float) else one for one in score[2:]]
+            rows.append([row, self.name(row, {}), *(at.get(axis, "") for axis in axes), score.column, *numbers])
+        return DataFrame(rows, columns=["row", "name", *axes, *Score._fields[1:]], dtype=object)
 
     def runs(self, group: int) -> int:
         """The number of different runs of a group."""
-        return int(self.scores[group, self.table.columns[0]].n)
+        return self.scores[group, self.table.columns[0]].n
 
     def paper_difference(self, row: StudyComparison) -> float | None:
         """The difference of two groups in the paper."""
@@ -114,8 +152,7 @@ class Layout:
 
     def name(self, row: str, coordinates: Coordinates) -> str:
         """A group in words: ``SCL (lambda = 0.3)``."""
-        places = ", ".join(f"{name} = {label}" for name, label in coordinates.items())
-        return self.study.row(row).name + (f" ({places})" if places else "")
+        return self.study.row(row).name + (f" ({words_of(coordinates, ' = ')})" if coordinates else "")
 
     def pair(self, row: StudyComparison) -> str:
         """A comparison in words: ``SCL − CE (task = SST-2)``, or of two labels of a row ``SCL: lambda 0.3 − 0``."""
@@ -125,9 +162,8 @@ class Layout:
         if row.first == row.second and len(own[0]) == 1 and own[0].keys() == own[1].keys():
             ((name, label),) = own[0].items()
             return f"{self.name(row.first, shared)}: {name} {label} − {own[1][name]}"
-        names = [self.name(one, places) for one, places in zip((row.first, row.second), own, strict=True)]
-        places = ", ".join(f"{name} = {label}" for name, label in shared.items())
-        return " − ".join(names) + (f" ({places})" if places else "")
+        names = f"{self.name(row.first, own[0])} − {self.name(row.second, own[1])}"
+        return names + (f" ({words_of(shared, ' = ')})" if shared else "")
 
     def best(self) -> set[tuple[int, str]]:
         """Group and column of the best of each column, if all its tests against other lines are significant."""
@@ -191,14 +227,14 @@ def interval(low: float | None, high: float | None, column: str, *, sign: bool =
     return f"[{number(low, column, sign=sign)}, {number(high, column, sign=sign)}]"
 
 
-def our_number(score: Any) -> str:
+def our_number(score: Score) -> str:
     """Mean and standard deviation of a line of the frame: ``61.23 (0.40)``."""
     if score.mean is None:
         return "missing" if score.n == 0 else "–" if score.reason == NOT_MEASURED else "undefined"
     return number(score.mean, score.column) + ("" if score.sd is None else f" ({number(score.sd, score.column)})")
 
 
-def their_number(score: Any) -> str:
+def their_number(score: Score) -> str:
     """The paper's number and standard deviation; empty without one."""
     if score.paper is None:
         return ""
@@ -284,31 +320,23 @@ def _legend(layout: Layout, *, bold: bool) -> list[str]:
 def study_markdown(table: StudyTable, plots: Sequence[str] = ()) -> str:
     """The page of a table; ``plots`` are paths of image files, relative to the page."""
     layout = Layout(table)
-    missing: dict[str, list[str]] = {}
-    for cell in table.missing:
-        name = layout.name(cell.row, {**cell.coordinates, **cell.replicate})
-        missing.setdefault(str(cell.missing), []).append(name)
     orders = Counter(order for row in table.comparisons if (order := order_of(layout, row)) is not None)
     ranked = [(layout.heading(column), *agreement(layout, column)) for column in table.columns]
     return fill_template(
         Path(__file__).with_name("page.md"),
+        layout=layout,
         table=table,
         study=layout.study,
-        incomplete=", ".join(dict.fromkeys(layout.study.row(cell.row).name for cell in table.missing)),
         notes=safe_markdown((layout.study.notes or "").strip()),
         scores=to_markdown(replace(scores_table(layout), title="")),
         plots=plots,
         intervals=_intervals(layout),
         comparisons=_comparisons(layout),
-        tested=sum(row.p_holm is not None for row in table.comparisons),
         explored=not all(map(layout.claims, table.comparisons)),
-        reasons=list(dict.fromkeys(row.reason for row in table.comparisons if row.reason)),
-        orders=orders.total(),
-        counts="; ".join(f"{orders[order]} {order}" for order in get_args(Order)),
+        orders={order: orders[order] for order in get_args(Order)} if orders else {},
         ranked=[one for one in ranked if one[2]],
-        missing=missing,
         command=code_block(table.command) if table.command else "",
-        facts=_facts(table),
+        runs=table.runs,
     )
 
 
@@ -330,16 +358,16 @@ def _comparisons(layout: Layout) -> str:
     of_paper: list[list[str]] = []
     for row in layout.table.comparisons:
         printed = layout.paper_difference(row)
-        of_paper.append(["", ""] if printed is None else [_signed(printed, row.column), order_of(layout, row) or ""])
+        of_paper.append(
+            ["", ""]
+            if printed is None
+            else [("+" if printed > 0 else "") + paper_number(printed, row.column), order_of(layout, row) or ""]
+        )
         rows.append([layout.pair(row), layout.heading(row.column), *claim(row)])
     columns = ["", "column", "difference [95%]", "verdict"]
     if any(map(any, of_paper)):
         columns, rows = [*columns, "paper", "order"], [[*row, *own] for row, own in zip(rows, of_paper, strict=True)]
     return to_markdown(Table(columns=columns, rows=rows, left=2)) if rows else ""
-
-
-def _signed(value: float, column: str) -> str:
-    return ("+" if value > 0 else "") + paper_number(value, column)
 
 
 def order_of(layout: Layout, row: StudyComparison) -> Order | None:
@@ -370,26 +398,6 @@ def agreement(layout: Layout, column: str) -> tuple[int, int]:
     pairs = [(one[1] - other[1], one[2] - other[2]) for one, other in combinations(known, 2) if one[0] == other[0]]
     differing = [(paper, here) for paper, here in pairs if round(paper, 6) != 0]
     return sum(paper * here > 0 for paper, here in differing), len(differing)
-
-
-def _facts(table: StudyTable) -> list[str]:
-    """Where and by what the results were made."""
-    facts, runs = [], table.runs
-    if runs.commits:
-        commits = [(*commit.partition("-"), count) for commit, count in runs.commits.items()]
-        shown = [f"{digits[:12]}{dash}{changed} ({count} results)" for digits, dash, changed, count in commits]
-        facts.append(f"commits {', '.join(shown)}")
-    if runs.versions:
-        facts.append(", ".join(f"{package} {' and '.join(counts)}" for package, counts in runs.versions.items()))
-    units = {"cores": " cores", "threads": " threads"}
-    for machine in runs.hardware:
-        values = {name: value for name, value in machine.items() if name != "results" and value not in (None, "")}
-        words = ", ".join(f"{value}{units.get(name, '')}" for name, value in values.items())
-        facts.append(f"{words} ({machine.get('results', 0)} results)")
-    if runs.first_date:
-        days = dict.fromkeys(date[:10] for date in (runs.first_date, runs.last_date or runs.first_date))
-        facts.append(f"run {' to '.join(days)}")
-    return facts
 
 
 def study_csv(table: StudyTable) -> str:

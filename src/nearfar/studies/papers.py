@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import SCALES, START, ReproduceConfig
+from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, MIXTURES, PROBE_TASKS
 from nearfar.disk import path_errors, write_text
 from nearfar.disk.folders import new_folder
 from nearfar.studies import DryRun, command_line, dry_run, study
@@ -32,22 +33,12 @@ PAPERS = {
     "kim": "Kim et al. 2021, Self-Guided Contrastive Learning for BERT Sentence Representations",
 }
 """First words of a table's name -> the paper."""
-CELLS = "cells"
 FLAGS = ("scale", "start", "output")
 """Settings that are in the command of a table."""
 INPUTS, ENCODER = "inputs", "encoder"
 """Folder in OUTPUT with the generated inputs of the scale ``tiny``, and in it that of the encoder."""
 NO_DATA = "NEARFAR_DATA"
 """Stands for the data folder in paths if there is none; the message about the missing file then names it."""
-WIDTH = 32
-LAYERS = 2
-VECTOR_SIZE = 16
-"""Dimensions of the word vectors."""
-PAIRS = 60
-SENTENCES = 64
-SPREAD = 8
-"""The initial weights are multiplied by this; otherwise all embeddings would be nearly equal."""
-_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _STS = {f"sts{year}" for year in range(12, 17)}
 
 
@@ -58,9 +49,9 @@ def table_names(paper: str | None = None) -> list[str]:
     ['liao-table-2', 'liao-table-3']
     """
 
-    def order(name: str) -> tuple[int, bool, list[tuple[int, str]]]:
-        parts = [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
-        return list(PAPERS).index(paper_of(name)), "-table-" not in name, parts
+    def order(name: str) -> tuple[int, bool, list[str]]:
+        numbered = [part.zfill(3) for part in re.split(r"(\d+)", name)]
+        return list(PAPERS).index(paper_of(name)), "-table-" not in name, numbered
 
     names = sorted((file.stem for file in FOLDER.glob("*.toml")), key=order)
     return [name for name in names if paper is None or paper_of(name) == paper]
@@ -75,14 +66,12 @@ def table_file(name: str) -> Path:
     """The study file of a table.
 
     Raises:
-        NearfarError: no table of this name, with the nearest one, or with all names of the paper.
+        NearfarError: no table of this name; the message has the nearest one, or all.
     """
     names = table_names()
-    if name in names:
-        return FOLDER / f"{name}.toml"
-    paper = next((paper for paper in PAPERS if name == paper or name.startswith(f"{paper}-")), None)
-    message = unknown_name_message(name, names if paper is None else table_names(paper), what="table")
-    raise NearfarError(f"{message} nearfar reproduce lists all.")
+    if name not in names:
+        raise NearfarError(f"{unknown_name_message(name, names, what='table')} nearfar reproduce lists all.")
+    return FOLDER / f"{name}.toml"
 
 
 @accepts_settings(ReproduceConfig)
@@ -159,17 +148,15 @@ def load_table(name: str, config: ReproduceConfig, *, inputs: Path) -> Study:
 def _study_config(name: str, config: ReproduceConfig) -> ReproduceConfig:
     """The settings of the study of one table: its own folder, and the folder of cells that all tables share."""
     output = Path(config.output)
-    return replace(config, output=str(output / name), cells=config.cells or str(output / CELLS))
+    return replace(config, output=str(output / name), cells=config.cells or str(output / "cells"))
 
 
 def _check(names: str | Sequence[str], config: ReproduceConfig) -> list[str]:
-    chosen = [names] if isinstance(names, str) else list(names)
+    chosen = [names] if isinstance(names, str) else list(dict.fromkeys(names))
     if not chosen:
         raise NearfarError("no table given; nearfar reproduce lists all.")
-    for place, name in enumerate(chosen):
+    for name in chosen:
         table_file(name)
-        if name in chosen[:place]:
-            raise NearfarError(f"{name}: is named twice; name it once.")
     if config.only and len(chosen) > 1:
         raise NearfarError("--only names rows of one table; give one table.")
     if config.start is not None and config.scale == "paper":
@@ -199,24 +186,20 @@ def list_tables(config: ReproduceConfig) -> dict[str, list[ListedTable]]:
 def _list_table(name: str, config: ReproduceConfig) -> ListedTable:
     inputs = Path(config.output) / INPUTS
     studies = {scale: load_table(name, replace(config, scale=scale), inputs=inputs) for scale in SCALES}
-    here = studies["here"]
-    planned = dry_run(here, _study_config(name, replace(config, scale="here")))
+    planned = dry_run(studies["here"], _study_config(name, replace(config, scale="here")))
     return ListedTable(
         name=name,
-        title=here.title,
+        title=studies["here"].title,
         cells={scale: len(plan_cells(study)) for scale, study in studies.items()},
-        data=data_sets(here),
+        data=_data_sets(planned),
         missing=tuple(dict.fromkeys(one for row in planned.rows for one in row.missing)),
     )
 
 
-def data_sets(study: Study) -> tuple[str, ...]:
+def _data_sets(planned: DryRun) -> tuple[str, ...]:
     """The data sets that a study reads, by their names without splits; STS12 to STS16 together as ``sts12-16``."""
-    names = set()
-    for step in (step for cell in plan_cells(study) for step in cell.steps):
-        for setting in ("data", "evaluate_on", "task", "tasks", "pairs", "labelled", "texts"):
-            value = getattr(step.config, setting, None)
-            names |= {str(spec).partition(":")[0] for spec in ([value] if isinstance(value, str) else value or ())}
+    named = {one.spec.partition(":")[0] for cell in planned.cells for one in cell.sources}
+    names = named & {*CATALOG, *MIXTURES, *PROBE_TASKS, *FINETUNING_TASKS}
     return tuple(sorted((names - _STS) | {"sts12-16"} if names >= _STS else names))
 
 
@@ -240,18 +223,20 @@ def write_inputs(folder: Path) -> Path:
         pairs = load_pairs("microworld:dev+test")
         labelled = [str(text) for _, (text,) in find("microworld", "labelled")[0].rows(("text",))]
         texts = [*sentences, *(text for pair in pairs for text in pair[:2]), *labelled]
-        texts += [text for (text,) in load_sentences("microworld").rows]
-        words = _write_encoder(part / ENCODER, texts)
+        words = _write_encoder(part / ENCODER, [*texts, *(text for (text,) in load_sentences("microworld").rows)])
         draw = Random(0)
-        vectors = (" ".join(f"{draw.gauss(0, 1):.4f}" for _ in range(VECTOR_SIZE)) for _ in words)
-        write_text(
-            part / "glove.txt", "".join(f"{word} {vector}\n" for word, vector in zip(words, vectors, strict=True))
-        )
-        rows = (f"{pair.score:.3f}\t{pair.first}\t{pair.second}\n" for pair in pairs[:PAIRS])
-        write_text(part / "pairs.tsv", "score\tsentence1\tsentence2\n" + "".join(rows))
-        for number, name in enumerate(("sentences.txt", "others.txt")):
-            some = sentences[number * SENTENCES : (number + 1) * SENTENCES]
-            write_text(part / name, "".join(f"{text}\n" for text in some))
+        vectors = (" ".join(f"{draw.gauss(0, 1):.4f}" for _ in range(16)) for _ in words)
+        files = {
+            "glove.txt": (f"{word} {vector}" for word, vector in zip(words, vectors, strict=True)),
+            "pairs.tsv": (
+                "score\tsentence1\tsentence2",
+                *(f"{pair.score:.3f}\t{pair.first}\t{pair.second}" for pair in pairs[:60]),
+            ),
+            "sentences.txt": sentences[:64],
+            "others.txt": sentences[64:128],
+        }
+        for name, lines in files.items():
+            write_text(part / name, "".join(f"{line}\n" for line in lines))
     return folder
 
 
@@ -265,22 +250,19 @@ def _write_encoder(folder: Path, texts: list[str]) -> list[str]:
 
     split = BertPreTokenizer()
     words = sorted({word for text in texts for word, _ in split.pre_tokenize_str(text.lower())})
-    vocabulary = {word: index for index, word in enumerate((*_SPECIAL, *words))}
+    vocabulary = {word: index for index, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words))}
     transformers.BertTokenizer(vocab=vocabulary, model_max_length=512).save_pretrained(folder)
-    config = transformers.BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=2,
-        intermediate_size=48,
-        max_position_embeddings=512,
-    )
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    sizes: dict[str, Any] = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+    }
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), quiet():
         torch.manual_seed(0)
-        model = transformers.AutoModel.from_config(config)
+        model = transformers.BertModel(transformers.BertConfig(vocab_size=len(vocabulary), **sizes))
         for parameter in model.parameters():
             if parameter.ndim > 1:
-                parameter.mul_(SPREAD)
-    with quiet():
+                parameter.mul_(8)  # otherwise all embeddings would be nearly equal
         model.save_pretrained(folder)
     return words

@@ -24,9 +24,10 @@ from nearfar.evaluation.plots import (
 )
 from nearfar.evaluation.results import StudyGroup, StudyTable
 from nearfar.evaluation.results.files import make_folder
-from nearfar.studies.page import Layout, digits_of, our_number, study_csv, study_latex, study_markdown
-from nearfar.studies.spec import AVERAGE, Axis, Plot
+from nearfar.studies.page import Layout, Score, digits_of, our_number, study_csv, study_latex, study_markdown
+from nearfar.studies.spec import AVERAGE, TABLE, Axis, Plot
 from nearfar.types import NearfarError
+from nearfar.validation import unknown_name_message
 
 # Okabe & Ito 2008: distinct for people with any common colour vision deficiency. Its yellow is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -37,7 +38,6 @@ _MAX_MARKED = 20
 """Number of points up to which each has a marker."""
 _DODGE = 0.006
 """Distance of the intervals of two lines at the same x, as a share of the range of x."""
-RECORD = "study.json"
 _NUMBERS = ("mean", "low", "high", "paper")
 
 
@@ -51,20 +51,17 @@ def write_outputs(table: StudyTable, folder: str | Path) -> list[Path]:
         NearfarError: an unknown kind, axis, column or curve of a plot; the disk is full or cannot be written.
     """
     folder = Path(folder)
-    make_folder(folder / RECORD)
+    make_folder(folder / TABLE)
     plots = study_plots(Layout(table))
-    table.save(folder / RECORD)
-    for name, figure in plots.items():
-        for ending in ("png", "svg"):
-            save(figure, folder / f"{name}.{ending}")
-    texts = {
-        "page.md": study_markdown(table, [f"{name}.svg" for name in plots]),
-        "table.csv": study_csv(table),
-        "table.tex": study_latex(table),
-    }
+    table.save(folder / TABLE)
+    pictures = [folder / f"{name}.{ending}" for name in plots for ending in ("png", "svg")]
+    for picture in pictures:
+        save(plots[picture.stem], picture)
+    page = study_markdown(table, [f"{name}.svg" for name in plots])
+    texts = {"page.md": page, "table.csv": study_csv(table), "table.tex": study_latex(table)}
     for name, text in texts.items():
         write_text(folder / name, text)
-    return [folder / name for name in (RECORD, *texts, *(f"{plot}.{end}" for plot in plots for end in ("png", "svg")))]
+    return [folder / TABLE, *(folder / name for name in texts), *pictures]
 
 
 def study_plots(layout: Layout) -> dict[str, Any]:
@@ -93,9 +90,7 @@ _Figures = Iterator[tuple[str, Any]]
 def _axis(layout: Layout, name: str | None, key: str) -> Axis:
     known = {axis.name: axis for axis in layout.study.axes}
     if name not in known:
-        raise NearfarError(
-            f"plot: {key} = {name!r} is not an axis of the study; there are: {', '.join(known) or 'none'}."
-        )
+        raise NearfarError(f"plot: {key}: {unknown_name_message(str(name), known, what='axis')}")
     return known[name]
 
 
@@ -103,7 +98,7 @@ def _column(layout: Layout, plot: Plot) -> str:
     columns = layout.table.columns
     value = plot.value or (AVERAGE if AVERAGE in columns else columns[-1])
     if value not in columns:
-        raise NearfarError(f"plot: value = {value!r} is not a column of the study; there are {', '.join(columns)}.")
+        raise NearfarError(f"plot: value: {unknown_name_message(value, columns, what='column')}")
     return value
 
 
@@ -113,62 +108,52 @@ def _groups(layout: Layout, row: str | None) -> dict[str, StudyGroup]:
     return {layout.name(one.row, one.coordinates): one for one in shown}
 
 
-def _scores(layout: Layout, column: str, row: str | None, *axes: Axis) -> pd.DataFrame:
-    """The scores of a column, without averages over axes; ``x`` and ``y`` are the labels of ``axes``.
-
-    ``line`` is the name without these axes, and ``slug`` the same as part of a file name.
-    """
-    rows = []
+def _scores(layout: Layout, column: str, row: str | None) -> Iterator[tuple[str, dict[str, str], Score]]:
+    """Row, coordinates and score of each group of a row or of all, without averages over axes."""
     for number, (name, coordinates) in enumerate(layout.groups):
         if row in (None, name) and AVERAGE not in coordinates.values():
-            others, score = dict(coordinates), layout.scores[number, column]
-            labels = [others.pop(axis.name, None) for axis in axes]
-            numbers = [getattr(score, key) for key in _NUMBERS]
-            slug = _slug(name, *others.values())
-            rows.append((name, our_number(score), layout.name(name, others), slug, *labels, *numbers))
-    names = ["row", "shown", "line", "slug", *("x", "y")[: len(axes)], *_NUMBERS]
-    return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(_NUMBERS, float))
+            yield name, dict(coordinates), layout.scores[number, column]
 
 
 def _heat_maps(layout: Layout, plot: Plot) -> _Figures:
-    """One picture for each row, and for each label of the other axes."""
+    """One picture for each row, and for each label of the other axes; rows without the two axes are in the title."""
     across, up, column = _axis(layout, plot.x, "x"), _axis(layout, plot.y, "y"), _column(layout, plot)
-    scores = _scores(layout, column, None, across, up)
-    has = scores[["x", "y"]].notna()
-    beside = [
-        f"{line}: {shown}"
-        for shown, line in scores.loc[~has.any(axis=1) & scores["mean"].notna(), ["shown", "line"]].to_numpy()
-    ]
-    maps = scores[has.all(axis=1) & (scores["row"].eq(plot.row) if plot.row else True)]
-    for (slug, line), part in maps.groupby(["slug", "line"], sort=False):
-        if part["mean"].notna().any():
+    maps: dict[tuple[str, str], dict[tuple[str, str], float | None]] = {}
+    beside: list[str] = []
+    for row, at, score in _scores(layout, column, None):
+        place = at.pop(up.name, ""), at.pop(across.name, "")
+        if all(place) and plot.row in (None, row):
+            maps.setdefault((_slug(row, *at.values()), layout.name(row, at)), {})[place] = score.mean
+        elif not any(place) and score.mean is not None:
+            beside.append(f"{layout.name(row, at)}: {our_number(score)}")
+    known = [mean for of in maps.values() for mean in of.values() if mean is not None]
+    for (slug, line), means in maps.items():
+        grid = pd.Series(means, dtype=float).rename_axis([up.name, across.name]).unstack()
+        if grid.notna().any(axis=None):
             rows, columns = (
-                pd.Index([label for label in axis.labels if label in set(part[key])], name=axis.name)
-                for axis, key in ((up, "y"), (across, "x"))
+                [one for one in axis.labels if one in used] for axis, used in zip((up, across), grid.axes, strict=True)
             )
             figure = heat_map(
-                part.pivot(index="y", columns="x", values="mean").reindex(index=rows, columns=columns),
+                grid.reindex(index=rows, columns=columns),
                 title="; ".join([plot.title or line, *beside]),
                 legend=layout.heading(column),
                 digits=digits_of(column),
-                limits=(maps["mean"].min(), maps["mean"].max()),
+                limits=(min(known), max(known)),
             )
             yield _slug("heat-map", column, slug), figure
 
 
 def _lines(layout: Layout, plot: Plot) -> _Figures:
     axis, column = _axis(layout, plot.x, "x"), _column(layout, plot)
-    scores = _scores(layout, column, plot.row, axis)
-    scores["x"] = scores["x"].map(axis.places).astype(float)  # NaN without the axis, which is a horizontal line
-    lines = {
-        line: part.sort_values("x", kind="stable")
-        for line, part in scores.groupby("line", sort=False)
-        if part["mean"].notna().any()
-    }
+    points: dict[str, list[list[float | None]]] = {}
+    for row, at, score in _scores(layout, column, plot.row):
+        x = axis.places.get(at.pop(axis.name, ""))  # None without the axis: a horizontal line
+        points.setdefault(layout.name(row, at), []).append([x, *(getattr(score, key) for key in _NUMBERS)])
+    frames = {line: pd.DataFrame(some, columns=["x", *_NUMBERS], dtype=float) for line, some in points.items()}
+    lines = {line: one.sort_values("x", kind="stable") for line, one in frames.items() if one["mean"].notna().any()}
     if not lines:
         return
-    shown = pd.concat(lines.values())
-    used = shown["x"][shown["mean"].notna() | shown["paper"].notna()].dropna()
+    used = pd.concat(lines.values()).dropna(subset=["x"]).dropna(subset=["mean", "paper"], how="all")["x"]
     figure = line_plot(
         lines,
         title=plot.title or layout.table.title,
@@ -227,9 +212,7 @@ def _curves(layout: Layout, plot: Plot) -> _Figures:
         title = plot.title or f"{measure.capitalize()} over training"
         yield _slug("curves", measure), line_plot(lines, title=title, labels=("step", measure), band=True)
     elif known or not layout.table.missing:
-        raise NearfarError(
-            f"plot: y = {measure!r} is not a curve of the runs; there are: {', '.join(known) or 'none'}."
-        )
+        raise NearfarError(f"plot: y: {unknown_name_message(measure, known, what='curve')}")
 
 
 _DRAWN = {
@@ -263,46 +246,35 @@ def line_plot(
     ``paper``, the paper's numbers, dashed with hollow markers. Without ``x`` it is horizontal.
     """
     parts = {name: part.reindex(columns=["x", *_NUMBERS]) for name, part in lines.items()}
-    names = [
-        wrapped(text, 34)
-        for name, part in parts.items()
-        for text in (name, *([f"{name}, paper"] * bool(part["paper"].notna().any())))
-    ]
-    figure = new_figure(8.5, max(4.4, 0.6 + sum(0.06 + 0.15 * len(name.splitlines()) for name in names)))
+    figure = new_figure(8.5, 4.4)
     axes = figure.subplots()
     drawn = pd.concat(parts.values()).dropna(subset=["x", "mean"])["x"]
     for place, (line, part) in enumerate(parts.items()):
-        colour, marker = COLOURS[place % len(COLOURS)], _MARKERS[place % len(_MARKERS)]
-        name, of_paper = wrapped(line, 34), wrapped(f"{line}, paper", 34)
-        points, paper = (part.dropna(subset=[column]) for column in ("mean", "paper"))
-        if part["x"].isna().all():
-            axes.axhline(points["mean"].iloc[0], color=colour, linestyle="-.", linewidth=1.2, label=name)
-            for number in paper["paper"][:1]:
-                axes.axhline(number, color=colour, linestyle=":", label=of_paper)
-            continue
-        marked = marker if len(points) <= _MAX_MARKED else None
-        axes.plot(*points[["x", "mean"]].to_numpy().T, color=colour, marker=marked, linewidth=1.8, label=name)
-        at, middle, low, high = points.dropna(subset=["low", "high"])[["x", "mean", "low", "high"]].to_numpy().T
+        look = {"color": COLOURS[place % len(COLOURS)], "marker": _MARKERS[place % len(_MARKERS)], "linewidth": 1.8}
+        hollow = {"linestyle": "--", "markerfacecolor": "white", "linewidth": 1.2}
+        for column, label, own in (("mean", line, {}), ("paper", f"{line}, paper", hollow)):
+            points = part.dropna(subset=[column])
+            if part["x"].isna().all():
+                for height in points[column][:1]:
+                    axes.axhline(height, color=look["color"], linestyle=":" if own else "-.", label=wrapped(label, 34))
+            elif len(points):
+                many = {"marker": None} if len(points) > _MAX_MARKED else {}
+                axes.plot(points["x"], points[column], label=wrapped(label, 34), **look | own | many)
+        at, middle, low, high = part.dropna(subset=["x", "low", "high"])[["x", "mean", "low", "high"]].to_numpy().T
         if band and len(at):
-            axes.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
+            axes.fill_between(at, low, high, color=look["color"], alpha=0.2, linewidth=0)
         elif len(at):
             at = at + (0.0 if log[0] else _DODGE * np.ptp(drawn) * (place - (len(parts) - 1) / 2))
-            axes.errorbar(
-                at, middle, yerr=[middle - low, high - middle], color=colour, fmt="none", capsize=3, linewidth=1
-            )
-        if len(paper):
-            style = {"marker": marker, "linestyle": "--", "markerfacecolor": "white", "linewidth": 1.2}
-            axes.plot(*paper[["x", "paper"]].to_numpy().T, color=colour, label=of_paper, **style)
+            axes.errorbar(at, middle, yerr=[middle - low, high - middle], color=look["color"], fmt="none", capsize=3)
     axes.set(xlabel=plain(labels[0]), ylabel=plain(labels[1]))
     axes.set_title(wrapped(title, 70), fontsize=10)
-    for scale, is_log in zip((axes.set_xscale, axes.set_yscale), log, strict=True):
-        if is_log:
-            scale("log")
+    axes.set(xscale="log" if log[0] else "linear", yscale="log" if log[1] else "linear")
     if ticks:
         axes.set_xticks([x for x, _ in ticks], [plain(label) for _, label in ticks])
         axes.minorticks_off()
     axes.grid(alpha=0.3)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
+    names = axes.get_legend_handles_labels()[1]
+    figure.set_size_inches(8.5, max(4.4, 0.6 + sum(0.06 + 0.15 * len(name.splitlines()) for name in names)))
     figure.legend(loc="outside right upper", fontsize=8, frameon=False)
     return figure

@@ -5,7 +5,6 @@
                                learned relatedness, the main measure of retrieval
 ``TASK.METRIC``                such as ``mrpc.f1``, ``sts12.pearson``, ``sts12.pearson.wmean``, ``sts12.all``
 ``TASK.SUBSET``                one subset of a similarity task, ``TASK.SUBSET.pearson``
-``TASK.unseen``                Spearman on the pairs that the model of the run has not seen
 ``TASK.unseen_by_all``         Spearman on the pairs that no run of the study has seen, the same pairs for all runs
 ``TASK.dev``                   the validation score of a probe or a fine-tuned model; ``TASK.dev_spearman`` and others
 ``average``                    the mean over the columns of the study that are tasks
@@ -23,7 +22,7 @@ any other name                 a number that the steps of the run have measured,
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -32,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.data.fingerprints import number_units
-from nearfar.disk import read_errors, read_json, read_text
+from nearfar.disk import read_json, read_text
 from nearfar.evaluation import results
 from nearfar.evaluation.comparison import TaskScores
 from nearfar.evaluation.correlation import AGGREGATES, Aggregate
@@ -46,6 +45,7 @@ from nearfar.studies.spec import AVERAGE, BYTES, GEOMETRY, ONLY_TASK, UNSEEN_BY_
 from nearfar.studies.steps import NUMBERS, RESULT, RUN
 from nearfar.studies.units import TestData
 from nearfar.types import NearfarError
+from nearfar.validation import unknown_name_message
 
 NOT_MEASURED = "not measured"
 """The reason of a column that the steps of a row do not measure."""
@@ -78,6 +78,8 @@ class Value(NamedTuple):
 
 Columns: TypeAlias = dict[str, Value]
 """Name of a column -> its value."""
+_Makers: TypeAlias = dict[str, Callable[[], Value]]
+"""Name of a column -> what makes its value."""
 
 
 Result: TypeAlias = results.EvaluationResult | results.GeometryResult | Mapping[str, Any]
@@ -109,8 +111,6 @@ class Measured(NamedTuple):
     """Those that are shown."""
     values: list[Columns]
     """Of each run; empty for one without results."""
-    numbers: set[str]
-    """The columns that no run has a score of."""
     unseen_pairs: dict[str, list[int]]
     """Task -> number of pairs that no run has seen, and of all pairs, where a column is over unseen pairs."""
 
@@ -123,40 +123,35 @@ def measure(study: Study, runs: Sequence[Run]) -> Measured:
     Raises:
         NearfarError: all runs are finished, and a column is in none of them.
     """
-    finished = [run for run in runs if run.cell.missing is None]
     names = [column for column in study.columns if column not in (AVERAGE, AVERAGE_UNSEEN)]
-    masks = seen_by_any(finished)
-    known = [{name: column_value(name, run, study.aggregate, masks) for name in names} for run in finished]
+    masks = seen_by_any(runs)
+    known = [{name: column_value(name, run, study.aggregate, masks) for name in names} for run in runs]
     tasks = [name for name in names if any((one := values[name]) and one.kind == "task" for values in known)]
     similarity = [name for name in tasks if any(name == task for task, _ in masks)]
-    if len(finished) == len(runs):  # an unfinished run may have a column that the others lack
-        for name in names:
-            if not any(values[name] for values in known):
-                raise NearfarError(
-                    f"column {name!r}: no run of the study has it; there are {', '.join(available_columns(runs))}, "
-                    "and TASK.METRIC such as stsb.pearson or mrpc.f1."
-                )
-        for column, members, what in ((AVERAGE, tasks, "task"), (AVERAGE_UNSEEN, similarity, "similarity task")):
-            if column in study.columns and not members:
-                raise NearfarError(f"column {column!r}: the study has no column that is a {what}.")
+    absent = [name for name in names if not any(values[name] for values in known)]
+    absent += [AVERAGE] * (AVERAGE in study.columns and not tasks)
+    absent += [AVERAGE_UNSEEN] * (AVERAGE_UNSEEN in study.columns and not similarity)
+    if absent and not any(run.cell.missing for run in runs):  # an unfinished run may have what the others lack
+        have = {name for run in runs for one in run.measured for name in _makers(one, study.aggregate)}
+        raise NearfarError(unknown_name_message(absent[0], sorted(have, key=len), what="column of the runs"))
     every: list[Columns] = []
-    for run, values in zip(finished, known, strict=True):
+    for run, values in zip(runs, known, strict=True):
         columns = {name: value or Value(None, NOT_MEASURED, kind="number") for name, value in values.items()}
         columns[AVERAGE] = mean_value({name: values[name] for name in tasks})
         if AVERAGE_UNSEEN in study.columns:
             columns[AVERAGE_UNSEEN] = mean_value({name: _unseen(name, run, masks) for name in similarity})
-        every.append({name: columns[name]._replace(value=rounded(columns[name].value)) for name in study.columns})
+        own = {name: columns[name]._replace(value=rounded(columns[name].value)) for name in study.columns}
+        every.append({} if run.cell.missing else own)
     seen = {task for (task, _), mask in masks.items() if mask.any()}
     over = {name: name.removesuffix(UNSEEN_BY_ALL) for name in study.columns if name.endswith(UNSEEN_BY_ALL)}
     repeats = [name for name, task in over.items() if seen.isdisjoint(similarity if task == AVERAGE else [task])]
-    shown = tuple(name for name in study.columns if finished and name not in repeats) or study.columns
-    scores = {name for columns in every for name, one in columns.items() if one.kind != "number"}
-    of_tasks = dict.fromkeys([*over.values(), *(study.columns if AVERAGE_UNSEEN in over else ())])
-    masks_of = {task: [mask for (name, _), mask in masks.items() if name == task] for task in of_tasks}
-    pairs = {task: [int((~mine[0]).sum()), len(mine[0])] for task, mine in masks_of.items() if len(mine) == 1}
-    of_finished = iter(every)
-    values_of = [{} if run.cell.missing else next(of_finished) for run in runs]
-    return Measured(shown, values_of, {*study.columns} - scores if finished else set(), pairs)
+    shown = tuple(name for name in study.columns if any(every) and name not in repeats) or study.columns
+    pairs = {}
+    for task in dict.fromkeys([*over.values(), *(study.columns if AVERAGE_UNSEEN in over else ())]):
+        masks_of_task = [mask for (name, _), mask in masks.items() if name == task]
+        if len(masks_of_task) == 1:
+            pairs[task] = [int((~masks_of_task[0]).sum()), len(masks_of_task[0])]
+    return Measured(shown, every, pairs)
 
 
 def rounded(value: float | None) -> float | None:
@@ -187,123 +182,109 @@ def column_value(column: str, run: Run, aggregate: Aggregate, masks: Masks) -> V
     if column.endswith(UNSEEN_BY_ALL):
         return _unseen(column.removesuffix(UNSEEN_BY_ALL), run, masks)
     for result in reversed(run.measured):
-        if (value := _of_result(column, result, aggregate)) is not None:
-            return value
+        if (make := _makers(result, aggregate).get(column)) is not None:
+            return make()
         for task, why in result.unavailable.items() if isinstance(result, results.EvaluationResult) else ():
             if column == task or column.startswith(f"{task}."):
                 return Value(None, why, kind="task")
     return None
 
 
-def available_columns(runs: Sequence[Run]) -> list[str]:
-    """The columns that the runs have, for messages: metrics of tasks are left out."""
-    tasks = [task for run in runs for one in run.evaluations for task in one.all_tasks]
-    names = [f"average:{name}" for run in runs for one in run.evaluations for name in _averages(one)]
-    names += [*ONLY_TASK, *_TRAINING, BYTES, *GEOMETRY]
-    names += [name for run in runs for one in run.measured if isinstance(one, Mapping) for name in one]
-    has = [name for name in names if any(_of_result(name, one, "all") for run in runs for one in run.measured)]
-    return list(dict.fromkeys([*tasks, *has, AVERAGE, *OF_RUNS]))
-
-
-def _of_result(column: str, result: Result, aggregate: Aggregate) -> Value | None:
-    """A column of a result; None where it has none of this name."""
+def _makers(result: Result, aggregate: Aggregate) -> _Makers:
+    """The columns of a result."""
     if isinstance(result, results.EvaluationResult):
-        return _of_evaluation(column, result, aggregate)
-    if not isinstance(result, results.GeometryResult):
-        return _number(result.get(column))
+        return _of_evaluation(result, aggregate)
+    if isinstance(result, Mapping):
+        return _numbers(result)
     model = list(result.models.values())[-1]
-    if column in GEOMETRY:
-        return Value(getattr(model, column))
-    layers = {f"layer.{layer}.{name}": one for name, of in (model.layers or {}).items() for layer, one in enumerate(of)}
-    return Value(layers[column], "undefined" if layers[column] is None else None) if column in layers else None
+    values = {name: getattr(model, name) for name in GEOMETRY}
+    for pooling, layers in (model.layers or {}).items():
+        values |= {f"layer.{layer}.{pooling}": value for layer, value in enumerate(layers)}
+    return {name: partial(Value, one, "undefined" if one is None else None) for name, one in values.items()}
 
 
-def _number(number: object) -> Value | None:
-    return Value(float(number), kind="number") if is_number(number) else None  # type: ignore[arg-type]
+def _numbers(numbers: Mapping[str, Any]) -> _Makers:
+    return {name: partial(Value, float(one), kind="number") for name, one in numbers.items() if is_number(one)}
 
 
-def _of_evaluation(column: str, result: results.EvaluationResult, aggregate: Aggregate) -> Value | None:
-    if column == BYTES:
-        return _number(stored_bytes(result))
-    if column in _TRAINING:
-        return _number(getattr(result.training, column, None))
-    tasks = result.all_tasks
-    for name, average in _averages(result).items():
-        for metric in average.METRICS:
-            if column in (f"average:{name}.{metric}", f"average:{name}" if metric == average.METRICS[0] else None):
-                estimate = average.metric(metric)
-                estimate = estimate if isinstance(estimate, results.Estimate) else estimate.of(aggregate)
-                parts = [_of_task(metric, task, tasks[task], aggregate) for task in average.tasks if task in tasks]
-                data = sum((one.data or () for one in parts if one), ())
-                is_whole = 0 < len(data) == len(average.tasks)
-                return Value(estimate.score, estimate.reason, estimate.low, estimate.high, data if is_whole else None)
-    for task in sorted(tasks, key=len, reverse=True):  # of names that begin alike, the longest is the task's
-        name = "" if column == task else column.removeprefix(f"{task}.")
-        if name != column and (value := _of_task(name, task, tasks[task], aggregate)) is not None:
-            return value
-    if len(tasks) != 1 or column not in ONLY_TASK:
-        return None
-    ((task, scored),) = tasks.items()
-    chosen = result.training.metric if result.training and column == "score" else column
-    return _of_task(chosen, task, scored, aggregate) or (
-        _of_task("", task, scored, aggregate) if column == "score" else None
-    )
+def _of_evaluation(result: results.EvaluationResult, aggregate: Aggregate) -> _Makers:
+    training = result.training
+    makers = _numbers({BYTES: stored_bytes(result), **{name: getattr(training, name, None) for name in _TRAINING}})
+    tasks = {task: _of_task(task, scored, aggregate) for task, scored in result.all_tasks.items()}
+    averages: dict[str, Any] = {**(result.transfer.averages if result.transfer else {}), **result.averages}
+    for name, average in averages.items():
+        for metric in reversed(average.METRICS):  # the first one has the short name too
+            estimate = average.metric(metric)
+            estimate = estimate if isinstance(estimate, results.Estimate) else estimate.of(aggregate)
+            parts = [tasks[task].get(metric) for task in average.tasks if task in tasks]
+            makers[f"average:{name}.{metric}"] = partial(_of_average, estimate, parts, len(average.tasks))
+            makers[f"average:{name}"] = makers[f"average:{name}.{metric}"]
+    for task in sorted(tasks, key=len):  # of names that begin alike, the longest is the task's
+        makers |= {f"{task}.{name}" if name else task: make for name, make in tasks[task].items()}
+    if len(tasks) == 1:
+        (own,) = tasks.values()
+        chosen = own.get(training.metric, own[""]) if training else own[""]
+        makers |= {name: own[name] for name in ONLY_TASK if name in own} | {"score": chosen}
+    return makers
 
 
-def _averages(result: results.EvaluationResult) -> dict[str, Any]:
-    return {**(result.transfer.averages if result.transfer else {}), **result.averages}
+def _of_average(estimate: results.Estimate, parts: Sequence[Callable[[], Value] | None], count: int) -> Value:
+    """An average of an evaluation, with the data of all its tasks, if these are there."""
+    data = sum((make().data or () for make in parts if make), ())
+    is_whole = 0 < len(data) == count
+    return Value(estimate.score, estimate.reason, estimate.low, estimate.high, data if is_whole else None)
 
 
-def _of_task(name: str, task: str, scored: TaskScores, aggregate: Aggregate) -> Value | None:
-    """A score of a task by the rest of the column's name; an empty one is the main score."""
+def _of_task(task: str, scored: TaskScores, aggregate: Aggregate) -> _Makers:
+    """The scores of a task by the rest of the column's name; an empty one is the main score."""
     if isinstance(scored, results.SimilarityScores):
-        return _of_similarity(name, task, scored, aggregate)
+        return _of_similarity(task, scored, aggregate)
+    makers: _Makers = {}
     if isinstance(scored, results.RetrievalScores):
-        measure = name or scored.main
-        if measure not in scored.measures:
-            return None
-        per_query = [scored.per_query[measure]]
-        data = TestData(task, "mean", (scored.digest, measure), [[]], per_query, id(scored), scored.units)
-        return _estimated(scored.measures[measure], data)
-    if name in (*_DEV, "dev"):
-        dev = {of: value for of in _DEV if (value := getattr(scored, of, None)) is not None}
-        value = next(iter(dev.values()), None) if name == "dev" else dev.get(name)
-        return Value(value, f"{task} has no {name}" if value is None else None, kind="task")
+        for measure, estimate in scored.measures.items():
+            per_query = [scored.per_query[measure]]
+            data = TestData(task, "mean", (scored.digest, measure), [[]], per_query, id(scored), scored.units)
+            makers[measure] = partial(_estimated, estimate, data)
+        return makers | {"": makers[scored.main]}
     is_classified = isinstance(scored, results.ClassificationScores)
-    metric = name or ("accuracy" if is_classified else "pearson")
-    if metric not in ONLY_TASK or (estimate := scored.metric(metric)) is None:
-        return None
     digest: tuple[str, ...] = (scored.digest, str(len(scored.gold))) if is_classified else (scored.digest,)
     predicted = [getattr(scored, "predicted" if is_classified else "predicted_e6")]
-    statistic = metric if is_classified else f"{metric}.all"
-    return _estimated(estimate, TestData(task, statistic, digest, [scored.gold], predicted, id(scored), scored.units))
+    for metric in ONLY_TASK:
+        if (estimate := scored.metric(metric)) is not None:
+            statistic = metric if is_classified else f"{metric}.all"
+            data = TestData(task, statistic, digest, [scored.gold], predicted, id(scored), scored.units)
+            makers[metric] = partial(_estimated, estimate, data)
+    dev = {name: getattr(scored, name, None) for name in _DEV}
+    dev["dev"] = next((value for value in dev.values() if value is not None), None)
+    for name, value in dev.items():
+        makers[name] = partial(Value, value, f"{task} has no {name}" if value is None else None, kind="task")
+    return makers | {"": makers["accuracy" if is_classified else "pearson"]}
 
 
-def _of_similarity(name: str, task: str, scored: results.SimilarityScores, aggregate: Aggregate) -> Value | None:
-    if name == "unseen":
-        return _estimated(scored.unseen.spearman, None) if scored.unseen is not None else None
-    subsets = [*scored.subsets] if len(scored.subsets) > 1 else []
-    named: dict[str, tuple[str, str | None, Aggregate]] = {}
-    for metric in ("pearson", "spearman"):
-        own = {metric: (metric, None, aggregate)} | {f"{metric}.{by}": (metric, None, by) for by in AGGREGATES}
-        named |= own | {f"{subset}.{metric}": (metric, subset, "all") for subset in subsets}
-    named |= {"": named["spearman"]} | {end: named[f"spearman.{end}"] for end in AGGREGATES}
-    named |= {subset: named[f"{subset}.spearman"] for subset in subsets}
-    if name not in named:
-        return None
-    metric, part, by = named[name]
-    if part is None:
-        return _estimated(scored.metric(metric).of(by), _pairs(task, f"{metric}.{by}", scored))
-    kept = np.repeat([one == part for one in scored.subsets], [one.pairs for one in scored.subsets.values()])
-    data = _pairs(f"{task}/{part}", f"{metric}.all", scored, kept)
-    return _estimated(scored.subsets[part].metric(metric), data)
+def _of_similarity(task: str, scored: results.SimilarityScores, aggregate: Aggregate) -> _Makers:
+    makers: _Makers = {}
+    for metric in ("pearson", "spearman"):  # that of the short names last
+        whole: _Makers = {}
+        for by in AGGREGATES:
+            of_pairs = partial(_pairs, task, f"{metric}.{by}", scored)
+            whole[by] = partial(_estimated, scored.metric(metric).of(by), of_pairs)
+        parts: _Makers = {}
+        for name, subset in scored.subsets.items() if len(scored.subsets) > 1 else ():
+            of_pairs = partial(_pairs, f"{task}/{name}", f"{metric}.all", scored, name)
+            parts[name] = partial(_estimated, subset.metric(metric), of_pairs)
+        makers |= {f"{metric}.{by}": make for by, make in whole.items()} | {metric: whole[aggregate]}
+        makers |= {f"{name}.{metric}": make for name, make in parts.items()}
+    return makers | whole | parts | {"": whole[aggregate]}
 
 
 def _pairs(
-    task: str, statistic: str, scored: results.SimilarityScores, kept: NDArray[np.bool_] | None = None
+    task: str, statistic: str, scored: results.SimilarityScores, kept: NDArray[np.bool_] | str | None = None
 ) -> TestData:
-    """All pairs of a similarity task, or those of a mask, within their subsets."""
-    kept = np.ones(scored.pairs, dtype=np.bool_) if kept is None else kept
+    """All pairs of a similarity task, those of one subset, or those of a mask, within their subsets."""
+    if not isinstance(kept, np.ndarray):
+        kept = np.repeat(
+            [kept in (None, name) for name in scored.subsets], [one.pairs for one in scored.subsets.values()]
+        )
     ends = np.cumsum([subset.pairs for subset in scored.subsets.values()])[:-1]
     masks = zip(scored.subsets.items(), np.split(kept, ends), strict=True)
     parts = {name: (one, mask) for (name, one), mask in masks if mask.any()}
@@ -316,10 +297,11 @@ def _pairs(
     return TestData(task, statistic, digest, gold, cosines, id(scored), of_pairs)
 
 
-def _estimated(estimate: results.Estimate, data: TestData | None) -> Value:
+def _estimated(estimate: results.Estimate, data: TestData | Callable[[], TestData]) -> Value:
     """A score with what is resampled, where predictions are stored and the score is defined."""
-    known = None if estimate.score is None or data is None or not any(map(len, data.predicted)) else (data,)
-    return Value(estimate.score, estimate.reason, estimate.low, estimate.high, known, "task")
+    known = data if isinstance(data, TestData) else data()
+    stored = (known,) if estimate.score is not None and any(map(len, known.predicted)) else None
+    return Value(estimate.score, estimate.reason, estimate.low, estimate.high, stored, "task")
 
 
 def seen_by_any(runs: Iterable[Run]) -> Masks:
@@ -380,8 +362,7 @@ def _run(cell: Cell, store: JobStore, read: Callable[[Job], tuple[list[Any], dic
         timed = [numbers.get("seconds"), store.seconds(training) if training.function.endswith(":train") else None]
         seconds = max((one for one in timed if one is not None), default=None)
     else:
-        every = [one for job in cell.jobs if (one := store.seconds(job)) is not None]
-        seconds = sum(every) if every else None
+        seconds = sum(filter(None, map(store.seconds, cell.jobs))) or None
     values = {"validation": rounded(numbers.get("validation")), "seconds": rounded(seconds)}
     return Run(replace(known, values={name: one for name, one in values.items() if one is not None}), measured, curves)
 
@@ -396,28 +377,22 @@ def _why_missing(cell: Cell, store: JobStore) -> str | None:
     for job in (needed for one in waiting for needed in (*one.inputs.values(), one)):
         file = store.part(job) / ERROR_FILE
         if file.is_file():
-            with read_errors(file):
-                lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             return f"failed: {(lines or ['unknown error'])[-1].removeprefix('nearfar.types.NearfarError: ')}"
     return "not run"
 
 
 def _read(job: Job, store: JobStore) -> tuple[list[Any], dict[str, Any]]:
     """The results of a finished job, and its numbers."""
-    measured, numbers, folder = [], {}, store.folder(job)
+    measured, folder = [], store.folder(job)
     if (folder / RESULT).is_file():
         measured = [results.load_result(folder / RESULT)]
-        if not isinstance(measured[0], results.EvaluationResult | results.GeometryResult):
-            raise NearfarError(f"{folder / RESULT}: is no result of an evaluation. {_AGAIN}")
-    if (folder / NUMBERS).is_file():
-        numbers = read_json(folder / NUMBERS, otherwise=_AGAIN)
-        if not isinstance(numbers, dict):
-            raise NearfarError(f"{folder / NUMBERS}: is damaged. {_AGAIN}")
-        if "provenance" in numbers:
-            source = str(folder / NUMBERS)
-            numbers["provenance"] = results.Provenance.from_dict(numbers["provenance"], source=source)
-    if not measured and not numbers:
-        raise NearfarError(f"{folder}: has no results. {_AGAIN}")
+    numbers = read_json(folder / NUMBERS, otherwise=_AGAIN) if (folder / NUMBERS).is_file() else {}
+    if not isinstance(numbers, dict) or not (measured or numbers):
+        raise NearfarError(f"{folder}: its results are missing or damaged. {_AGAIN}")
+    if "provenance" in numbers:
+        source = str(folder / NUMBERS)
+        numbers["provenance"] = results.Provenance.from_dict(numbers["provenance"], source=source)
     return measured, numbers
 
 

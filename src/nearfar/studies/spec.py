@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, field, structs
 
@@ -25,6 +25,8 @@ VERBS: tuple[Verb, ...] = ("train", "script", "finetune", "evaluate", "geometry"
 """The kinds of steps, in their default order."""
 MODEL_VERBS: tuple[Verb, ...] = ("train", "script", "finetune")
 """The steps that make a model."""
+TABLE = "study.json"
+"""The name of the record of a table."""
 AVERAGE = "average"
 """The column of the mean over tasks, and the label of the mean over the labels of an axis."""
 ONLY_TASK = ("score", "accuracy", "f1", "matthews", "spearman", "pearson")
@@ -86,28 +88,21 @@ class Axis(_Table, kw_only=True):
 
     def __post_init__(self) -> None:
         """Write a single setting as several, labels as texts; refuse what does not fit together."""
-        if bool(self.setting) == bool(self.settings):
-            raise InvalidValueError(
-                'needs setting = "train.seed", or settings = [...] for several that change together'
-            )
-        if not self.values:
-            raise InvalidValueError("is empty; give at least one value", "values")
+        if bool(self.setting) == bool(self.settings) or not self.values:
+            problem = 'needs setting = "train.seed", or settings = [...] for several that change together, and values'
+            raise InvalidValueError(problem)
         if self.setting:
             self.settings, self.values, self.setting = (self.setting,), [[value] for value in self.values], ""
         if not all(isinstance(entry, list) and len(entry) == len(self.settings) for entry in self.values):
-            raise InvalidValueError(
-                f"must be a list of lists, each with {len(self.settings)} values: one for each of its settings",
-                "values",
-            )
+            problem = f"must be lists, each with {len(self.settings)} values: one for each of its settings"
+            raise InvalidValueError(problem, "values")
         self.labels = tuple(map(label_of, self.labels or [entry[0] for entry in self.values]))
-        if len(self.labels) != len(self.values):
-            raise InvalidValueError(f"there are {len(self.labels)} labels for {len(self.values)} values", "labels")
-        if len(set(self.labels)) < len(self.labels):
-            raise InvalidValueError(f"{', '.join(self.labels)}: one occurs twice", "labels")
-        for key, labels in (("average", self.averaged), ("compare_with", filter(None, [self.baseline]))):
-            for label in labels:
-                if label not in self.labels:
-                    raise InvalidValueError(unknown_name_message(label, self.labels, what="label"), key)
+        if len(set(self.labels)) != len(self.values):
+            problem = f"{', '.join(self.labels)}: there must be {len(self.values)} different ones, as there are values"
+            raise InvalidValueError(problem, "labels")
+        for label in (*self.averaged, *filter(None, [self.baseline])):
+            if label not in self.labels:
+                raise InvalidValueError(unknown_name_message(label, self.labels, what="label"))
 
     @property
     def averaged(self) -> tuple[str, ...]:
@@ -127,16 +122,23 @@ class Axis(_Table, kw_only=True):
     @property
     def places(self) -> dict[str, float]:
         """Label -> its place on an x axis: the values if they are numbers, or the labels, or 0, 1, 2."""
-        for numbers in ([one[0] for one in self.values] if len(self.settings) == 1 else [], self.labels):
-            known = [number for one in numbers if (number := _number(one)) is not None]
-            if len(known) == len(self.labels):
-                return dict(zip(self.labels, known, strict=True))
-        return {label: float(place) for place, label in enumerate(self.labels)}
+        values = [one[0] for one in self.values] if len(self.settings) == 1 else [None]
+        for numbers in (values, self.labels, range(len(self.labels))):
+            try:
+                return {label: float(str(one)) for label, one in zip(self.labels, numbers, strict=True)}
+            except ValueError:
+                continue
+        raise AssertionError
 
     @property
     def says_what_is_tested(self) -> bool:
         """Whether its labels are tested on different tasks, so that their scores have no order."""
         return any(setting.endswith(_TESTED) for setting in self.settings)
+
+
+def words_of(places: Mapping[str, Any], sign: str = " ") -> str:
+    """Labels of axes, or settings, in words: ``lambda 0.3, seed 1``."""
+    return ", ".join(f"{name}{sign}{label}" for name, label in places.items())
 
 
 def label_of(value: Any) -> str:
@@ -150,13 +152,6 @@ def label_of(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(label_of, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _number(value: object) -> float | None:
-    try:
-        return None if isinstance(value, bool) or value is None else float(str(value))
-    except ValueError:
-        return None
 
 
 class Plot(Struct, frozen=True, forbid_unknown_fields=True):
@@ -220,9 +215,9 @@ class Row(_Steps, kw_only=True):
     needs: tuple[_Text, ...] = ()
     """Files that the row needs, as ``FILE: how to make it``."""
     note: _Text | None = None
-    written_steps: list[str | _Settings] | None = field(default=None, name="steps")
+    written_steps: list[Verb | dict[Verb, _Settings]] | None = field(default=None, name="steps")
     crossed_with: tuple[_Text, ...] | None = field(default=None, name="axes")
-    printed: list[_Settings] = field(default=[], name="paper")
+    printed: list[dict[str, bool | int | float | str | tuple[float, float]]] = field(default=[], name="paper")
 
     def __post_init__(self) -> None:
         """Refuse an id that cannot be part of a name."""
@@ -257,18 +252,21 @@ class _File(_Steps, kw_only=True):
     margin: Points = 0.5
     """The largest difference, in points, that counts as level."""
     axes: list[Axis] = []
+    scales: dict[str, dict[str, Any]] = {}
+    """Name -> changes."""
     plots: list[Plot] | None = field(default=None, name="plot")
     """None if the file has no plots, so that the table decides."""
 
     def __post_init__(self) -> None:
         """Refuse what is empty or occurs twice."""
-        for key in ("columns", "rows"):
-            if not getattr(self, key):
+        rows, axes = [row.id for row in self.rows], [axis.name for axis in self.axes]
+        named = {"columns": self.columns, "rows": rows, "axes": axes, "claims": self.claims or ()}
+        for key, names in {**named, "compare_columns": self.compare_columns or ()}.items():
+            if key in ("columns", "rows") and not names:
                 raise InvalidValueError("is empty; give at least one", key)
-        for key in ("columns", "compare_with", "compare_columns", "claims"):
-            _check_distinct(value := getattr(self, key) or (), "names one twice", key, value=list(value))
-        _check_distinct([axis.name for axis in self.axes], "the name {!r} occurs twice", "[[axes]]")
-        _check_distinct([row.id for row in self.rows], "the id {!r} occurs twice", "[[rows]]")
+            for name, count in Counter(names).items():
+                if count > 1:
+                    raise InvalidValueError(f"names {name!r} twice", key)
 
 
 class Study(_File, kw_only=True):
@@ -300,45 +298,33 @@ class Study(_File, kw_only=True):
         """The replicates of a row, or of the file: for each, dotted setting -> value; one without settings by default.
 
         Raises:
-            NearfarError: lists of different lengths, or of a setting that an axis changes; a replicate twice.
+            NearfarError: lists of different lengths, or of a setting that an axis changes.
         """
-        where = f"{self.file}: replicates" if row is None else f"{self.file}: row {row.id!r}: replicates"
+        where = f"{self.file}: " + ("replicates" if row is None else f"row {row.id!r}: replicates")
         lists = _flat((self.replicates if row is None or row.replicates is None else row.replicates) or {})
         for setting, values in lists.items():
-            if not isinstance(values, list) or not values:
-                raise NearfarError(f"{where}: {setting} = {format_value(values)}: must be a list, as in [1, 2, 3].")
+            if not isinstance(values, list) or not values or len(values) != len(next(iter(lists.values()))):
+                problem = f"{setting} = {format_value(values)}: must be a list, as in [1, 2, 3], and all of one length"
+                raise NearfarError(f"{where}: {problem}.")
             if any(setting in axis.settings for axis in self.axes):
                 raise NearfarError(f"{where}: {setting} is a setting of an axis too; leave one of them out.")
-        if len({len(values) for values in lists.values()}) > 1:
-            raise NearfarError(f"{where}: the lists of {', '.join(lists)} must have the same length.")
         replicates = tuple(dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True))
-        if any(one in replicates[:place] for place, one in enumerate(replicates)):
-            raise NearfarError(f"{where}: a replicate occurs twice.")
         return replicates or ({},)
 
     def steps_of(self, row: Row) -> tuple[Step, ...]:
         """The steps of a row; none for a line with the paper's numbers only.
 
         By default those that the row or file has settings of, in the order of :data:`VERBS`.
-
-        Raises:
-            NearfarError: an unknown verb, or no or several verbs in a step.
         """
-        where = f"{self.file}: row {row.id!r}: steps"
         named = [verb for verb in VERBS if verb in row.settings or verb in self.settings]
-        default = named if set(named) - {"train", "script"} else [*named, "evaluate"]
-        steps: list[Step] = []
-        for given in default if row.written_steps is None else row.written_steps:
-            entry = {given: {}} if isinstance(given, str) else given
-            if len(entry) != 1:
-                raise NearfarError(f"{where}: {format_value(entry)}: must have one verb of {', '.join(VERBS)}.")
-            ((verb, settings),) = entry.items()
-            _check_name(verb, VERBS, "step", where)
-            if not isinstance(settings, dict):
-                example = '{ finetune = { task = "rte" } }'
-                raise NearfarError(f"{where}: {format_value(entry)}: must be a table as {example}.")
-            steps.append(Step(cast(Verb, verb), settings))
-        return tuple(steps)
+        default: list[Verb | dict[Verb, _Settings]] = [*named]
+        default += [] if set(named) - {"train", "script"} else ["evaluate"]
+        steps = default if row.written_steps is None else row.written_steps
+        return tuple(
+            Step(verb, settings)
+            for one in steps
+            for verb, settings in ({one: {}} if isinstance(one, str) else one).items()
+        )
 
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:
@@ -360,12 +346,10 @@ class Study(_File, kw_only=True):
             used = {axis.name: (*axis.labels, AVERAGE) for axis in self.axes_of(row)}
             at = {key: label_of(value) for key, value in entry.items() if key not in self.columns and key in known}
             for key in (key for key in entry if key in self.columns):
-                parts = entry[key] if isinstance(entry[key], list) and len(entry[key]) == 2 else [entry[key]]
-                if any(isinstance(part, bool) or not isinstance(part, int | float) for part in parts):
-                    raise NearfarError(
-                        f"{self.file}: row {row.id!r}: paper: {key} = {format_value(entry[key])}: must be a number, "
-                        "or [mean, standard deviation]."
-                    )
+                if isinstance(value := entry[key], bool | str):
+                    where = f"{self.file}: row {row.id!r}: paper: {key} = {format_value(value)}"
+                    raise NearfarError(f"{where}: must be a number, or [mean, standard deviation].")
+                parts = value if isinstance(value, tuple) else (value,)
                 if all(label in used.get(name, ()) for name, label in at.items()):
                     numbers[row.id].append(PaperNumber(at, key, *map(float, parts)))
         return numbers
@@ -400,12 +384,10 @@ def read_study(file: str | Path, scale: str | None, values: Mapping[str, str]) -
             the key.
     """
     source, content = str(file), read_toml(file)
-    scales = content.pop("scales", {})
-    if not isinstance(scales, Mapping) or not all(isinstance(value, Mapping) for value in scales.values()):
-        raise NearfarError(f"{source}: scales: must be tables, as in [scales.here].")
-    base, merged = _checked(content, source), content
+    base = _checked(content, source)
+    scales, merged = content.pop("scales", {}), content
     if scale is not None and (scale != "paper" or scale in scales):
-        _check_name(scale, scales if scale in scales else [*scales, "paper"], "scale", source)
+        _check_name(scale, [*scales, "paper"], "scale", source)
         merged = _at_scale(content, scales[scale], f"{source}: [scales.{scale}]")
     filled = {key: _filled(one, values, source) if key in _WITH_SETTINGS else one for key, one in merged.items()}
     study = Study(**structs.asdict(_checked(filled, source)), file=source, scale=scale, base=content, content={})
@@ -437,8 +419,6 @@ def _at_scale(base: Mapping[str, Any], scale: Mapping[str, Any], where: str) -> 
     for pick in (key for key in scale if key in _PICKS):
         kind, part = pick.split("_")
         names, entries = scale[pick], merged.get(part, {})
-        if not isinstance(names, list):
-            raise NearfarError(f'{where} {pick}: must be a list, as in ["one", "two"].')
         for name in names:
             _check_name(str(name), entries, _ENTRIES[part][1], f"{where} {pick}")
         merged[part] = {name: entry for name, entry in entries.items() if (name in names) == (kind == "only")}
@@ -448,11 +428,12 @@ def _at_scale(base: Mapping[str, Any], scale: Mapping[str, Any], where: str) -> 
 def _by_name(content: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """The content with rows and axes as tables by their names."""
     named = dict(content)
-    for part in (part for part in _ENTRIES if part in content):
-        key, entries = _ENTRIES[part][0], content[part]
-        if not isinstance(entries, list) or not all(isinstance(one, Mapping) and key in one for one in entries):
-            raise NearfarError(f"{where} {part}: must be tables with the key {key!r}.")
-        named[part] = {str(entry[key]): entry for entry in entries}
+    for part, (key, _) in _ENTRIES.items():
+        if part in content:
+            try:
+                named[part] = {str(entry[key]): entry for entry in content[part]}
+            except (KeyError, TypeError):
+                raise NearfarError(f"{where} {part}: must be tables with the key {key!r}.") from None
     return named
 
 
@@ -469,18 +450,16 @@ def _merge(before: Any, change: Any) -> Any:
     return kept | {key: one if key in _REPLACED else _merge(kept.get(key), one) for key, one in change.items()}
 
 
-def _filled(value: Any, values: Mapping[str, str], where: str) -> Any:
-    """``value`` with ``{name}`` replaced in all texts in it."""
-    if isinstance(value, Mapping):
-        return {key: _filled(one, values, where) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_filled(one, values, where) for one in value]
-    if not isinstance(value, str):
-        return value
-    for name in _PLACEHOLDER.findall(value):
+def _filled(content: Any, values: Mapping[str, str], where: str) -> Any:
+    """``content`` with ``{name}`` replaced in all texts in it."""
+
+    def value_of(placeholder: re.Match[str]) -> str:
+        name = placeholder[1]
         if name not in values:
-            raise NearfarError(f"{where}: {format_value(value)}: {{{name}}} has no value. Give one: --{name} VALUE")
-    return _PLACEHOLDER.sub(lambda placeholder: values[placeholder[1]], value)
+            raise NearfarError(f"{where}: {{{name}}} has no value. Give one: --{name} VALUE")
+        return json.dumps(values[name])[1:-1]
+
+    return json.loads(_PLACEHOLDER.sub(value_of, json.dumps(content, default=str)))
 
 
 def _checked(content: Mapping[str, Any], source: str) -> _File:
@@ -500,12 +479,10 @@ def _checked(content: Mapping[str, Any], source: str) -> _File:
             key, what = _ENTRIES[str(path[0])]
             entry = listed[str(path[0])][path[1]]
             name = entry.get(key) if isinstance(entry, Mapping) else None
-            named = isinstance(name, str) and path[2:] != (key,)
-            where += f": {what} {name!r}" if named else f": [[{path[0]}]] number {int(path[1]) + 1}"
+            where += f": {what} {repr(name) if isinstance(name, str) else int(path[1]) + 1}"
             path = path[2:]
-        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
-        shown = place if error.value is UNSET or not place else f"{place} = {format_value(error.value)}"
-        text = ": ".join(filter(None, [where, shown, error.problem]))
+        fault = InvalidValueError(error.problem, *path, value=error.value)
+        text = ": ".join([where, *map(str, [*path, error.problem] if error.value is UNSET else [fault])])
         raise NearfarError(text if text.endswith(("?", ".")) else f"{text}.") from None
 
 
@@ -522,52 +499,35 @@ def _check_name(name: str, known: Collection[str], what: str, where: str) -> Non
         raise NearfarError(f"{where}: {unknown_name_message(name, known, what=what)}")
 
 
-def _check_distinct(names: Iterable[str], problem: str, key: str, *, value: Any = UNSET) -> None:
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise InvalidValueError(problem.format(name), key, value=value)
-
-
 def _check_together(study: Study, base: _File) -> None:
     """Refuse a study that does not fit together, or names what is neither in it nor in its file before the scale."""
-    if (study.kept or 0) > (count := len(study.replicates_of(None))):
-        raise NearfarError(f"{study.file}: best: count = {study.kept}: there are only {count} replicates.")
+    study.replicates_of(None)
     for row in map(study.row, study.paper):  # which checks the numbers
-        study.steps_of(row)
         study.replicates_of(row)
     if study.compare and study.compare_with:
         raise NearfarError(f"{study.file}: compare and compare_with exclude each other; give one.")
     for names, known, what, where in _named(study, base):
         for name in names:
             _check_name(name, known, what, f"{study.file}: {where}")
-    for first, second in study.compare:
-        if first == second:
-            raise NearfarError(f"{study.file}: compare: compares {first!r} with itself.")
 
 
 def _named(study: Study, base: _File) -> Iterator[tuple[Iterable[str], Collection[str], str, str]]:
     """What a study names: the names, those that there are, what they are of, and where they stand."""
     columns = dict.fromkeys([*study.columns, *base.columns])
     rows = dict.fromkeys(row.id for row in [*study.rows, *base.rows])
-    labels: dict[str, dict[str, None]] = {}
+    labels: dict[str, list[str]] = {}
     for axis in [*study.axes, *base.axes]:
-        labels[axis.name] = labels.get(axis.name, {}) | dict.fromkeys(axis.labels)
+        labels[axis.name] = [*labels.get(axis.name, [AVERAGE]), *axis.labels]
     for row in study.rows:
         yield row.crossed_with or (), labels, "axis", f"row {row.id!r}: axes"
         for key, value in (item for entry in row.printed for item in entry.items()):
-            if key not in labels or key in study.columns:
+            if key in labels and key not in study.columns:
+                yield [label_of(value)], labels[key], "label", f"row {row.id!r}: paper: {key}"
+            else:
                 yield [key], columns, "column", f"row {row.id!r}: paper"
-            elif label_of(value) != AVERAGE:
-                yield [label_of(value)], sorted(labels[key]), "label", f"row {row.id!r}: paper: {key}"
     for key in ("titles", "compare_columns", "claims"):
         yield getattr(study, key) or (), columns, "column", key
-    for plot in study.plots or ():
-        yield filter(None, [plot.row]), rows, "row", "plot: row"
-        for key in "xy" if plot.kind in ("heat map", "lines") else "":
-            known = [*(axis.name for axis in study.axes), "row"]
-            yield filter(None, [getattr(plot, key)]), known, "axis", f"plot: {key}"
-    yield study.compare_with, rows, "row", "compare_with"
-    yield chain(*study.compare), rows, "row", "compare"
+    yield (*study.compare_with, *chain(*study.compare)), rows, "row", "compare_with or compare"
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from nearfar.commands.evaluate.model import RecentVectors
 
 NUMBERS, RESULT, RUN = "numbers.json", "result.json", "run"
-LAST_LINES = 5
-"""Number of lines of a script's output in the message of a failure."""
 _Settings = dict[str, Any]
 _Inputs = dict[str, Path]
 
@@ -62,9 +59,9 @@ def finetune(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     config = _config(FinetuneConfig, settings, output=str(run), model=_start(settings, inputs))
     with _interruptible():
         done = run_finetune(config, resume=_can_resume(run, config), console=None)
-    result = replace(done.result, model=_name(settings, inputs))
-    result = replace(result, config={**result.config, "output": None, "model": _name(settings, inputs)})
-    result.save(folder / RESULT)
+    name = _name(settings, inputs)
+    recorded = {**done.result.config, "output": None, "model": name}
+    replace(done.result, model=name, config=recorded).save(folder / RESULT)
     _write_numbers(folder, _training_numbers(run))
     if not settings["keep_model"]:
         shutil.rmtree(run / "model", ignore_errors=True)
@@ -91,7 +88,6 @@ def geometry(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     """Measure an embedding space: alignment, uniformity, spectrum, and the scores of each layer."""
     from nearfar.baselines import is_baseline, open_baseline
     from nearfar.commands.geometry import geometry as run_geometry
-    from nearfar.evaluation.results import GeometryResult
 
     config = _config(GeometryConfig, settings, output=str(folder / "geometry"), overwrite=True)
     model: Any = _start(settings, inputs)
@@ -99,10 +95,8 @@ def geometry(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
         model = open_baseline(model, per_call=True, seed=config.seed, **config.opening)
         config = replace(config, **dict.fromkeys(("pooling", "max_length", "prompt")))
     name = _name(settings, inputs)
-    result = run_geometry({name: model}, config, progress=False)
-    assert isinstance(result, GeometryResult)
-    named = {name: replace(one, model=name) for name, one in result.models.items()}
-    replace(result, models=named).save(folder / RESULT)
+    result: Any = run_geometry({name: model}, config, progress=False)
+    replace(result, models={name: replace(result.models[name], model=name)}).save(folder / RESULT)
 
 
 def speed(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
@@ -122,12 +116,11 @@ def speed(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
             f"speed: {model} is fitted on the texts that it encodes; name others, as in {model}@snli:dev."
         )
     size = config.batch_size or len(texts)
-    batches = [texts[start : start + size] for start in range(0, len(texts), size)]
     seconds = []
     for _ in range(config.repeats + 1):
         started = time.perf_counter()
-        for batch in batches:
-            opened.encode(batch)
+        for start in range(0, len(texts), size):
+            opened.encode(texts[start : start + size])
         seconds.append(time.perf_counter() - started)
     inference = mean(seconds[1:])
     numbers = {"inference_seconds": inference, "texts_per_second": len(texts) / inference, "texts": len(texts)}
@@ -144,11 +137,11 @@ def speed(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
 
 
 def script(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
-    """Run the script of ``settings`` into ``run/``; its output is printed, which in a worker goes to log.txt.
+    """Run the script of ``settings`` into ``run/``; what it prints goes to log.txt in a worker.
 
     Raises:
         NearfarError: the script has changed since the study was started, fails, or does not write its model or one of
-            its numbers; the message has the last lines of its output.
+            its numbers.
     """
     file, run = Path(settings["files"][settings["script"]]), folder / RUN
     if not is_file(file) or digest_of_file(file)[:16] != settings["script"].removeprefix("script-"):
@@ -170,34 +163,19 @@ def script(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
 
 
 def _call(command: list[str], *, name: str) -> None:
-    """Run a command, print its output, and raise an error with its last lines if it fails."""
+    """Run a command, whose output is that of this process."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
-    how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    how |= {"text": True, "encoding": "utf-8", "errors": "replace"}
-    last: deque[str] = deque(maxlen=LAST_LINES)
-    with subprocess.Popen(command, env=environment, **how) as process:
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                sys.stdout.write(line)
-                sys.stdout.flush()
-                last += [line.strip()] if line.strip() else []
-            process.wait()
-        except BaseException:  # Ctrl-C too: the script must not outlive its job
-            process.kill()
-            raise
-    if process.returncode:
-        output = " | ".join(last) or "without output"
-        raise NearfarError(f"{name}: ended with exit status {process.returncode}: {output}")
+    status = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+    if status:
+        raise NearfarError(f"{name}: ended with exit status {status}; a worker keeps what it printed in log.txt.")
 
 
 def _script_numbers(file: Path, names: list[str], *, name: str) -> dict[str, float]:
     """The numbers in the script's numbers.json; without the file, none."""
-    found = read_json(file, otherwise="The script must write a JSON object of numbers.") if file.exists() else {}
-    numbers = convert(found, dict[str, float], source=f"{name}: numbers.json")
-    for key in names:
-        if key not in numbers:
-            raise NearfarError(f"{name}: numbers.json lacks {key!r}, which the study names among its numbers.")
+    written = read_json(file, otherwise="The script must write a JSON object of numbers.") if file.exists() else {}
+    numbers = convert(written, dict[str, float], source=f"{name}: numbers.json")
+    if missing := [key for key in names if key not in numbers]:
+        raise NearfarError(f"{name}: numbers.json lacks {missing[0]!r}, which the study names among its numbers.")
     return numbers
 
 
@@ -210,8 +188,8 @@ def _on_this_machine(value: Any, settings: Mapping[str, Any]) -> Any:
 
 def _config(kind: type[Any], settings: Mapping[str, Any], **own: Any) -> Any:
     """The config of a job: its values, with the paths of this machine."""
-    values = {name: _on_this_machine(value, settings) for name, value in settings["values"].items()}
-    values |= {name: "none" if value is None else value for name, value in values.items()}
+    given = settings["values"].items()
+    values = {name: "none" if value is None else _on_this_machine(value, settings) for name, value in given}
     track = {"track": settings["track"]} if settings.get("track") else {}
     return build(kind, {**values, **own, **track, "device": settings.get("device") or "none"}, source="study")
 
@@ -221,8 +199,6 @@ def _start(settings: Mapping[str, Any], inputs: _Inputs) -> str:
     if "model" not in inputs:
         return str(_on_this_machine(settings["model"], settings))
     run = inputs["model"] / RUN
-    if not (run / "model").is_dir():
-        raise NearfarError(f"{run}: its model was discarded. Remove {inputs['model']} to train it again.")
     return str(run if (run / "run.json").is_file() else run / "model")
 
 
@@ -236,10 +212,8 @@ def _can_resume(run: Path, config: RunConfig) -> bool:
 
     The same job can name its data and start model by other paths than before; a run with these is removed.
     """
-    if not (run / CONFIG).exists():
-        return False
-    if not differing_settings(run, config):
-        return True
+    if not (run / CONFIG).exists() or not differing_settings(run, config):
+        return (run / CONFIG).exists()
     shutil.rmtree(run)
     return False
 
@@ -247,18 +221,15 @@ def _can_resume(run: Path, config: RunConfig) -> bool:
 def _training_numbers(run: Path) -> dict[str, float]:
     """The numbers of a finished run; scores x 100."""
     info = read_json(run / "run.json")
-    history = info.get("history") or []
-    last = history[-1][1] if history else None
-    best = info.get("best_score")
-    validation = best if info["config"].get("keep", "best") == "best" and best is not None else last
-    numbers = {
-        "validation": None if validation is None else 100 * validation,
-        "start_validation": None if info.get("start_score") is None else 100 * info["start_score"],
-        "steps": info.get("step"),
-        "best_step": info.get("best_step"),
-        "seconds": info.get("seconds"),
-        "updates_per_second": info["step"] / info["seconds"] if info.get("seconds") and info.get("step") else None,
-    }
+    history, best = info.get("history"), info.get("best_score")
+    validation = history[-1][1] if history else None
+    if best is not None and info["config"].get("keep", "best") == "best":
+        validation = best
+    scores = {"validation": validation, "start_validation": info.get("start_score")}
+    numbers = {name: None if score is None else 100 * score for name, score in scores.items()}
+    numbers |= {"steps": info.get("step"), "best_step": info.get("best_step"), "seconds": info.get("seconds")}
+    if info.get("seconds") and info.get("step"):
+        numbers["updates_per_second"] = info["step"] / info["seconds"]
     return {name: value for name, value in numbers.items() if value is not None}
 
 

@@ -6,8 +6,9 @@ Replicates of two rows belong together where both are trained by nearfar, or by 
 p is corrected over all comparisons of the table, or of the columns that are its claims (Holm).
 """
 
+import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -16,8 +17,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 from msgspec import structs
-from rich.console import Console
-from rich.progress import track
 
 from nearfar.evaluation import results
 from nearfar.evaluation.comparison import difference_fields, with_verdicts
@@ -42,7 +41,6 @@ def build_table(
     command: str | None = None,
     resamples: int = 10_000,
     seed: int = 0,
-    progress: bool = False,
     units: Path | None = None,
 ) -> StudyTable:
     """The table of a study from the results of its runs.
@@ -59,10 +57,9 @@ def build_table(
     check_resampling(resamples, seed, at_least=1)
     for cell in [run.cell for run in runs] if study.best else ():
         if cell.missing is None and "validation" not in cell.values:
-            places = "; ".join(f"{name} = {value}" for name, value in {**cell.coordinates, **cell.replicate}.items())
             raise NearfarError(
-                f"row {cell.row}{f' ({places})' if places else ''} has no validation score, by which the study keeps "
-                "its best replicates. Remove [best], or train with a dev set."
+                f"row {cell.row}: a run has no validation score, by which the study keeps its best replicates. Remove "
+                "[best], or train with a dev set."
             )
     measured = measure(study, runs)
     cells = [
@@ -75,10 +72,9 @@ def build_table(
     ]
     study = structs.replace(study, columns=measured.columns)
     scores = Scores(study, cells, measured.values)
-    compared = what_is_compared(scores, measured.numbers)
+    compared = what_is_compared(scores)
     resampler = Resampler(scores.data(), resamples=resamples, seed=seed)
-    with_runs = scores.frame.groupby("group")["run"].unique().items()
-    shown = track(with_runs, "resampling", console=Console(stderr=True), transient=True, disable=not progress)
+    of_groups = {group: [one.run for one in members if one.run >= 0] for group, members in scores.members.items()}
     table = StudyTable(
         study=dict(study.content),
         columns=list(study.columns),
@@ -91,14 +87,16 @@ def build_table(
         runs=_provenance(runs),
         unseen_pairs=measured.unseen_pairs,
         groups=[
-            _summarise(scores, int(group), [runs[run] for run in own if run >= 0], resampler) for group, own in shown
+            _summarise(scores, group, [runs[run] for run in own], resampler)
+            for group, own in of_groups.items()
+            if scores.members[group]
         ],
         comparisons=compare_groups(scores, compared, resampler),
         cells=cells,
     )
     if units is not None:
         tested = dict.fromkeys(column for *_, column in compared)
-        kept = sorted({run for run in scores.frame["run"] if run >= 0})
+        kept = sorted(run for own in of_groups.values() for run in own)
         data = {place_of(cells[run]): {name: measured.values[run][name].data or () for name in tested} for run in kept}
         write_units(units, data)
     return table
@@ -107,8 +105,8 @@ def build_table(
 def _summarise(scores: Scores, group: int, runs: Sequence[Run], resampler: Resampler) -> results.StudyGroup:
     """What is known of the runs of a group together; an average has no runs of its own."""
     row, coordinates = scores.groups[group]
-    geometries = [[one for one in run.measured if isinstance(one, results.GeometryResult)][-1:] for run in runs]
-    measured = [list(last.models.values())[-1] for some in geometries for last in some]
+    last = [[one for one in run.measured if isinstance(one, results.GeometryResult)][-1:] for run in runs]
+    measured = [list(one.models.values())[-1] for some in last for one in some]
     projections = [model.projection for model in measured if model.projection is not None]
     shows_positions = any(plot.kind in ("pairs", "labels") for plot in scores.study.plots or ())
     intervals = {column: _interval(scores.values(group, column), resampler) for column in scores.study.columns}
@@ -129,34 +127,32 @@ def _interval(values: Sequence[Value], resampler: Resampler) -> list[float] | No
         return None
     if len(values) == 1 and (low := values[0].low) is not None and (high := values[0].high) is not None:
         return [round(low, 4), round(high, 4)]
-    is_resampled = _why_not_resampled(values) is None
-    points, draws = _side(values, resampler if is_resampled else None)
-    if not is_resampled and not np.ptp(points):
+    why, units, ((points, draws),) = _sides([values], resampler)
+    if why and not np.ptp(points):
         return None
-    units = _units(values) if is_resampled else 1
     tested = crossed_difference((points, draws), (np.zeros(1), np.zeros_like(draws[:1])), units=units)
     return None if tested is None else [round(100 * tested.low, 4), round(100 * tested.high, 4)]
 
 
-def _why_not_resampled(values: Sequence[Value]) -> str | None:
-    """Why the units of these values cannot be resampled together, or None where they can."""
-    if not all(value.data for value in values):
-        return "the scores of single units are not stored"
-    tested = {frozenset(part.group for part in value.data or ()) for value in values}
-    return None if len(tested) == 1 else "the runs were tested on different data"
+def _sides(
+    groups: Sequence[Sequence[Value]], resampler: Resampler
+) -> tuple[str | None, int, list[tuple[Floats, Floats]]]:
+    """Why units cannot be resampled for all runs together, or None; their number; and the scores x 1 of each group.
 
-
-def _units(values: Sequence[Value]) -> int:
-    """The number of units that are resampled, over all tasks."""
-    return sum(part.size for part in values[0].data or ())
-
-
-def _side(values: Sequence[Value], resampler: Resampler | None) -> tuple[Floats, Floats]:
-    """The scores x 1 of runs [runs], and on resamples of the units [runs, resamples] or as the only resample."""
-    points = np.array([value.value for value in values], dtype=np.float64) / 100
-    if resampler is None:
-        return points, points[:, None]
-    return points, np.array([resampler.of(value.data or ()) for value in values])
+    These are the scores of its runs [runs], and on resamples of the units [runs, resamples] or as the only resample.
+    """
+    values = [one for group in groups for one in group]
+    why = None
+    if not all(one.data for one in values):
+        why = "the scores of single units are not stored"
+    elif len({frozenset(part.group for part in one.data or ()) for one in values}) > 1:
+        why = "the runs were tested on different data"
+    sides = []
+    for group in groups:
+        points = np.array([one.value for one in group], dtype=np.float64) / 100
+        draws = points[:, None] if why else np.array([resampler.of(one.data or ()) for one in group])
+        sides.append((points, draws))
+    return why, 1 if why else sum(part.size for part in values[0].data or ()), sides
 
 
 def _spectrum(spectra: Sequence[Sequence[float]]) -> list[list[float]] | None:
@@ -171,9 +167,8 @@ def _spectrum(spectra: Sequence[Sequence[float]]) -> list[list[float]] | None:
 def _layers(layers: Sequence[Mapping[str, Sequence[float | None]]]) -> dict[str, list[float | None]] | None:
     means: dict[str, list[float | None]] = {}
     for pooling in layers[0] if layers else ():
-        columns = zip(*(one[pooling] for one in layers if pooling in one), strict=False)
-        known = [[score for score in column if score is not None] for column in columns]
-        means[pooling] = [round(sum(scores) / len(scores), 2) if scores else None for scores in known]
+        mean = pd.DataFrame([one[pooling] for one in layers if pooling in one], dtype=float).mean()
+        means[pooling] = [None if np.isnan(one) else round(one, 2) for one in mean.tolist()]
     return means or None
 
 
@@ -197,28 +192,26 @@ def _provenance(runs: Sequence[Run]) -> results.StudyProvenance:
     known = [one for one in given if isinstance(one, results.Provenance)]
     dates = sorted(one.date for one in known if one.date)
     versions: dict[str, Counter[str]] = {}
-    hardware: dict[str, dict[str, Any]] = {}
-    for one in known:
-        for package, version in (one.versions or {}).items():
-            if version:
-                versions.setdefault(package, Counter())[version] += 1
-        if machine := {name: value for name, value in (one.hardware or {}).items() if value is not None}:
-            hardware.setdefault(repr(sorted(machine.items())), {**machine, "results": 0})["results"] += 1
+    for package, version in (item for one in known for item in (one.versions or {}).items()):
+        if version:
+            versions.setdefault(package, Counter())[version] += 1
+    machines = [{name: value for name, value in (one.hardware or {}).items() if value is not None} for one in known]
+    distinct = Counter(json.dumps(machine) for machine in machines if machine)
     return results.StudyProvenance(
         first_date=dates[0] if dates else None,
         last_date=dates[-1] if dates else None,
         commits=dict(Counter(one.commit for one in known if one.commit)),
         versions={package: dict(counts) for package, counts in versions.items()},
-        hardware=list(hardware.values()),
+        hardware=[{**json.loads(machine), "results": count} for machine, count in distinct.items()],
     )
 
 
-def what_is_compared(scores: Scores, numbers: Collection[str] = ()) -> list[Compared]:
+def what_is_compared(scores: Scores) -> list[Compared]:
     """The groups that the study compares, with each column that is tested.
 
     Two rows are compared wherever their coordinates agree on the axes that both have. An axis with ``compare_with``
     compares the groups of each row at its other labels with the group at that label. Without ``compare_columns``,
-    columns that are ``numbers`` of the runs, such as their time, are not tested.
+    columns that are numbers of the runs, such as their time, are not tested.
     """
     study, every = scores.study, list(enumerate(scores.groups))
     pairs = [
@@ -232,7 +225,9 @@ def what_is_compared(scores: Scores, numbers: Collection[str] = ()) -> list[Comp
             if own.get(axis.name) not in (None, axis.baseline, AVERAGE):
                 wanted = (row, {**own, axis.name: axis.baseline})
                 pairs += [(first, second) for second, group in every if group == wanted]
-    tested = study.compare_columns or [name for name in study.columns if name not in (*OF_RUNS, *numbers)]
+    runs = [one for members in scores.members.values() for one in members if one.run >= 0]
+    is_score = {name: not runs or any(one.values[name].kind != "number" for one in runs) for name in study.columns}
+    tested = study.compare_columns or [name for name in study.columns if is_score[name] and name not in OF_RUNS]
     compared = [(*pair, column) for pair in pairs for column in tested if column in study.columns]
     reasons = [[one.reason for side in pair for one in scores.values(side, column)] for *pair, column in compared]
     return [
@@ -291,29 +286,27 @@ def _compare(scores: Scores, first: int, second: int, column: str, resampler: Re
         if any(one.value is None for one in values):
             why = next((one.reason for one in values if one.reason), None)
             return replace(compared, reason=f"{name}: {why}")
-    values = [*both[0], *both[1]]
-    why = _why_not_resampled(values)
-    sides = [_side(side, None if why else resampler) for side in both]
+    why, units, sides = _sides(both, resampler)
     compared = replace(compared, difference=rounded(100 * float(sides[0][0].mean() - sides[1][0].mean())))
     if why and not any(np.ptp(points) for points, _ in sides):
         return replace(compared, reason=f"no interval: {why}")
     # As in nearfar compare: a unit's score has the bound 1 where all tasks have means over units.
-    bound = 0.0 if why else float(all(part.statistic in ("accuracy", "mean") for part in values[0].data or ()))
-    units, order = 1 if why else _units(values), order_of_runs(scores, first, second, column)
-    tested = difference_fields(*sides, units=units, order=order, margin=scores.study.margin, bound=bound)
+    bound = float(not why and all(part.statistic in ("accuracy", "mean") for part in both[0][0].data or ()))
+    order, margin = order_of_runs(scores, first, second), scores.study.margin
+    tested = difference_fields(*sides, units=units, order=order, margin=margin, bound=bound)
     if why:
         tested |= {"units": None, "more_units": None, "reason": f"interval over runs alone: {why}"}
     return replace(compared, **tested)
 
 
-def order_of_runs(scores: Scores, first: int, second: int, column: str) -> list[int] | None:
+def order_of_runs(scores: Scores, first: int, second: int) -> list[int] | None:
     """For each run of the first group, the place in the second of the run with the same seed; None if none belongs.
 
     Runs belong together where the same program trains both groups, and both have the same replicates.
     """
     study = scores.study
     scripts = [_scripts(study, study.row(scores.groups[group][0])) for group in (first, second)]
-    ours, theirs = (scores.runs(group, column)["replicate"].tolist() for group in (first, second))
+    ours, theirs = ([one.replicate for one in scores.members[group]] for group in (first, second))
     ranked = any(one.startswith(RANK) for one in ours)  # not of one seed
     if scripts[0] != scripts[1] or ranked or sorted(ours) != sorted(theirs):
         return None

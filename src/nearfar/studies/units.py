@@ -152,12 +152,8 @@ def write_units(file: Path, runs: Mapping[Place, Mapping[str, Sequence[TestData]
     if not frames:
         file.unlink(missing_ok=True)
         return
-    types = dict.fromkeys(_PART, "category") | {
-        "subset": "int32",
-        "unit": "int32",
-        "gold": "float64",
-        "value": "float64",
-    }
+    types = dict.fromkeys(_PART, "category") | dict.fromkeys(["subset", "unit"], "int32")
+    types |= dict.fromkeys(["gold", "value"], "float64")
     with new_file(file) as temporary:
         pd.concat(frames).astype(types).to_parquet(temporary, compression="zstd", index=False)
 
