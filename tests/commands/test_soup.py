@@ -243,44 +243,30 @@ def refuse(match: str, *models: str, **settings: Any) -> None:
 
 def test_models_that_differ_in_more_than_their_weights_are_refused(folder: Path) -> None:
     save_tiny(folder / "roberta", "roberta")
-    refuse(
-        "roberta: cannot be averaged with tiny: they have different architectures: class BertModel and RobertaModel",
-        "tiny",
-        "roberta",
-    )
-    refuse("they have different poolings: mean and cls", "tiny", "a")
-    refuse("different normalization", "a", changed("n", lambda encoder: setattr(encoder, "normalizes", True)))
-    refuse("different modules after the pooling", "a", changed("d", lambda encoder: encoder.add_dense()))
-    refuse(
-        "different maximum lengths: 62 and 20", "a", changed("m", lambda encoder: setattr(encoder, "max_length", 20))
-    )
-    refuse(
-        "different prompts or similarities: prompts query None and q: ",
-        "a",
-        changed("q", lambda encoder: encoder.set_prompts(query="q: ")),
-    )
-    shutil.copytree("a", "heads")
+    refuse("roberta: cannot be averaged with tiny: they have different architectures", "tiny", "roberta")
+    refuse("they have different poolings", "tiny", "a")
+    for what, change in (
+        ("normalization", lambda encoder: setattr(encoder, "normalizes", True)),
+        ("modules after the pooling", lambda encoder: encoder.add_dense()),
+        ("maximum lengths", lambda encoder: setattr(encoder, "max_length", 20)),
+        ("prompts or similarities", lambda encoder: encoder.set_prompts(query="q: ")),
+    ):
+        refuse(f"different .*{what}", "a", changed(what, change))
+    for name in ("heads", "words", "cased"):
+        shutil.copytree("a", name)
     edit("heads/config.json", num_attention_heads=4)
-    refuse("heads: .*different architectures: num_attention_heads 2 and 4", "a", "heads")
-    shutil.copytree("a", "words")
-    vocabulary = json.loads(Path("words/tokenizer.json").read_text())
-    vocabulary["model"]["vocab"] |= {
-        "dog": vocabulary["model"]["vocab"]["cat"],
-        "cat": vocabulary["model"]["vocab"]["dog"],
-    }
-    Path("words/tokenizer.json").write_text(json.dumps(vocabulary))
-    refuse("words: .*different tokenizers: vocabulary cat ", "a", "words")
-    shutil.copytree("a", "cased")
+    refuse("heads: .*different architectures", "a", "heads")
+    model = json.loads(Path("words/tokenizer.json").read_text())["model"]
+    swapped = {"dog": model["vocab"]["cat"], "cat": model["vocab"]["dog"]}
+    edit("words/tokenizer.json", model=model | {"vocab": model["vocab"] | swapped})
+    refuse("words: .*different tokenizers", "a", "words")
     edit("cased/tokenizer.json", normalizer=None)
-    refuse("cased: .*different tokenizers: normalizer", "a", "cased")
+    refuse("cased: .*different tokenizers", "a", "cased")
 
 
 def test_models_that_are_no_encoders_are_refused(folder: Path) -> None:
     Classifier.from_pretrained("tiny", label_names=["warm", "cold"]).save_pretrained("classifier")
     refuse("^classifier: is a classifier; soup averages sentence encoders", "classifier", "a")
-    Path("adapter").mkdir()
-    Path("adapter/adapter_config.json").write_text("{}")
-    refuse("^adapter: is an adapter without its model", "a", "adapter")
     shutil.copytree("a", "adapted")
     Path("adapted/adapter_config.json").write_text("{}")
     refuse("nearfar does not load adapters; merge the adapter into its model", "a", "adapted")
@@ -299,13 +285,7 @@ def test_lists_of_models_that_cannot_be_averaged(folder: Path) -> None:
     refuse("--weights 1,0: each must be above 0; as in 2,1,1", "a", "b", weights="1,0")
     refuse("--greedy: needs a dev set", "a", "b", greedy=True)
     refuse("--evaluate-on: nowhere.tsv: no such file", "a", "b", greedy=True, evaluate_on="nowhere.tsv")
-    refuse(
-        r"(?s)--evaluate-on: .*microworld:dev, or set .*Without --greedy, no dev",
-        "a",
-        "b",
-        greedy=True,
-        evaluate_on="stsb:dev",
-    )
+    refuse("--evaluate-on: stsb:dev", "a", "b", greedy=True, evaluate_on="stsb:dev")
     Path("flat.tsv").write_text("score\tsentence1\tsentence2\n" + "3\ta dog\ta cat\n3\ta man\ta bird\n" * 3)
     refuse("flat.tsv: no correlation to choose the best step by", "a", "b", greedy=True, evaluate_on="flat.tsv")
     assert SoupConfig(output="out").weights is None

@@ -6,22 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import PredictConfig
 from nearfar.data.cells import (
     Location,
-    MissingColumnError,
-    column_indices,
     find_columns,
     label_field,
     normalize_whitespace,
     parse_number,
     text_field,
 )
-from nearfar.data.files import extension, is_plain_text, json_records, read_lines
+from nearfar.data.files import is_plain_text, read_lines
 from nearfar.data.labelled import PAIR
-from nearfar.data.sources import column_names, open_table, read_columns
+from nearfar.data.sources import column_names, open_table
 from nearfar.disk import TABLES, check_output_file, path_errors, write_table
 from nearfar.encoder.classifier import Classifier, EmbeddingClassifier, open_classifier
 from nearfar.encoder.precision import check_computing
@@ -108,41 +107,27 @@ def _read(
     if len(texts) > 2 or len(set(texts)) < len(texts):
         raise NearfarError(f"--text-columns {' '.join(texts)}: give one column, or two different ones.")
     if is_plain_text(Path(source)):
-        if named := texts or (() if label is None else (label,)):
-            flag = "--text-columns" if texts else "--label-column"
-            raise NearfarError(f"{flag} {' '.join(named)}: {source} has one text per line, and no columns.")
+        if texts or label is not None:
+            raise NearfarError(f"--text-columns and --label-column: {source} has one text per line, and no columns.")
         lines = [normalize_whitespace(line) for _, line in read_lines(Path(source), keep_blank=True)]
         return {"text": lines}, [(line,) for line in lines], []
-    every = column_names(open_table(source))
-    usual = [find_columns(every, columns) for columns in (trained[0], ("text",), PAIR)]
-    names = next((columns for columns in (texts, *usual) if columns), ("text",))
-    if not texts and not any(usual):
-        try:
-            column_indices(every, names, source)
-        except MissingColumnError as error:
-            raise NearfarError(f"{error} Name the columns of the texts with --text-columns.") from None
-    places, items = [], []
-    for where, values in read_columns(source, names):
-        places.append(where)
-        items.append(tuple(text_field(value, name, where) for name, value in zip(names, values, strict=True)))
-    columns = _all_columns(source)
-    columns |= {name: [item[place] for item in items] for place, name in enumerate(names)}
-    if label is not None and label not in columns:
-        next(read_columns(source, (label,)), None)  # says which columns there are
-    (own,) = find_columns(every, (trained[1],)) or ("label",)
-    given = columns.get(label or own, [])
-    return columns, items, [_label(value, label, where) for where, value in zip(places, given, strict=False)]
-
-
-def _all_columns(source: str | Path) -> dict[str, list[Any]]:
-    """The values of each column of a table; a key that a JSON line does not have is None there."""
-    if extension(Path(source)).removesuffix(".gz") in (".jsonl", ".json"):
-        records = [record for _, record in json_records(Path(source))]
-        return {name: [record.get(name) for record in records] for record in records for name in record}
-    every = column_names(open_table(source))
-    names = [name for name in every if every.count(name) == 1]
-    rows = [values for _, values in read_columns(source, names)]
-    return {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    table = open_table(source)
+    every = column_names(table)
+    usual = (find_columns(every, columns) for columns in (trained[0], ("text",), PAIR))
+    names = texts or next((columns for columns in usual if columns), ("text",))
+    (target,) = (label,) if label is not None else find_columns(every, (trained[1],)) or ("label",)
+    required = names if label is None else (*names, label)
+    others = [name for name in every if every.count(name) == 1 and name not in required]
+    columns: dict[str, list[Any]] = {name: [] for name in every if every.count(name) == 1 or name in required}
+    items, labels = [], []
+    for where, values in table.rows(required, optional=others):
+        row: dict[str, Any] = dict(zip((*required, *others), values, strict=True))
+        row |= {name: text_field(row[name], name, where) for name in names}
+        for name, column in columns.items():
+            column.append(row[name])
+        items.append(tuple(row[name] for name in names))
+        labels.append(_label(row.get(target), label, where))
+    return columns, items, labels
 
 
 def _label(value: object, column: str | None, where: Location) -> str | float | None:
@@ -183,13 +168,10 @@ def _score(
     return finetuned_result(entry, texts, **origin, dim=outputs.shape[1], seen=classifier.seen)
 
 
-def _predicted_columns(label_names: Sequence[str], outputs: np.ndarray) -> dict[str, list[str] | list[float]]:
+def _predicted_columns(label_names: Sequence[str], outputs: np.ndarray) -> dict[str, list[Any]]:
     """The predicted columns and their values in each row."""
     if not label_names:
-        return {"score": [round(float(score), 6) for score in outputs[:, 0]]}
-    shifted = np.exp(outputs - outputs.max(axis=1, keepdims=True), dtype=np.float64)
-    shares = (shifted / shifted.sum(axis=1, keepdims=True)).T
-    columns: dict[str, list[str] | list[float]] = {"label": [label_names[best] for best in outputs.argmax(axis=1)]}
-    for name, of_label in zip(label_names, shares, strict=True):
-        columns[f"p_{name}"] = [round(float(share), 6) for share in of_label]
-    return columns
+        return {"score": np.round(outputs[:, 0].astype(np.float64), 6).tolist()}
+    columns: dict[str, list[Any]] = {"label": [label_names[best] for best in outputs.argmax(axis=1)]}
+    shares = np.round(softmax(outputs.astype(np.float64), axis=1), 6)
+    return columns | {f"p_{name}": of_label.tolist() for name, of_label in zip(label_names, shares.T, strict=True)}

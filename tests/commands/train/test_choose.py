@@ -237,9 +237,9 @@ def test_column_flags_say_what_the_rows_are(tmp_path: Path) -> None:
         (
             "one two",
             {},
-            ("its columns (one, two) do not say", "--anchor-column one --positive-column two (pairs, info-nce)"),
+            ("its columns (one, two) do not say", "--anchor-column NAME --positive-column NAME (pairs, info-nce)"),
         ),
-        ("id text", {}, ("do not say what the rows are", "--text-column text (sentences, sg-opt1)")),
+        ("id text", {}, ("do not say what the rows are", "--text-column NAME (sentences, sg-opt1)")),
         ("anchor positive text label", {}, ("can be pairs (anchor, positive) or labelled texts (text, label)",)),
         ("query positive document", {}, ("do not say",)),
         ("sentence1 sentence2 label", {}, ("do not say",)),
@@ -254,15 +254,6 @@ def test_unclear_columns_are_listed(
         choose_method([table(tmp_path / "rows.tsv", *columns.split("\t" if "\t" in columns else None))], settings)
     for mention in (*mentions, "rows.tsv", "nearfar train info-nce"):
         assert mention in str(caught.value)
-
-
-def test_columns_of_numbers_are_taken_for_scores(tmp_path: Path) -> None:
-    file = tmp_path / "duplicates.csv"
-    file.write_text("sentence1,sentence2,label\na b c,d e f,0\ng h i,j k l,1\n", encoding="utf-8")
-    with pytest.raises(
-        NearfarError, match="or the columns: --first-column sentence1 --second-column sentence2 --score"
-    ):
-        choose_method([str(file)])
 
 
 def test_several_files_are_of_one_kind(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_merging_adapters_keeps_the_vectors(folder: Path) -> None:
     assert abs(adapted - before).max() > 1e-3
     assert abs(run.encoder.encode(texts) - adapted).max() < 1e-5
     assert not any("lora" in name for name, _ in run.encoder.named_parameters())
-    prepare(config("simcse-unsup", folder)).merge()  # without adapters, merging changes nothing
+    assert prepare(config("simcse-unsup", folder)).merge is None
 
 
 def test_dropout_is_that_of_the_settings(folder: Path) -> None:

@@ -68,24 +68,14 @@ def prove(config: TrainConfig, context: ProcessContext) -> tuple[ComparisonResul
     config = replace(config, precision=first(lambda: read_run_info(folder)["precision"]))
     if held_out.folds and not first((folder / HELD_OUT / STORED[0]).is_file):
         _train_folds(config, context, held_out)
-    if not first(file.is_file):
+    if not first(file.with_suffix(".md").is_file):  # it is written last
         first(partial(_write_comparison, config, context, held_out))
-    comparison = first(partial(_read_comparison, file))
+    comparison = first(partial(ComparisonResult.load, file))
     if not (isinstance(config, SupconTextConfig) and first((folder / "model" / HEAD_FILE).exists)):
         return comparison, None
     if not held_out.folds and not first((folder / RESULT).is_file):
         first(lambda: save_labels(label_held_out(config, held_out, context.device), folder))
     return comparison, first(lambda: EvaluationResult.load(folder / RESULT))
-
-
-def _read_comparison(file: Path) -> ComparisonResult:
-    try:
-        result = ComparisonResult.load(file)
-    except NearfarError as error:
-        raise NearfarError(f"{error} Remove {file}; then --resume makes it again.") from error
-    if not file.with_suffix(".md").is_file():  # the process was killed between the two
-        save_with_tables(result, file)
-    return result
 
 
 def _write_comparison(config: TrainConfig, context: ProcessContext, held_out: HeldOut) -> None:

@@ -4,9 +4,8 @@ Held-out rows are taken off the training rows. A second objective (``--second``,
 of its own, and shares the settings of the run with the first.
 """
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,11 +17,10 @@ from nearfar.commands.train.recipes import FEW_LABELLED
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag, named_models
 from nearfar.data import hold_out
-from nearfar.data.cells import MissingColumnError, fold_name
+from nearfar.data.cells import MissingColumnError
 from nearfar.data.fingerprints import text_hashes, units_of_rows
 from nearfar.data.hold_out import DEV, TEST, HeldOut, VoteTask
 from nearfar.data.named_sets import OWN
-from nearfar.data.paths import as_path, is_file
 from nearfar.data.retrieval import RetrievalTask
 from nearfar.data.rows import TextData, load_pairs
 from nearfar.data.sources import skipping_empty
@@ -44,19 +42,12 @@ SHARED_SETTINGS = {setting.name for setting in fields(TrainConfig)} - {"batch_si
 """Settings that a second objective shares with the first."""
 Verify = Callable[[str, Callable[[], str]], None]
 """Records the fingerprint of an input by its name, and compares it with that of the run that is resumed."""
-
-
 FEWEST_DOCUMENTS = 200
 """Small files have a quarter of their training rows as such documents, so that evaluations are no longer than training,
 but no fewer than this."""
 GEOMETRY_TEXTS = 1000
 """Number of training texts whose geometry is measured where nothing is scored."""
 SENTENCES = "the held-out sentences"
-_DEV_PAIRS_HINT = (
-    "\n  Give a file with the columns score, sentence1 and sentence2 by "
-    "--evaluate-on FILE, use generated pairs by --evaluate-on microworld:dev, or set NEARFAR_DATA to a folder that "
-    "holds STS-B."
-)
 
 
 @dataclass(frozen=True)
@@ -156,18 +147,9 @@ def read_rows(config: TrainConfig) -> TextData:
         with skipping_empty(config.skip_empty):
             rows: TextData = read(config)
     except MissingColumnError as error:
-        flags = _column_flags(config, error.names)
-        raise NearfarError(f"{str(error).removesuffix('.')}: {flags}" if flags else str(error)) from None
+        flags = " ".join(flag(one.name) for one in fields(config) if one.name.endswith("_column"))
+        raise NearfarError(f"{error} Name them by {flags}.") from None
     return rows
-
-
-def _column_flags(config: TrainConfig, names: Sequence[str]) -> str:
-    """The flags of columns that a file with the columns ``names`` lacks, each with one that it has."""
-    columns = {one.name: getattr(config, one.name) for one in fields(config) if one.name.endswith("_column")}
-    given = {name: fold_name(column) for name, column in columns.items() if column not in (None, "auto")}
-    missing = [name for name, column in given.items() if column not in map(fold_name, names)]
-    free = [name for name in names if fold_name(name) not in given.values()]
-    return " ".join(f"{flag(name)} {shlex.quote(column)}" for name, column in zip(missing, free, strict=False))
 
 
 def read_training_data(objectives: Sequence[Objective]) -> list[Objective]:
@@ -245,22 +227,17 @@ class DevSet:
     """The rows that are held out, of which some test the result; None if none do."""
 
 
-def load_dev_pairs(spec: str, *, otherwise: str = "Without --evaluate-on, rows of --data are held out.") -> DevSet:
+def load_dev_pairs(spec: str) -> DevSet:
     """The dev set of ``--evaluate-on``: scored pairs, scored by Spearman's correlation.
 
-    ``otherwise`` ends the message about a named set that is missing.
-
     Raises:
-        NearfarError: they are missing or malformed, or no correlation is defined on them; it says how to name others.
+        NearfarError: they are missing or malformed, or no correlation is defined on them.
     """
     try:
         pairs = load_pairs(spec)
     except NearfarError as error:
-        known = False
-        with suppress(NearfarError):
-            known = is_file(as_path(spec))
-        raise NearfarError(f"--evaluate-on: {error}{'' if known else f'{_DEV_PAIRS_HINT} {otherwise}'}") from error
-    return _scored(pairs, spec, shown="the dev pairs", advice="Name other pairs by --evaluate-on.")
+        raise NearfarError(f"--evaluate-on: {error}") from error
+    return _scored(pairs, spec, shown="the dev pairs")
 
 
 def held_out_dev(held_out: HeldOut, facts: list[str]) -> DevSet:
@@ -276,8 +253,7 @@ def held_out_dev(held_out: HeldOut, facts: list[str]) -> DevSet:
     documents = min(DOCUMENTS, max(FEWEST_DOCUMENTS, held_out.training_rows // 4))
     about: dict[str, Any] = {"rows": held_out.text_rows(DEV), "facts": facts, "held_out": held_out}
     if held_out.kind == "scored":
-        dev = _scored(held_out.pairs(DEV), name, shown=shown, advice="Hold out more rows by --hold-out NUMBER.")
-        return replace(dev, **about)
+        return replace(_scored(held_out.pairs(DEV), name, shown=shown), **about)
     if held_out.kind == "labelled":
         labelled = held_out.vote(DEV, training=documents)
         about |= {"metric": "accuracy", "measure": partial(_vote, task=labelled)}
@@ -297,7 +273,7 @@ def _vote(encoder: "Encoder", precision: Precision, task: VoteTask) -> Measured:
     def score() -> DevScore:
         sides, device = (encoded(task.texts), encoded(task.training_texts)), str(encoder.device)
         predicted = neighbour_vote(*sides, task.training_labels, similarity=encoder.similarity, device=device)
-        share = sum(one == other for one, other in zip(predicted, task.labels, strict=True)) / len(predicted)
+        share = float(np.mean(np.array(predicted) == task.labels))
         return DevScore(share, (share * (1 - share)) ** 0.5)
 
     return Measured(score, encoded.vectors)
@@ -326,28 +302,24 @@ def agreement_dev(texts: Sequence[str], teacher: str) -> DevSet:
     """
     upper = np.triu_indices(len(texts), 1)
 
-    def cosines(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        unit = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
-        found: NDArray[np.float32] = (unit @ unit.T)[upper]
-        return found
-
     @cache
     def targets(device: str, precision: Precision) -> NDArray[np.float32]:
         from nearfar.encoder.encoder import Encoder
 
-        return cosines(Encoder.from_pretrained(teacher, device=device).encode(texts, precision=precision))
+        opened = Encoder.from_pretrained(teacher, device=device)
+        vectors = opened.encode(texts, normalize=True, precision=precision)
+        return np.asarray((vectors @ vectors.T)[upper])
 
     def measure(encoder: "Encoder", precision: Precision) -> Measured:
         from nearfar.evaluation.correlation import spearman, undefined_reason
 
-        vectors = encoder.encode(texts, precision=precision, check_finite=False)
+        vectors = encoder.encode(texts, normalize=True, precision=precision, check_finite=False)
 
         def score() -> DevScore:
-            expected, found = targets(str(encoder.device), precision), cosines(vectors)
-            if (reason := undefined_reason(expected, found)) is not None:
+            cosines = targets(str(encoder.device), precision), (vectors @ vectors.T)[upper]
+            if (reason := undefined_reason(*cosines)) is not None:
                 raise NearfarError(f"{SENTENCES}: no correlation to choose the best step by: {reason}.")
-            return DevScore(spearman(expected, found))
+            return DevScore(spearman(*cosines))
 
         return Measured(score, vectors)
 
@@ -357,17 +329,23 @@ def agreement_dev(texts: Sequence[str], teacher: str) -> DevSet:
     return DevSet(name=SENTENCES, shown=SENTENCES, metric="spearman", measure=measure, **about)
 
 
-def no_dev(texts: Sequence[str], *, why: str) -> DevSet:
-    """No dev set: the last weights are kept, and only the geometry of training texts is measured."""
+def no_dev(texts: Sequence[str], *, why: str, folds: hold_out.Split | None = None) -> DevSet:
+    """No dev set: the last weights are kept, and only the geometry of training texts is measured.
+
+    ``folds`` test the result after training.
+    """
     distinct = list(dict.fromkeys(texts))
     chosen = distinct[:: -(-len(distinct) // GEOMETRY_TEXTS)]
 
     def measure(encoder: "Encoder", precision: Precision) -> Measured:
         return Measured(lambda: None, encoder.encode(chosen, precision=precision, check_finite=False))
 
-    fact = f"no dev set, because {why}: no step is chosen, and the weights of the last step are kept"
-    shown = f"{len(chosen):,} training texts"
-    return DevSet(name="no dev set", shown=shown, metric=None, measure=measure, facts=[fact], count="none")
+    facts = [f"no dev set, because {why}: no step is chosen, and the weights of the last step are kept"]
+    about: dict[str, Any] = {"metric": None, "measure": measure, "count": "none"}
+    if folds is not None:
+        about["held_out"] = folds.held_out
+        facts += folds.facts
+    return DevSet(name="no dev set", shown=f"{len(chosen):,} training texts", facts=facts, **about)
 
 
 def finds(held_out: HeldOut, spread: float | None = None) -> str:
@@ -375,31 +353,27 @@ def finds(held_out: HeldOut, spread: float | None = None) -> str:
 
     Without one, as before anything is encoded, from a typical one.
     """
-    tested, units = held_out.anchors(TEST), None
-    if held_out.kind == "scored":  # pairs that share a text are one unit
-        units = units_of_rows(held_out.text_rows(TEST))
-    count = tested if units is None else max(units) + 1
-    similarity, bound = statistics.SIMILARITY_TO_START[held_out.metric], float(held_out.kind != "scored")
-    smallest = (
-        statistics.smallest_difference(count, similarity, spread or statistics.TYPICAL_SPREAD, bound=bound)
-        if count > 1
-        else 1
-    )
-    points = 100 * smallest
-    said = f"a difference of {points:.1f} points or more in 8 of 10 cases" if points < 100 else "no difference"
-    typical = "" if spread or points >= 100 else ", if scores vary as they typically do"
+    kind, count = held_out.kind, held_out.anchors(TEST)
+    shared = units_of_rows(held_out.text_rows(TEST)) if kind == "scored" else None  # pairs that share a text are a unit
+    units = count if shared is None else max(shared) + 1
+    similarity, bound = statistics.SIMILARITY_TO_START[held_out.metric], float(kind != "scored")
+    smallest = statistics.smallest_difference(units, similarity, spread or statistics.TYPICAL_SPREAD, bound=bound)
+    said, typical = "no difference", ""
+    if units > 1 and smallest < 1:
+        said = f"a difference of {100 * smallest:.1f} points or more in 8 of 10 cases"
+        typical = "" if spread else ", if scores vary as they typically do"
     more = "" if held_out.folds else "; --hold-out NUMBER holds out more"
-    return f"the {tested:,} test {hold_out.WHAT[held_out.kind]} find {said}{typical}{more}"
+    return f"the {count:,} test {hold_out.WHAT[kind]} find {said}{typical}{more}"
 
 
-def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str, advice: str) -> DevSet:
+def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str) -> DevSet:
     """Scored pairs as a dev set. Positive pairs are those with a score of at least 0.8 of the highest."""
     from nearfar.evaluation.correlation import undefined_reason
 
+    undefined = f"{source}: no correlation to choose the best step by"
     gold, texts = [pair.score for pair in pairs], [text for pair in pairs for text in pair[:2]]
-    reason = undefined_reason(gold, gold) or ("all texts are equal" if len(set(texts)) < 2 else None)
-    if reason is not None:
-        raise NearfarError(f"{source}: no correlation to choose the best step by: {reason}. {advice}")
+    if (reason := undefined_reason(gold, gold)) is not None:
+        raise NearfarError(f"{undefined}: {reason}. Name other pairs by --evaluate-on, or hold out more rows.")
     near = [pair for pair in pairs if pair.score >= 0.8 * max(gold)]
 
     def measure(encoder: "Encoder", precision: Precision) -> Measured:
@@ -409,11 +383,10 @@ def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str, advice: str
 
         def score() -> DevScore:
             scored = evaluate_sts(encoded, {source: {source: pairs}}, similarity=encoder.similarity, resamples=0)
-            if source in scored.unavailable:
-                raise NearfarError(f"{source}: cannot be scored: {scored.unavailable[source]}.")
-            estimate = scored.tasks[source].spearman.all
-            if estimate.score is None:
-                raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate.reason}.")
+            estimate = scored.tasks[source].spearman.all if source in scored.tasks else None
+            if estimate is None or estimate.score is None:
+                why = scored.unavailable[source] if estimate is None else estimate.reason
+                raise NearfarError(f"{undefined}: {why}.")
             return DevScore(estimate.score / 100, statistics.correlation_spread(estimate.score / 100))
 
         first, second = encoded([pair[0] for pair in near]), encoded([pair[1] for pair in near])
@@ -480,28 +453,25 @@ def load_inputs(
         data = _without(data, hold_out.without_texts(rows, leave_out), leave_out)
         return data, no_dev(_texts(data[0].rows), why="this is a fold")
     teacher, kind = getattr(config, "teacher", None), hold_out.kind_of(rows)
-    if kind is None and teacher is None and config.hold_out:
+    no_score = kind is None and teacher is None
+    if no_score and config.hold_out:
         raise NearfarError(f"--hold-out {config.hold_out:g}: {source} has no positives, labels or scores to hold out.")
-    if config.hold_out == 0 or (kind is None and teacher is None):
-        why = "of --hold-out 0" if config.hold_out == 0 else "plain sentences have no positives, labels or scores"
+    if no_score or config.hold_out == 0:
+        why = "plain sentences have no positives, labels or scores" if no_score else "of --hold-out 0"
         return data, no_dev(_texts(rows), why=why)
     if kind is None:  # sentences are scored by the agreement with the teacher
-        assert teacher is not None
         kept, sentences = hold_out_sentences(rows, config.hold_out, source=source)
         verify("held-out sentences", partial(fingerprint_rows, sentences))
-        return _without(data, kept, sentences), agreement_dev(sentences, teacher)
+        return _without(data, kept, sentences), agreement_dev(sentences, str(teacher))
 
     seen, labelled = read_seen(locate(config.model)), kind == "labelled"
     if config.hold_out is None and (not labelled or len(rows.rows) < FEW_LABELLED):
-        folds = None
-        if in_folds and (not labelled or isinstance(config, SupconTextConfig)):
-            folds = hold_out.in_folds(rows, source=source, seen=seen)
+        tested = in_folds and (not labelled or isinstance(config, SupconTextConfig))
+        folds = hold_out.in_folds(rows, source=source, seen=seen) if tested else None
+        if folds is not None:
+            verify("held-out rows", lambda: folds.held_out.digest)
         if folds is not None or labelled:
-            dev = no_dev(_texts(rows), why="all rows are trained on")
-            if folds is not None:
-                dev = replace(dev, facts=[*dev.facts, *folds.facts], held_out=folds.held_out)
-                verify("held-out rows", lambda: folds.held_out.digest)
-            return data, dev
+            return data, no_dev(_texts(rows), why="all rows are trained on", folds=folds)
     split = hold_out.hold_out(rows, config.hold_out, source=source, seen=seen)
     verify("held-out rows", lambda: split.held_out.digest)
     return _without(data, split.rows, split.held_out.texts), held_out_dev(split.held_out, split.facts)
@@ -511,10 +481,6 @@ def _without(objectives: Sequence[Objective], kept: TextData, held_out: Sequence
     """The first objective with the rows ``kept``, a second one with those of its rows that have no held-out text."""
     first, *others = objectives
     others = [replace(objective, rows=hold_out.without_texts(objective.rows, held_out)) for objective in others]
-    for objective in others:
-        if not objective.rows.rows:
-            source = " ".join(first.config.data)
-            raise NearfarError(f"{objective.flag}: all of its rows have a text that is held out of {source}.")
     return [replace(first, rows=kept), *others]
 
 

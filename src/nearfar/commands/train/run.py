@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -95,21 +96,12 @@ def train_run(
             objectives, dev = load_inputs(objectives, folder.verify_input, in_folds=in_folds, leave_out=leave_out)
             if dev.held_out is not None:
                 folder.files |= held_out_files(dev.held_out)
-            models = {f"--model {config.model}": config.model}
-            for objective in objectives:
-                models |= objective.named_models
-            for what, model in models.items():
-                folder.verify_input(what, partial(_fingerprint, what, model))
+            named = [{f"--model {config.model}": config.model}, *(objective.named_models for objective in objectives)]
+            for what, model in chain.from_iterable(models.items() for models in named):
+                folder.verify_input(what, partial(fingerprint_model, model))
         how: dict[str, Any] = {"processes": processes.size, "device": context.device, "console": context.console}
         prepared = prepare(config, objectives, **how, shrink_batch=bool(leave_out))
         EncoderRun(config, prepared, objectives, dev, folder=folder, context=context).execute()
-
-
-def _fingerprint(what: str, model: str) -> str:
-    try:
-        return fingerprint_model(model)
-    except NearfarError as error:
-        raise NearfarError(str(error) if what.startswith("--model ") else f"{what}: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,9 +110,9 @@ class PreparedRun(Prepared):
 
     encoder: Encoder
     texts: TrainingEncoder
-    merge: Callable[[], None] = lambda: None
-    """Merges adapters, or linear layers of a static encoder, into the encoder's weights; call it before saving."""
-    teachers: tuple[TeacherVectors, ...] = ()
+    merge: Callable[[], None] | None
+    """Merges adapters, or linear layers of a static encoder, into the encoder's weights; called before saving."""
+    teachers: Sequence[TeacherVectors]
     """Other encoders whose vectors of the texts the methods use."""
 
 
@@ -175,17 +167,18 @@ def prepare(
     mixture = Mixture(tuple(parts))
     for head in mixture.heads:
         head.to(encoder.device)
-    merges: dict[str, Any] = {}
+    merge: Callable[[], None] | None = None
     if config.lora_rank is not None:
         from nearfar.encoder.backbone import add_lora
 
-        merges["merge"] = add_lora(encoder.backbone, rank=config.lora_rank, alpha=config.lora_alpha)
+        merge = add_lora(encoder.backbone, rank=config.lora_rank, alpha=config.lora_alpha)
     elif is_static(encoder.backbone):
-        merges["merge"] = partial(merge_square_layers, encoder.backbone, encoder.tail)
+        merge = partial(merge_square_layers, encoder.backbone, encoder.tail)
     if cut := texts.tokens.truncated:
         length = min(config.train_max_length or encoder.max_length, encoder.max_length)
         facts.append(f"{cut} of {len(texts.tokens)} sentences have over {length} tokens and are truncated")
-    return PreparedRun(encoder=encoder, texts=texts, mixture=mixture, facts=facts, teachers=tuple(teachers), **merges)
+    what: dict[str, Any] = {"encoder": encoder, "texts": texts, "mixture": mixture, "facts": facts, "merge": merge}
+    return PreparedRun(**what, teachers=teachers)
 
 
 def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
@@ -226,15 +219,10 @@ def _fit_batch_size(own: TrainConfig, rows: TextData, requested: int, *, may_shr
         NearfarError: the batch is larger than the number of rows and may not shrink; too few rows for any batch.
     """
     count, least = len(rows.rows[: own.limit]), entry_of(own).min_rows
-    number = "1 row" if count == 1 else f"{count:,} rows"
-    more = f" and {len(own.data) - 3} more" if len(own.data) > 3 else ""
-    where = f"{number} in {', '.join(own.data[:3])}{more}" + (f" (--limit {count})" if count == own.limit else "")
+    where = f"{count:,} rows in {', '.join(own.data)}" + (f" (--limit {count})" if count == own.limit else "")
     where += f" that are not held out ({rows.held_out:,} are)" if rows.held_out else ""
     if count < least:
-        raise NearfarError(
-            f"there {'is' if count == 1 else 'are'} {where}; {method_of(own)} contrasts rows with each other, and "
-            "needs 2 or more."
-        )
+        raise NearfarError(f"there are {where}; {method_of(own)} contrasts rows with each other, and needs 2 or more.")
     if requested <= count:
         return requested, []
     if not may_shrink:
@@ -262,7 +250,7 @@ class EncoderRun(Run):
         super().__init__(config, prepared, **how, evaluated_on=dev.shown)
         self.prepared, self.encoder, self.objectives, self.dev = prepared, prepared.encoder, objectives, dev
         self.facts = facts_of(prepared, dev, without_score=dev.metric is None)
-        self.warned_of_collapse = self.has_score = False
+        self.warned_of_collapse = False
 
     def evaluate(self) -> Evaluation:
         """Score the encoder on the dev set, and measure the geometry of its embeddings.
@@ -279,10 +267,9 @@ class EncoderRun(Run):
                 self.warned_of_collapse = True
             score = measured.score()
         except NearfarError as error:
-            if not self.has_score:
+            if self.progress.step == 0:
                 raise
             raise NearfarError(f"training diverged or collapsed; choose a lower --learning-rate. {error}") from error
-        self.has_score = True
         if self.dev.held_out is not None and score is not None and self.progress.step == 0:
             console.print(finds(self.dev.held_out, score.spread), highlight=False)
         return Evaluation(None if score is None else score.value, measures)
@@ -315,7 +302,8 @@ class EncoderRun(Run):
         If no step was better than the start, this is the start as it is. If it was trained on labelled texts, a
         classifier of its embeddings is written too.
         """
-        self.prepared.merge()
+        if self.prepared.merge is not None:
+            self.prepared.merge()
         encoder, config, first = self.encoder, self.config, self.objectives[0]
         if config.keep == "best" and self.progress.best_step == 0 and config.pooling not in (None, "own"):
             encoder = _open_encoder(replace(config, pooling="own"), self.context.device)
