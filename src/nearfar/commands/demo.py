@@ -117,13 +117,13 @@ def _search(config: DemoConfig, folder: Path, console: Console) -> dict[str, Any
 
     (folder / "index").mkdir()
     both: dict[str, Any] = {"input": folder / "documents.tsv", "queries": folder / "queries.tsv"}
-    commands = []
+    lines = []
     for name, model in (("before", config.model), ("after", folder / RUN)):
         settings = {"model": model, **both, "index": folder / "index" / name, "precision": "fp32"}  # as in the table
         settings["output"] = folder / f"hits-{name}.tsv"
-        commands.append(_announce(console, "search", **settings))
+        lines.append(_announce(console, "search", **settings))
         search(**settings, progress=console.is_terminal)
-    return {"search": commands}
+    return {"search": lines}
 
 
 def _explore(config: DemoConfig, folder: Path, console: Console) -> dict[str, Any]:
@@ -153,9 +153,18 @@ def _open_elsewhere(texts: Sequence[str], model: Path) -> dict[str, Any]:
     return {"model": model.as_posix(), "difference": f"{float(np.abs(own - theirs).max()):.1e}"}
 
 
+def command_line(verb: str, *arguments: str, **settings: str | PathLike[str] | float) -> str:
+    """The command line of a verb with these settings.
+
+    >>> command_line("train", data="my pairs.tsv", hold_out=100)
+    "nearfar train --data 'my pairs.tsv' --hold-out 100"
+    """
+    flags = [word for name, value in settings.items() for word in (flag(name), str(value))]
+    return shlex.join(["nearfar", verb, *arguments, *flags])
+
+
 def _announce(console: Console, verb: str, *arguments: str, **settings: str | PathLike[str] | float) -> str:
     """Print the command line of a verb with these settings, and return it."""
-    flags = [word for name, value in settings.items() for word in (flag(name), str(value))]
-    line = shlex.join(["nearfar", verb, *arguments, *flags])
+    line = command_line(verb, *arguments, **settings)
     console.print(f"$ {line}", markup=False, highlight=False)
     return line

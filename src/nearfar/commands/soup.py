@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import SoupConfig
-from nearfar.disk import path_errors, read_json
+from nearfar.disk import path_errors
 from nearfar.disk.folders import check_new_folder, new_folder
 from nearfar.disk.model_folder import SeenHashes, read_seen
 from nearfar.encoder.precision import check_computing
@@ -57,15 +57,6 @@ class SoupResult(Record):
     score: float | None = field(default=None, metadata=OMITTED)
     """The score of the average on the dev set, x 100."""
     provenance: Provenance
-
-    @classmethod
-    def load(cls, file: Path) -> "SoupResult":
-        """Read the record of an average.
-
-        Raises:
-            NearfarError: it is missing or damaged.
-        """
-        return cls.from_dict(read_json(file, otherwise="Average the models again."), source=file)
 
     @property
     def used(self) -> list[Ingredient]:
@@ -115,15 +106,16 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
             raise NearfarError(f"{what}; give it once, with a higher --weights.")
     dev = None
     if config.evaluate_on is not None:
-        from nearfar.commands.train.inputs import load_dev_pairs
+        from nearfar.commands.train.inputs import scored_dev
+        from nearfar.data.rows import load_pairs
 
-        dev = load_dev_pairs(config.evaluate_on)
+        dev = scored_dev(load_pairs(config.evaluate_on), config.evaluate_on)
     encoder = _open(names[0], folders[0], config)
     scores: list[float] = []
     for name, folder in zip(names, folders, strict=True):
         opened = _open(name, folder, config)
         _check_same(names[0], encoder, name, opened)
-        scores += [] if dev is None else [_score(dev, opened, config)]
+        scores += [] if dev is None else [dev.measure(opened, config.precision).score or 0.0]
 
     order = sorted(range(len(names)), key=lambda number: -scores[number]) if scores else range(len(names))
     sums: dict[str, Tensor] = {}
@@ -133,7 +125,7 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
         candidate = _plus(sums, _open(names[number], folders[number], config), weights[number])
         if dev is not None:
             _copy_mean(candidate, len(kept) + 1, encoder)
-            score = _score(dev, encoder, config) if kept else scores[number]
+            score = (dev.measure(encoder, config.precision).score or 0.0) if kept else scores[number]
             if score < best:
                 continue
             best = score
@@ -176,12 +168,6 @@ def _open(name: str, folder: Path, config: SoupConfig) -> "Encoder":
     if holds_classifier(transformer_folder(folder)):
         raise NearfarError(f"{name}: is a classifier; soup averages sentence encoders.")
     return Encoder.from_pretrained(folder, device=config.device)
-
-
-def _score(dev: "DevSet", encoder: "Encoder", config: SoupConfig) -> float:
-    score = dev.measure(encoder, config.precision).score()
-    assert score is not None
-    return score.value
 
 
 def _plus(sums: "Mapping[str, Tensor]", encoder: "Encoder", weight: float) -> "dict[str, Tensor]":
@@ -255,8 +241,7 @@ def _warn_of_different_starts(used: Mapping[Path, str]) -> None:
     """
     starts: dict[str, str] = {}
     for model, name in used.items():
-        run = next((folder for folder in (Path(name), model.parent) if (folder / RUN_INFO).is_file()), None)
-        inputs = read_run_info(run).get("inputs") if run is not None else None
+        inputs = read_run_info(model.parent).get("inputs") if (model.parent / RUN_INFO).is_file() else None
         for what, fingerprint in inputs.items() if isinstance(inputs, dict) else ():
             if what.startswith("--model "):
                 starts[str(fingerprint)] = starts.get(str(fingerprint), name)

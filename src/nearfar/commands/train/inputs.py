@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.commands.train.recipes import FEW_LABELLED
+from nearfar.commands.train.recipes import FEW_LABELLED, FROM_SIMILAR
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag, named_models
 from nearfar.data import hold_out
@@ -32,7 +32,7 @@ from nearfar.methods.kim import SgOpt1Config, read_sentences
 from nearfar.registry import find_entry
 from nearfar.runs.fingerprints import fingerprint_rows
 from nearfar.runs.held_out import DOCUMENTS, TASK
-from nearfar.settings import build, dump_toml, load_method, method_of
+from nearfar.settings import build, load_method, method_of
 from nearfar.types import MethodEntry, NearfarError, Precision, ScoredPair
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ class Objective:
 
     @property
     def named_models(self) -> dict[str, str]:
-        """Flag -> the model that it names; the model to train is not among them."""
-        of = " of --second" if self.flag else ""
-        return {f"{flag(name)} {model}{of}": model for name, model in named_models(self.config).items()}
+        """Flag -> the model that it names; the model to train is the first objective's."""
+        own, of = ({}, " of --second") if self.flag else ({"model": self.config.model}, "")
+        return {f"{flag(name)} {model}{of}": model for name, model in {**own, **named_models(self.config)}.items()}
 
     @property
     def texts(self) -> Sequence[Sequence[object]]:
@@ -106,26 +106,23 @@ def resolve_objectives(config: TrainConfig) -> list[Objective]:
     names = ("output", "model", "seed", "dropout", "lora_rank", "matryoshka", "matryoshka_weights", "limit")
     shared = {name: getattr(config, name) for name in names}
     if config.sentences:
-        recipe = {"views": "0-0", "data": config.sentences, "batch_size": SgOpt1Config.recipe_batch_size}
+        recipe = {
+            "views": "0-0",
+            "data": config.sentences,
+            "batch_size": FROM_SIMILAR["sentences"].values["batch_size"],
+        }
         adapters = {} if config.lora_rank is None else {"drift_weight": 0.0}  # adapters leave the weights as they are
         second: TrainConfig = build(SgOpt1Config, {**shared, **recipe, **adapters}, source=flag("sentences"))
         return [first, Objective(second, f"--sentences {' '.join(config.sentences)}", weight)]
     if config.second is None:
         return [first]
-    try:
+    with Objective(config, "--second").errors():
         kind, values = load_method(config.second)
-    except NearfarError as error:
-        raise NearfarError(f"--second: {error}") from error
     for key in values:
         if key in SHARED_SETTINGS:
             raise NearfarError(f"{config.second}: {key} belongs to the run; set it by {flag(key)}.")
     second = build(kind, {**shared, "batch_size": config.batch_size, **values}, source=config.second)
     return [first, Objective(second, f"--second {config.second}", weight)]
-
-
-def second_toml(objectives: Sequence[Objective]) -> str:
-    """The text of second.toml: the own settings of a second objective; empty without one."""
-    return "".join(dump_toml(objective.config, without=SHARED_SETTINGS) for objective in objectives[1:])
 
 
 def entry_of(config: TrainConfig) -> MethodEntry:
@@ -175,21 +172,15 @@ def read_training_data(objectives: Sequence[Objective]) -> list[Objective]:
 # --- what chooses the best step ---
 
 
-class DevScore(NamedTuple):
-    """A score on the dev set, in [-1, 1]; higher is better."""
-
-    value: float
-    spread: float | None = None
-    """The standard deviation of the score of a held-out row, as :func:`smallest_difference` takes it."""
-
-
 class Measured(NamedTuple):
-    """Embeddings, and a function that scores them, which is called after geometry has been measured."""
+    """Embeddings, and their score."""
 
-    score: Callable[[], DevScore | None]
-    """None where there is nothing to score."""
     vectors: NDArray[np.float32]
     """Embeddings of distinct texts [texts, dim]."""
+    score: float | None = None
+    """In [-1, 1], higher is better; None where there is nothing to score."""
+    spread: float | None = None
+    """The standard deviation of the score of a held-out row, as :func:`smallest_difference` takes it."""
     positives: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
     """Embeddings of the two sides of positive pairs, each [pairs, dim]."""
 
@@ -211,9 +202,7 @@ class DevSet:
     """What chooses the best step."""
 
     name: str
-    """In messages: stsb:dev, or the held-out dev rows."""
-    shown: str
-    """In the lines of the progress display: "the dev pairs"."""
+    """In messages and in the progress display: stsb:dev, or the held-out dev rows."""
     metric: str | None
     """The name of the score; None where nothing is scored, so that the last weights are kept."""
     measure: "Callable[[Encoder, Precision], Measured]"
@@ -227,19 +216,6 @@ class DevSet:
     """The rows that are held out, of which some test the result; None if none do."""
 
 
-def load_dev_pairs(spec: str) -> DevSet:
-    """The dev set of ``--evaluate-on``: scored pairs, scored by Spearman's correlation.
-
-    Raises:
-        NearfarError: they are missing or malformed, or no correlation is defined on them.
-    """
-    try:
-        pairs = load_pairs(spec)
-    except NearfarError as error:
-        raise NearfarError(f"--evaluate-on: {error}") from error
-    return _scored(pairs, spec, shown="the dev pairs")
-
-
 def held_out_dev(held_out: HeldOut, facts: list[str]) -> DevSet:
     """The dev part of held-out rows, with the measure that fits them; ``facts`` say how they were held out.
 
@@ -249,11 +225,11 @@ def held_out_dev(held_out: HeldOut, facts: list[str]) -> DevSet:
     Raises:
         NearfarError: scored pairs on which no correlation is defined.
     """
-    name, shown = "the held-out dev rows", "the held-out rows"
+    name = "the held-out dev rows"
     documents = min(DOCUMENTS, max(FEWEST_DOCUMENTS, held_out.training_rows // 4))
     about: dict[str, Any] = {"rows": held_out.text_rows(DEV), "facts": facts, "held_out": held_out}
     if held_out.kind == "scored":
-        return replace(_scored(held_out.pairs(DEV), name, shown=shown), **about)
+        return replace(scored_dev(held_out.pairs(DEV), name), **about)
     if held_out.kind == "labelled":
         labelled = held_out.vote(DEV, training=documents)
         about |= {"metric": "accuracy", "measure": partial(_vote, task=labelled)}
@@ -262,21 +238,17 @@ def held_out_dev(held_out: HeldOut, facts: list[str]) -> DevSet:
         retrieval = held_out.retrieval(DEV, documents=documents)
         about |= {"metric": "mrr@10", "measure": partial(_rank, task=retrieval)}
         about["count"] = f"MRR@10 among {len(retrieval.documents):,} documents"
-    return DevSet(name=name, shown=shown, **about)
+    return DevSet(name=name, **about)
 
 
 def _vote(encoder: "Encoder", precision: Precision, task: VoteTask) -> Measured:
     from nearfar.evaluation.transfer import neighbour_vote
 
     encoded = Encoded(encoder.encode, [*task.texts, *task.training_texts], precision)
-
-    def score() -> DevScore:
-        sides, device = (encoded(task.texts), encoded(task.training_texts)), str(encoder.device)
-        predicted = neighbour_vote(*sides, task.training_labels, similarity=encoder.similarity, device=device)
-        share = float(np.mean(np.array(predicted) == task.labels))
-        return DevScore(share, (share * (1 - share)) ** 0.5)
-
-    return Measured(score, encoded.vectors)
+    sides, device = (encoded(task.texts), encoded(task.training_texts)), str(encoder.device)
+    predicted = neighbour_vote(*sides, task.training_labels, similarity=encoder.similarity, device=device)
+    share = float(np.mean(np.array(predicted) == task.labels))
+    return Measured(encoded.vectors, share, (share * (1 - share)) ** 0.5)
 
 
 def hold_out_sentences(rows: TextData, size: float | None, *, source: str) -> tuple[TextData, list[str]]:
@@ -314,19 +286,15 @@ def agreement_dev(texts: Sequence[str], teacher: str) -> DevSet:
         from nearfar.evaluation.correlation import spearman, undefined_reason
 
         vectors = encoder.encode(texts, normalize=True, precision=precision, check_finite=False)
-
-        def score() -> DevScore:
-            cosines = targets(str(encoder.device), precision), (vectors @ vectors.T)[upper]
-            if (reason := undefined_reason(*cosines)) is not None:
-                raise NearfarError(f"{SENTENCES}: no correlation to choose the best step by: {reason}.")
-            return DevScore(spearman(*cosines))
-
-        return Measured(score, vectors)
+        cosines = targets(str(encoder.device), precision), (vectors @ vectors.T)[upper]
+        if (reason := undefined_reason(*cosines)) is not None:
+            raise NearfarError(f"{SENTENCES}: no correlation to choose the best step by: {reason}.")
+        return Measured(vectors, spearman(*cosines))
 
     count = f"{len(texts):,} sentences, Spearman of the student's cosines with the teacher's"
     facts = [f"dev set: {count}; these sentences are not trained on"]
     about: dict[str, Any] = {"rows": [(text,) for text in texts], "facts": facts, "count": count}
-    return DevSet(name=SENTENCES, shown=SENTENCES, metric="spearman", measure=measure, **about)
+    return DevSet(name=SENTENCES, metric="spearman", measure=measure, **about)
 
 
 def no_dev(texts: Sequence[str], *, why: str, folds: hold_out.Split | None = None) -> DevSet:
@@ -338,14 +306,14 @@ def no_dev(texts: Sequence[str], *, why: str, folds: hold_out.Split | None = Non
     chosen = distinct[:: -(-len(distinct) // GEOMETRY_TEXTS)]
 
     def measure(encoder: "Encoder", precision: Precision) -> Measured:
-        return Measured(lambda: None, encoder.encode(chosen, precision=precision, check_finite=False))
+        return Measured(encoder.encode(chosen, precision=precision, check_finite=False))
 
     facts = [f"no dev set, because {why}: no step is chosen, and the weights of the last step are kept"]
-    about: dict[str, Any] = {"metric": None, "measure": measure, "count": "none"}
+    about: dict[str, Any] = {"metric": None, "measure": measure, "count": "geometry alone"}
     if folds is not None:
         about["held_out"] = folds.held_out
         facts += folds.facts
-    return DevSet(name="no dev set", shown=f"{len(chosen):,} training texts", facts=facts, **about)
+    return DevSet(name=f"{len(chosen):,} training texts", facts=facts, **about)
 
 
 def finds(held_out: HeldOut, spread: float | None = None) -> str:
@@ -366,8 +334,14 @@ def finds(held_out: HeldOut, spread: float | None = None) -> str:
     return f"the {count:,} test {hold_out.WHAT[kind]} find {said}{typical}{more}"
 
 
-def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str) -> DevSet:
-    """Scored pairs as a dev set. Positive pairs are those with a score of at least 0.8 of the highest."""
+def scored_dev(pairs: Sequence[ScoredPair], source: str) -> DevSet:
+    """Scored pairs as a dev set, such as those of ``--evaluate-on``: scored by Spearman's correlation.
+
+    Positive pairs are those with a score of at least 0.8 of the highest.
+
+    Raises:
+        NearfarError: no correlation is defined on them.
+    """
     from nearfar.evaluation.correlation import undefined_reason
 
     undefined = f"{source}: no correlation to choose the best step by"
@@ -381,20 +355,15 @@ def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str) -> DevSet:
 
         encoded = Encoded(encoder.encode, texts, precision)
 
-        def score() -> DevScore:
-            scored = evaluate_sts(encoded, {source: {source: pairs}}, similarity=encoder.similarity, resamples=0)
-            estimate = scored.tasks[source].spearman.all if source in scored.tasks else None
-            if estimate is None or estimate.score is None:
-                why = scored.unavailable[source] if estimate is None else estimate.reason
-                raise NearfarError(f"{undefined}: {why}.")
-            return DevScore(estimate.score / 100, statistics.correlation_spread(estimate.score / 100))
+        scored = evaluate_sts(encoded, {source: {source: pairs}}, similarity=encoder.similarity, resamples=0)
+        estimate = scored.tasks[source].spearman.all if source in scored.tasks else None
+        if estimate is None or estimate.score is None:
+            why = scored.unavailable[source] if estimate is None else estimate.reason
+            raise NearfarError(f"{undefined}: {why}.")
+        score, sides = estimate.score / 100, (encoded([pair[0] for pair in near]), encoded([pair[1] for pair in near]))
+        return Measured(encoded.vectors, score, statistics.correlation_spread(score), sides if near else None)
 
-        first, second = encoded([pair[0] for pair in near]), encoded([pair[1] for pair in near])
-        return Measured(score, encoded.vectors, (first, second) if near else None)
-
-    return DevSet(
-        name=source, shown=shown, metric="spearman", measure=measure, rows=pairs, count=f"{len(pairs):,} pairs"
-    )
+    return DevSet(name=source, metric="spearman", measure=measure, rows=pairs, count=f"{len(pairs):,} pairs")
 
 
 def _rank(encoder: "Encoder", precision: Precision, task: RetrievalTask) -> Measured:
@@ -403,18 +372,16 @@ def _rank(encoder: "Encoder", precision: Precision, task: RetrievalTask) -> Meas
     queries = Encoded(encoder.encode_query, task.queries, precision)
     documents = Encoded(encoder.encode_document, task.documents, precision)
 
-    def score() -> DevScore:
-        how: dict[str, Any] = {"similarity": encoder.similarity, "device": str(encoder.device)}
-        scored = evaluate_retrieval(queries, documents, {TASK: task}, **how, resamples=0)
-        if TASK in scored.unavailable:
-            raise NearfarError(f"the held-out rows cannot be scored: {scored.unavailable[TASK]}.")
-        found = scored.tasks[TASK].measures["mrr@10"].score
-        assert found is not None
-        return DevScore(found / 100, float(np.std(scored.tasks[TASK].per_query["mrr@10"])))
-
+    how: dict[str, Any] = {"similarity": encoder.similarity, "device": str(encoder.device)}
+    scored = evaluate_retrieval(queries, documents, {TASK: task}, **how, resamples=0)
+    if TASK in scored.unavailable:
+        raise NearfarError(f"the held-out rows cannot be scored: {scored.unavailable[TASK]}.")
+    ranks, score = scored.tasks[TASK].per_query["mrr@10"], scored.tasks[TASK].measures["mrr@10"].score
+    assert score is not None
     positives = (queries(task.queries), documents([task.documents[next(iter(grades))] for grades in task.relevant]))
     others = [text for text in queries.places if text not in documents.places]
-    return Measured(score, np.concatenate([documents.vectors, queries(others)]), positives)
+    vectors = np.concatenate([documents.vectors, queries(others)])
+    return Measured(vectors, score / 100, float(np.std(ranks)), positives)
 
 
 # --- all of it ---
@@ -438,7 +405,7 @@ def load_inputs(
     """
     config, dev = objectives[0].config, None
     if config.evaluate_on is not None:
-        dev = load_dev_pairs(config.evaluate_on)
+        dev = scored_dev(load_pairs(config.evaluate_on), config.evaluate_on)
         verify(f"--evaluate-on {config.evaluate_on}", partial(fingerprint_rows, dev.rows))
     data = read_training_data(objectives)
     for objective in data:
