@@ -81,7 +81,6 @@ def assert_same(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> Non
 def test_the_weights_are_the_mean(given: Any, shares: list[float], folder: Path) -> None:
     result = soup("a", "b", "c", weights=given, output="out")
     assert_same(weights("out"), mean(["a", "b", "c"], shares))
-    assert max(float((weights("out")[key] - weights("a")[key]).abs().max()) for key in weights("a")) > 0.01
     assert [(one.model, one.weight, one.score) for one in result.models] == [
         (name, share, None) for name, share in zip("abc", shares, strict=True)
     ]
@@ -107,7 +106,6 @@ def test_the_folder_records_its_models_and_what_they_have_seen(folder: Path) -> 
         {"model": name, "fingerprint": fingerprint_model(name), "weight": share}
         for name, share in (("a", 0.75), ("b", 0.25))
     ]
-    assert record.keys() == {"models", "provenance"}
     seen = read_seen(Path("new/out"))
     assert seen is not None
     for part, hashes in enumerate(seen):

@@ -137,10 +137,7 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
 def _held_out_rows(run: Path) -> Table:
     """The first held-out rows of a run, their texts cut."""
     held_out = load_held_out(run)
-    rows = [
-        [text if len(text) <= SHOWN_LETTERS else f"{text[:SHOWN_LETTERS]}…" for text in map(str, row)]
-        for row in held_out.rows[:SHOWN_ROWS]
-    ]
+    rows = [[str(text)[:SHOWN_LETTERS] for text in row] for row in held_out.rows[:SHOWN_ROWS]]
     return Table(title="Rows of the data, held out", columns=held_out.columns, rows=rows, left=len(held_out.columns))
 
 

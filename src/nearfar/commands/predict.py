@@ -28,6 +28,8 @@ OTHER = "(another label)"
 AnyClassifier: TypeAlias = Classifier | EmbeddingClassifier
 Items: TypeAlias = list[tuple[str, ...]]
 """One or two texts of each row."""
+Labels: TypeAlias = list[str | float | None]
+"""The label or score of each row; None where there is none."""
 Outputs: TypeAlias = NDArray[np.floating]
 """Logits or scores [rows, labels or 1]."""
 
@@ -96,7 +98,7 @@ def _columns_of(run: Path) -> tuple[tuple[str, ...], str]:
 
 def _read(
     source: str | Path, texts: tuple[str, ...], label: str | None, trained: tuple[tuple[str, ...], str]
-) -> tuple[dict[str, list[Any]], Items, list[str | float | None]]:
+) -> tuple[dict[str, list[Any]], Items, Labels]:
     """All columns, the texts of each row, and its label, or None; of a text file the lines, as the column ``text``.
 
     Without names of columns they are those that the model was ``trained`` on, or else the usual ones.
@@ -141,19 +143,15 @@ def _label(value: object, column: str | None, where: cells.Location) -> str | fl
 
 
 def _score(
-    classifier: AnyClassifier,
-    config: PredictConfig,
-    items: Items,
-    labels: Sequence[str | float | None],
-    outputs: Outputs,
+    classifier: AnyClassifier, config: PredictConfig, items: Items, labels: Labels, outputs: Outputs
 ) -> EvaluationResult | None:
     """The scores of rows with labels; None if the classifier has none of these labels, or predicts scores."""
     names, task = classifier.label_names, Path(config.input).name
     labelled = {row: str(label) for row, label in enumerate(labels) if label is not None}
     texts, outputs = [items[row] for row in labelled], outputs[list(labelled)]
-    number_of = {name: number for number, name in enumerate(names)}
+    known = {name: number for number, name in enumerate(names)}
     gold = np.array(
-        [number_of.get(label, len(names)) if names else cells.parse_number(label) for label in labelled.values()]
+        [known.get(label, len(names)) if names else cells.parse_number(label) for label in labelled.values()]
     )
     unknown = int((gold == len(names)).sum() if names else np.isnan(gold).sum())
     if unknown == len(gold) or (unknown and not names):

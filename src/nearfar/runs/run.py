@@ -187,8 +187,7 @@ class Run(Trainer):
         if self.config.ema is not None:
             self.context.say(f"{average} use averaged weights (--ema {self.config.ema:g})")
         if self.loop.start_weight:
-            start = f"those of {self.config.model} (--start-weight {self.loop.start_weight:g})"
-            self.context.say(f"{average} average the trained weights with {start}")
+            self.context.say(f"{average} average with the start (--start-weight {self.loop.start_weight:g})")
         self.folder.begin()
         self.before_training()
         load = partial(self.checkpoints.load, self.state, processes=processes.size)
@@ -206,7 +205,6 @@ class Run(Trainer):
         for method, batch, _ in parts:
             words = method.describe(batch)  # type: ignore[attr-defined]
             lines += ["  rows " + ", ".join(map(str, batch.rows)), *(f"  {line}" for line in words[:show])]
-            lines += ["  ..."] if len(words) > show else []
         return "\n".join(lines)
 
     def _open_callbacks(self, stack: ExitStack) -> None:

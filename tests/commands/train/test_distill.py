@@ -198,10 +198,6 @@ def test_unusable_teachers_and_layers_are_refused(
     assert not (tmp_path / "run").exists()
 
 
-def test_the_start_teaches_fewer_of_its_layers(folder: Path, tmp_path: Path) -> None:
-    train(distill(folder, tmp_path, teacher=str(folder / "noisy"), keep_layers="1", max_steps=1))
-
-
 def test_agreement_with_the_teacher_on_held_out_sentences_chooses_the_step(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

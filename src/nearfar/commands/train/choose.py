@@ -32,8 +32,6 @@ SECOND_OBJECTIVE = ("sentences", "second_weight", "dropout")
 """Settings of a recipe that give way to a second objective of the user's own, which may need dropout."""
 AVERAGE = ("learning_rate", "start_weight")
 """Settings of recipes that belong together: a share of the start fits one learning rate."""
-_WORDS_OF_A_NAME = 3
-"""A column name of more words is probably the text of a row: a file without a line of names."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +184,7 @@ def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
         for rows, kind in recipes.KINDS.items()
     )
     advice = f"Name the method, as in nearfar train {recipes.KINDS['pairs'].method} ..., or the columns: {ways}."
-    if any(len(column.split()) > _WORDS_OF_A_NAME for column in columns):
+    if any(len(column.split()) > 3 for column in columns):  # a text, in a file without a line of names
         advice = f"If its first line is a row already, write a line with the names of the columns above it. {advice}"
     raise NearfarError(f"{spec}: its columns ({shown}) {problem}. {advice}")
 
