@@ -3,7 +3,6 @@
 import pytest
 
 from nearfar.encoder import precision
-from nearfar.runs import folder
 
 FACTOR = 41.7
 WARNING = "bfloat16 is emulated on this processor: 42 times slower than fp32 here"
@@ -11,8 +10,7 @@ WARNING = "bfloat16 is emulated on this processor: 42 times slower than fp32 her
 
 def machine(patch: pytest.MonkeyPatch, *, native: bool) -> None:
     """Make bfloat16 ``native`` or emulated for the test, regardless of the processor and the environment."""
-    for module in (precision, folder):
-        patch.setattr(module, "is_native", lambda _=None: native)
+    patch.setattr(precision, "is_native", lambda _=None: native)
     patch.setattr(precision, "bf16_slowdown", lambda: FACTOR)
     patch.delenv(precision.VARIABLE, raising=False)
     precision._warn_not_native.cache_clear()

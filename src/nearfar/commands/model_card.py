@@ -62,7 +62,8 @@ class RunRecords:
         """The trained encoder against the one it started from, on held-out rows."""
         self.test = EvaluationResult.load(test) if is_run and self.is_classifier and test.is_file() else None
         """Scores of a fine-tuned classifier on its test rows."""
-        self.second = read_toml(folder / SECOND) if is_run and (folder / SECOND).exists() else {}
+        has_second = self.config.get("second") or self.config.get("sentences")
+        self.second = read_toml(folder / SECOND) if has_second else {}
         """Settings of its second objective, as second.toml has them; empty without one."""
 
 

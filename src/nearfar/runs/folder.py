@@ -189,9 +189,9 @@ def check_folder(config: RunConfig, *, resume: bool) -> State:
         )
     finished = (folder / RUN_INFO).exists()
     if not resume:
-        state = f"and it is finished; its model is {folder / 'model'}." if finished else "unfinished."
-        way = "" if finished else " Continue it with --resume, or remove the folder."
-        raise NearfarError(f"{folder}: already holds this run, {state}{way}")
+        unfinished = "unfinished. Continue it with --resume, or remove the folder."
+        state = f"and it is finished; its model is {folder / 'model'}." if finished else unfinished
+        raise NearfarError(f"{folder}: already holds this run, {state}")
     return "finished" if finished else "unfinished"
 
 

@@ -278,8 +278,7 @@ def agreement_dev(texts: Sequence[str], teacher: str) -> DevSet:
     def targets(device: str, precision: Precision) -> NDArray[np.float32]:
         from nearfar.encoder.encoder import Encoder
 
-        opened = Encoder.from_pretrained(teacher, device=device)
-        vectors = opened.encode(texts, normalize=True, precision=precision)
+        vectors = Encoder.from_pretrained(teacher, device=device).encode(texts, normalize=True, precision=precision)
         return np.asarray((vectors @ vectors.T)[upper])
 
     def measure(encoder: "Encoder", precision: Precision) -> Measured:

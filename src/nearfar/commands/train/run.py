@@ -35,7 +35,7 @@ from nearfar.methods.base import BuildContext, BuiltMethod, Method
 from nearfar.methods.gunel import SupconTextConfig
 from nearfar.methods.mixture import Mixture, describe_parts, describe_widths, train_at_widths
 from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
-from nearfar.runs.folder import SECOND, TEACHERS, RunFolder, check_folder
+from nearfar.runs.folder import SECOND, TEACHERS, RunFolder, check_folder, read_run_info
 from nearfar.runs.held_out import held_out_files
 from nearfar.runs.run import Prepared, ProcessContext, Run, count_steps, join_processes
 from nearfar.runtime.progress import draws_bars, progress_bar
@@ -70,6 +70,7 @@ def train_run(
         objectives = inputs.resolve_objectives(config)
     with RunFolder(config, processes) as folder:
         if folder.acquire(resume=resume) == "finished":
+            processes.broadcast_from_first(partial(read_run_info, folder.path))  # which may be damaged
             context.say(f"{folder.path}: this run is already finished; nothing to do.")
             return
         config = replace(config, precision=folder.resolve_precision(config.precision, context.device))
@@ -391,6 +392,5 @@ def plan(
 def _tokens(method: Method, batch: object, config: TrainConfig) -> int:
     """Maximum number of tokens that the encoder reads at once for a batch."""
     assert method.count_tokens is not None
-    items = method.extract_items(batch)
-    micro_batches = split_micro_batches(method, items, config.micro_batch, config.micro_batch_tokens)
-    return max(sum(method.count_tokens(micro_batch)) for micro_batch in micro_batches)
+    parts = split_micro_batches(method, method.extract_items(batch), config.micro_batch, config.micro_batch_tokens)
+    return max(sum(method.count_tokens(part)) for part in parts)
