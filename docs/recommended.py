@@ -61,7 +61,7 @@ def flags(values: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, list):
         return " ".join(value)
     if not isinstance(value, float):
         return str(value)

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import shutil
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -16,6 +15,7 @@ from nearfar.data.triplets import load_tuples
 from nearfar.encoder import tokens
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.training import Interrupted
+from nearfar.types import NearfarError
 from tests.tiny import save_tiny
 
 PAIRS, HELD_OUT = 120, 40
@@ -130,31 +130,11 @@ def test_its_commands_give_what_the_demo_has(real: Finished) -> None:
             assert (again / weights).read_bytes() == (before / weights).read_bytes(), words
 
 
-@pytest.mark.long
-def test_a_demo_with_a_damaged_model_leaves_the_one_before(finished: Finished, tmp_path: Path) -> None:
-    shutil.copytree(finished.place, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "tiny" / "model.safetensors").write_bytes(b"damaged")
-    with chdir(tmp_path):
-        assert main(ARGUMENTS) == 2
-    assert (tmp_path / "demo" / "report.md").read_text(encoding="utf-8") == finished.report
-
-
-def test_a_missing_model_is_refused_before_anything_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["demo", "--output", str(tmp_path / "demo"), "--model", str(tmp_path / "nowhere")]) == 2
-    assert "there is no such model folder" in capsys.readouterr().err
-    assert not (tmp_path / "demo").exists()
-
-
-@pytest.mark.parametrize("kind", ["folder", "file"])
-def test_what_is_not_the_folder_of_a_demo_is_kept(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_not_the_folder_of_a_demo_is_kept(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("all of it")
-    output = tmp_path if kind == "folder" else tmp_path / "thesis.txt"
-    assert main(["demo", "--output", str(output)]) == 2
-    assert "is not the folder of a demo; choose another --output" in capsys.readouterr().err
+    for output in (tmp_path, tmp_path / "thesis.txt"):
+        with pytest.raises(NearfarError, match="is not the folder of a demo; choose another --output"):
+            command.demo(output=str(output))
     assert (tmp_path / "thesis.txt").read_text() == "all of it"
 
 

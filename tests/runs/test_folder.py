@@ -7,12 +7,9 @@ from pathlib import Path
 import pytest
 
 from nearfar import SbertConfig, SclConfig
-from nearfar.runs.folder import LEFTOVERS, RunFolder, check_folder, is_empty, read_input_fingerprints
+from nearfar.runs.folder import LEFTOVERS, RunFolder, check_folder, read_input_fingerprints
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
-
-SECOND = "# second\n"
-"""The text of second.toml."""
 
 
 @pytest.fixture
@@ -22,7 +19,7 @@ def config(tmp_path: Path) -> SclConfig:
 
 def start(config: SclConfig) -> Path:
     """Start a run: lock its folder, record an input, write its settings."""
-    with RunFolder(config, Processes(), second=SECOND) as folder:
+    with RunFolder(config, Processes()) as folder:
         assert folder.acquire(resume=False) == "fresh"
         folder.verify_input("data", lambda: "0123")
         folder.begin()
@@ -36,38 +33,34 @@ def test_a_fresh_folder(config: SclConfig) -> None:
     Path(config.output).mkdir()
     for name in LEFTOVERS:
         (Path(config.output) / name).write_text("")
-    assert is_empty(Path(config.output))
     assert check_folder(config, resume=False) == check_folder(config, resume=True) == "fresh"
     (Path(config.output) / "thesis.txt").write_text("")
-    assert not is_empty(Path(config.output))
     with pytest.raises(NearfarError, match=r"already exists and holds no run \(no config\.toml\); choose another"):
         check_folder(config, resume=False)
 
 
 def test_an_unfinished_run(config: SclConfig) -> None:
     folder = start(config)
-    assert {path.name for path in folder.iterdir()} >= {"config.toml", "second.toml", "inputs.json"}
+    assert {path.name for path in folder.iterdir()} >= {"config.toml", "inputs.json"}
     assert read_input_fingerprints(folder) == {"data": "0123"}
-    assert check_folder(config, resume=True, second=SECOND) == "unfinished"
+    assert check_folder(config, resume=True) == "unfinished"
     with pytest.raises(NearfarError, match=r"already holds this run, unfinished\. Continue it with --resume"):
-        check_folder(config, resume=False, second=SECOND)
+        check_folder(config, resume=False)
     moved = replace(config, output=f"{config.output}/../run")  # the same folder, written in another way
-    assert check_folder(moved, resume=True, second=SECOND) == "unfinished"
+    assert check_folder(moved, resume=True) == "unfinished"
 
 
 def test_other_settings(config: SclConfig) -> None:
     start(config)
     with pytest.raises(NearfarError, match=r"other settings \(--epochs, --temperature\); choose another --output"):
-        check_folder(replace(config, temperature=0.5, epochs=9), resume=True, second=SECOND)
-    with pytest.raises(NearfarError, match=r"other settings \(--second\)"):
-        check_folder(config, resume=True, second="# another\n")
+        check_folder(replace(config, temperature=0.5, epochs=9), resume=True)
     with pytest.raises(NearfarError, match="holds a run of another method"):
         check_folder(SbertConfig(output=config.output), resume=True)
 
 
 def test_changed_inputs(config: SclConfig) -> None:
     start(config)
-    with RunFolder(config, Processes(), second=SECOND) as folder:
+    with RunFolder(config, Processes()) as folder:
         assert folder.acquire(resume=True) == "unfinished"
         folder.verify_input("data", lambda: "0123")
         with pytest.raises(NearfarError, match="data changed since this run started"):
@@ -79,9 +72,9 @@ def test_changed_inputs(config: SclConfig) -> None:
 def test_a_finished_run(config: SclConfig) -> None:
     path = start(config)
     (path / "run.json").write_text(json.dumps({"config": {"seed": 1}, "inputs": {"data": "0123"}}))
-    assert check_folder(config, resume=True, second=SECOND) == "finished"
+    assert check_folder(config, resume=True) == "finished"
     with pytest.raises(NearfarError, match="already holds this run, and it is finished; its model is"):
-        check_folder(config, resume=False, second=SECOND)
+        check_folder(config, resume=False)
 
 
 def test_a_finished_run_that_was_killed_before_its_last_deletion_is_cleaned(config: SclConfig) -> None:
@@ -92,11 +85,10 @@ def test_a_finished_run_that_was_killed_before_its_last_deletion_is_cleaned(conf
         (path / name / "file").write_text("")
     for name in ("best.safetensors", "metrics.jsonl"):
         (path / name).write_text("")
-    with RunFolder(config, Processes(), second=SECOND) as folder:
+    with RunFolder(config, Processes()) as folder:
         assert folder.acquire(resume=True) == "finished"
     assert {file.name for file in path.iterdir()} == {
         "config.toml",
-        "second.toml",
         "metrics.jsonl",
         "model",
         "run.json",
@@ -105,12 +97,12 @@ def test_a_finished_run_that_was_killed_before_its_last_deletion_is_cleaned(conf
 
 def test_one_process_at_a_time(config: SclConfig) -> None:
     start(config)
-    with RunFolder(config, Processes(), second=SECOND) as folder:
+    with RunFolder(config, Processes()) as folder:
         folder.acquire(resume=True)
         with (
-            RunFolder(config, Processes(), second=SECOND) as second,
+            RunFolder(config, Processes()) as second,
             pytest.raises(NearfarError, match="another process"),
         ):
             second.acquire(resume=True)
-    with RunFolder(config, Processes(), second=SECOND) as again:
+    with RunFolder(config, Processes()) as again:
         assert again.acquire(resume=True) == "unfinished"

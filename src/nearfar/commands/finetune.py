@@ -27,7 +27,6 @@ from nearfar.data.noise import add_noise, load_translations
 from nearfar.data.paths import as_path, status
 from nearfar.data.sources import skipping_empty
 from nearfar.disk import path_errors
-from nearfar.disk.model_folder import write_seen
 from nearfar.encoder.classifier import Classifier, read_classifier
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.training_encoder import TrainingClassifier
@@ -116,15 +115,9 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: Console |
             config = replace(config, precision=folder.resolve_precision(config.precision, context.device))
             with processes.joint_errors():
                 task = load_task(config)
-                noise = "" if config.noise in ("none", *NOISES) else f" with --noise {config.noise}"
-                parts = {f"{config.task} (the training rows{noise})": task.train}
-                for split, file, rows in (
-                    ("validation", config.validation, task.validation),
-                    ("test", config.test, task.test),
-                ):
-                    parts[f"--{split} {file}" if file else f"{config.task} ({split} rows)"] = rows
-                for what, rows in parts.items():
-                    folder.verify_input(what, partial(fingerprint_rows, rows.texts, rows.targets, task.label_names))
+                for split, rows in (("training", task.train), ("validation", task.validation), ("test", task.test)):
+                    fingerprint = partial(fingerprint_rows, rows.texts, rows.targets, task.label_names)
+                    folder.verify_input(f"{config.task} (the {split} rows)", fingerprint)
                 folder.verify_input(f"--model {config.model}", partial(fingerprint_model, config.model))
             classifier = open_classifier(config, task, device=context.device)
             ClassifierRun(config, task, classifier, folder=folder, context=context).execute()
@@ -142,10 +135,8 @@ def load_finetune_result(folder: Path) -> FinetuneResult:
         NearfarError: its run.json or result.json is missing or damaged.
     """
     info = read_run_info(folder)
-    names = ("step", "best_step", "start_score", "best_score", "seconds")
-    steps, best_step, start, best, seconds = (info.get(name) or 0 for name in names)
-    result = EvaluationResult.load(folder / "result.json")
-    return FinetuneResult(int(steps), int(best_step), float(start), float(best), float(seconds), result)
+    numbers = {name: info.get(name) or 0 for name in ("best_step", "start_score", "best_score", "seconds")}
+    return FinetuneResult(info.get("step") or 0, **numbers, result=EvaluationResult.load(folder / "result.json"))
 
 
 def load_task(config: FinetuneConfig) -> ClassificationTask:
@@ -180,11 +171,13 @@ def metric_of(config: FinetuneConfig, task: ClassificationTask) -> str:
 
 def resolve_splits(config: FinetuneConfig) -> Splits:
     """The splits of a config, with ``auto`` resolved; files of validation or test rows mean held-out splits."""
-    if config.splits != "auto":
-        return config.splits
-    if config.validation is not None or config.test is not None:
+    if config.splits == "auto" and (config.validation is not None or config.test is not None):
         return "held-out"
-    return default_splits(config.task, sampled=config.sample_size is not None)
+    return (
+        default_splits(config.task, sampled=config.sample_size is not None)
+        if config.splits == "auto"
+        else config.splits
+    )
 
 
 def _draw_sample(config: FinetuneConfig, task: ClassificationTask) -> ClassificationTask:
@@ -209,7 +202,7 @@ def _add_noise(config: FinetuneConfig, task: ClassificationTask) -> Classificati
     """
     if config.noise == "none":
         return task
-    (texts, targets), kind = task.train, f"back-translations from {config.noise}"
+    texts, targets = task.train
     flat = [text for row in texts for text in row]
     if config.noise in NOISES:
         changed = add_noise(flat, config.noise, config.noise_rate, seed=config.sample_seed)  # type: ignore[arg-type]
@@ -218,11 +211,12 @@ def _add_noise(config: FinetuneConfig, task: ClassificationTask) -> Classificati
         raise NearfarError(f"--noise {config.noise}: is none of {', '.join(NOISES)}, and there is no such file.")
     else:
         changed = list(map(load_translations(config.noise).__getitem__, flat))
+        kind = f"back-translations from {config.noise}"
     width = len(texts[0])
-    rows = [tuple(changed[start : start + width]) for start in range(0, len(changed), width)]
-    train, how = Split(rows, targets), "in place of the original training texts"
+    train = Split([tuple(changed[at : at + width]) for at in range(0, len(changed), width)], targets)
+    how = "in place of the original training texts"
     if config.noise_mode == "add":
-        train = Split([*texts, *rows], [*targets, *targets])
+        train = Split([*texts, *train.texts], [*targets, *targets])
         how = f"as copies beside the originals: {len(train.texts):,} training rows"
     return replace(task, train=train, sources=(*task.sources, f"noise: {kind}, {how}"))
 
@@ -267,6 +261,7 @@ class ClassifierRun(Run):
     """Trains a classifier on the training rows of a task, and tests it with the kept weights."""
 
     config: FinetuneConfig
+    metric: str
     start_is_candidate = False
 
     def __init__(
@@ -280,12 +275,12 @@ class ClassifierRun(Run):
     ) -> None:
         self.task, self.classifier = task, classifier
         prepared = prepare(config, task, classifier, processes=context.processes.size)
-        how: dict[str, Any] = {"folder": folder, "context": context, "metric": metric_of(config, task)}
-        super().__init__(config, prepared, **how, evaluated_on="the validation rows")
+        how: dict[str, Any] = {"folder": folder, "context": context, "evaluated_on": f"{config.task}, validation"}
+        super().__init__(config, prepared, **how, metric=metric_of(config, task))
         trained = [task.train.texts]
         if config.noise != "none":  # the texts before it are what the model has seen too
             trained.append(load_task(replace(config, noise="none")).train.texts)
-        classifier.seen = self.seen_with(classifier.seen, trained, task.validation.texts)
+        classifier.seen = self.seen = self.seen_with(classifier.seen, trained, task.validation.texts)
 
     def evaluate(self) -> Evaluation:
         """Score the classifier on the validation rows."""
@@ -296,11 +291,9 @@ class ClassifierRun(Run):
         self.classifier.save_pretrained(folder)
         read_classifier(folder, label_names=None, regression=False, dropout=None)  # a finished run's model opens
 
-    def conclude(self) -> dict[str, Any]:
-        """Test the kept weights; write the result and the hashes into the run folder."""
+    def conclude(self) -> None:
+        """Test the kept weights, and write the result into the run folder."""
         save_with_tables(self._test(), self.folder.path / "result.json")
-        write_seen(self.folder.path, self.classifier.seen)
-        return {"dev": f"{self.config.task}, validation", "metric": self.metric}
 
     def _validation_scores(self) -> Mapping[str, float]:
         task = self.task

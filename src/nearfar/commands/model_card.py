@@ -8,18 +8,17 @@ never replaced.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
-from nearfar.commands.soup import SOUP_FILE, SoupResult
+from nearfar.commands.soup import SOUP_FILE
 from nearfar.data.named_sets import CATALOG, SOURCES
-from nearfar.disk import path_errors, read_errors, read_json, write_text
+from nearfar.disk import path_errors, read_errors, write_text
 from nearfar.disk.model_folder import CARD_MARK
 from nearfar.encoder.folder_checks import holds_classifier
-from nearfar.encoder.prompts import describe_widths, read_widths
 from nearfar.encoder.weights import CARD, locate
 from nearfar.evaluation.render import Table, duration, fill_template, markdown_text, to_markdown
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
@@ -57,8 +56,7 @@ class RunRecords:
         """Every setting of the run."""
         self.method = str(read_toml(folder / CONFIG).get("method")) if is_run else ""
         self.entry = find_entry(self.method)
-        command = "" if self.entry is None else self.entry.command
-        self.is_classifier = command == "finetune" if is_run else holds_classifier(model)
+        self.is_classifier = holds_classifier(model)
         comparison, test = folder / HELD_OUT / COMPARISON, folder / "result.json"
         self.held_out = ComparisonResult.load(comparison) if is_run and comparison.is_file() else None
         """The trained encoder against the one it started from, on held-out rows."""
@@ -107,24 +105,27 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
         raise NearfarError(f"--examples: {model} is not the model of a run that holds out rows; leave it out.")
     results = [*([run.test] if run.test else []), *results]
     shown = name or re.sub(r"[^\w.-]+", "-", model.name)  # the name of a folder may hold anything
-    dim, licence = _dimensions(model), _licence(model, run)
+    licence, info, config = _licence(model, run), run.info, run.config
+    specs = [spec.partition(":")[0] for key in ("data", "sentences", "task") for spec in _texts(config.get(key))]
+    tables = [table for result in results for table in evaluation_tables(result)]
+    if run.held_out is not None:
+        first = before_after(run.held_out)
+        tables.insert(0, replace(first, notes=[*first.notes, "before: the model that training started from."]))
     text = fill_template(
         Path(__file__).with_suffix(".md"),
-        metadata=_metadata(run, name, results, licence),
+        metadata=_metadata(run, licence),
         licence=licence.get("license_name", licence.get("license")),
         mark=CARD_MARK,
         title=name.partition("/")[2] or ("A text classifier" if run.is_classifier else "A sentence encoder"),
         name=shown,
         is_classifier=run.is_classifier,
-        run=run if run.info else None,
-        averaged=len(SoupResult.load(model / SOUP_FILE).used) if (model / SOUP_FILE).is_file() else None,
-        dim=dim,
-        widths=_widths(model, dim, shown),
-        **(_training(run) if run.info else {}),
-        scores=[
-            to_markdown(replace(table, title=table.title.rpartition(": ")[2]), level=3)
-            for table in _score_tables(run, results)
-        ],
+        run=run if info else None,
+        averaged=(model / SOUP_FILE).is_file(),
+        data=[fact for fact in map(str, info.get("data") or ()) if " --" not in fact],
+        licences={spec: SOURCES[spec].licence for spec in specs if spec in SOURCES},
+        took=duration(info.get("seconds") or 0),
+        settings={key: ", ".join(_texts(value)) or value for key, value in _changed_settings(run).items()},
+        scores=[to_markdown(replace(table, title=table.title.rpartition(": ")[2]), level=3) for table in tables],
         test=tested_in_words(run.held_out) if run.held_out else None,
         rows=to_markdown(_held_out_rows(model.parent), level=3) if examples else None,
         queries=queries_in_words(run.held_out, trained=True) if examples and run.held_out else None,
@@ -134,31 +135,10 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
     return _without_folders(text, [*paths, *(task for result in results for task in result.all_tasks)])
 
 
-def _dimensions(model: Path) -> int | None:
-    """The width of the embeddings, where the folder says it."""
-    pooling = sorted(model.glob("*_Pooling/config.json"))
-    if not pooling or list(model.glob("*_Dense")):
-        return None
-    settings = read_json(pooling[0])
-    sizes = [settings.get(key) for key in ("embedding_dimension", "word_embedding_dimension")]
-    return next((size for size in sizes if isinstance(size, int)), None)
-
-
-def _widths(model: Path, dim: int | None, name: str) -> str:
-    """A sentence on the widths that the model was trained at, after a space; empty if only at the full one."""
-    file = model / "config_sentence_transformers.json"
-    settings = read_json(file) if file.is_file() else {}
-    widths = read_widths(settings, file) if isinstance(settings, dict) else ()
-    return describe_widths(max(widths, default=0) if dim is None else dim, widths, name=name)
-
-
 def _held_out_rows(run: Path) -> Table:
     """The first held-out rows of a run, their texts cut."""
     held_out = load_held_out(run)
-    rows = [
-        [text if len(text) <= SHOWN_LETTERS else f"{text[:SHOWN_LETTERS]}…" for text in map(str, row)]
-        for row in held_out.rows[:SHOWN_ROWS]
-    ]
+    rows = [[str(text)[:SHOWN_LETTERS] for text in row] for row in held_out.rows[:SHOWN_ROWS]]
     return Table(title="Rows of the data, held out", columns=held_out.columns, rows=rows, left=len(held_out.columns))
 
 
@@ -177,18 +157,14 @@ def _licence(model: Path, run: RunRecords) -> dict[str, str]:
     return {}
 
 
-def _metadata(run: RunRecords, name: str, results: Sequence[EvaluationResult], licence: Mapping[str, Any]) -> str:
-    """The YAML that the hub reads: library, task, tags, licence, base model, data sets and scores, where known."""
-    from huggingface_hub import EvalResult, ModelCardData
+def _metadata(run: RunRecords, licence: Mapping[str, Any]) -> str:
+    """The YAML that the hub reads: library, task, tags, licence, base model and data sets, where known."""
+    from huggingface_hub import ModelCardData
 
     library, task = "sentence-transformers", "sentence-similarity"
     tags = ["sentence-transformers", "sentence-similarity", "feature-extraction", "nearfar"]
     if run.is_classifier:
         library, task, tags = "transformers", "text-classification", ["text-classification", "nearfar"]
-    scores = []
-    for title, metric, score in _main_scores(run, results):
-        of: dict[str, Any] = {"dataset_type": title, "dataset_name": title, "metric_type": metric}
-        scores.append(EvalResult(task, **of, metric_name=f"{metric} x 100", metric_value=round(score, 2)))
     data = ModelCardData(
         library_name=library,
         pipeline_tag=task,
@@ -196,8 +172,6 @@ def _metadata(run: RunRecords, name: str, results: Sequence[EvaluationResult], l
         **licence,
         base_model=_hub_name(run.config.get("model")),
         datasets=_hub_data_sets(run) or None,
-        model_name=(name.partition("/")[2] or "model") if scores else None,
-        eval_results=scores or None,
     )
     return str(data.to_yaml()).strip()
 
@@ -212,78 +186,20 @@ def _hub_name(model: object) -> str | None:
 def _hub_data_sets(run: RunRecords) -> list[str]:
     """The data sets on the hub that hold the same rows as the training data."""
     names = []
-    for spec in (*_texts(run.config.get("data")), *_texts(run.config.get("sentences"))):
-        first, _, rest = spec.partition(":")
-        entry = CATALOG.get(first)
-        if address := rest.partition(":")[0] if first == "hub" else entry and entry.hub:
+    for first, _, rest in (
+        spec.partition(":") for key in ("data", "sentences") for spec in _texts(run.config.get(key))
+    ):
+        if address := rest.partition(":")[0] if first == "hub" else first in CATALOG and CATALOG[first].hub:
             names.append("/".join(address.split("/")[:2]))
     return list(dict.fromkeys(names))
-
-
-def _main_scores(run: RunRecords, results: Sequence[EvaluationResult]) -> Iterator[tuple[str, str, float]]:
-    """Data, metric and score (x 100): held-out rows, similarity and transfer tasks."""
-    for row in (run.held_out.tasks if run.held_out else {}).values():
-        if row.first is not None:
-            kind = "accuracy" if row.kind == "classification" else "spearman"
-            yield "held-out rows", row.measure or kind, row.first
-    for result in results:
-        for task, scored in result.tasks.items():
-            if scored.spearman.all.score is not None:
-                yield task, "spearman", scored.spearman.all.score
-        for task, probed in (result.transfer.tasks if result.transfer else {}).items():
-            metric = "accuracy" if probed.metric("accuracy") else "pearson"
-            estimate = probed.metric(metric)
-            if estimate is not None and estimate.score is not None:
-                yield task, metric, estimate.score
-
-
-def _training(run: RunRecords) -> dict[str, Any]:
-    """What the section on training shows: facts about the data, licences, time and hardware, changed settings."""
-    info, config = run.info, run.config
-    names = (spec.partition(":")[0] for key in ("data", "sentences", "task") for spec in _texts(config.get(key)))
-    hardware, versions = info.get("hardware") or {}, info.get("versions") or {}
-    machine = [hardware.get("processor"), hardware.get("instruction_sets"), hardware.get("accelerator")]
-    best = info.get("best_step") if config.get("keep") == "best" else None
-    took = duration(info["seconds"]) if isinstance(info.get("seconds"), int | float) else "an unknown time"
-    kept = "the last" if best is None else f"step {best}" if best else "those before training, as no step was better"
-    facts = [
-        f"Batch size: {config.get('batch_size')}; epochs: {config.get('epochs')}; steps: {info.get('step')}; kept "
-        f"weights: {kept}; training took {took}, without evaluation.",
-        f"Hardware: {', '.join(str(part) for part in machine if part)}; "
-        f"{hardware.get('cores')} cores, {info.get('processes', 1)} process(es); precision {info.get('precision')}.",
-        f"Versions: {', '.join(f'{key} {value}' for key, value in versions.items())}.",
-    ]
-    if info.get("dev") and info.get("best_score") is not None:
-        start = f"{100 * info['start_score']:.2f} before training, " if info.get("start_score") is not None else ""
-        chose = " It chose the weights, so it is no test." if config.get("keep") == "best" else ""
-        facts.append(
-            f"{info.get('metric')} x 100 on {info['dev']}: {start}{100 * info['best_score']:.2f} at the best step."
-            f"{chose}"
-        )
-    return {
-        "data": [fact for fact in map(str, info.get("data") or ()) if " --" not in fact],
-        "licences": {name: SOURCES[name].licence for name in names if name in SOURCES},
-        "facts": facts,
-        "settings": {key: ", ".join(_texts(value)) or value for key, value in _changed_settings(run).items()},
-    }
 
 
 def _changed_settings(run: RunRecords) -> dict[str, Any]:
     """The settings that differ from the method's defaults; of a method that is not installed, all that are set."""
     shown = {key: run.config[key] for key in run.config if key not in LOCAL_SETTINGS}
-    if run.entry is None:
-        return {key: value for key, value in shown.items() if value}
-    defaults = {one.name: one.default for one in fields(run.entry.config) if one.default is not MISSING}
+    known = () if run.entry is None else fields(run.entry.config)
+    defaults = {one.name: one.default for one in known if one.default is not MISSING}
     return {key: value for key, value in shown.items() if value != json.loads(json.dumps(defaults.get(key)))}
-
-
-def _score_tables(run: RunRecords, results: Sequence[EvaluationResult]) -> list[Table]:
-    """The tables of scores: held-out rows, then evaluations."""
-    tables = [table for result in results for table in evaluation_tables(result)]
-    if run.held_out is None:
-        return tables
-    first = before_after(run.held_out)
-    return [replace(first, notes=[*first.notes, "before: the model that training started from."]), *tables]
 
 
 def _texts(value: Any) -> list[str]:

@@ -1,27 +1,20 @@
 """``nearfar predict``: a file of texts or text pairs -> its rows with labels and probabilities, and their scores."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import PredictConfig
-from nearfar.data.cells import (
-    Location,
-    MissingColumnError,
-    column_indices,
-    find_columns,
-    label_field,
-    normalize_whitespace,
-    parse_number,
-    text_field,
-)
-from nearfar.data.files import extension, is_plain_text, json_records, read_lines
+from nearfar.data import cells
+from nearfar.data.files import is_plain_text, read_lines
 from nearfar.data.labelled import PAIR
-from nearfar.data.sources import column_names, open_table, read_columns
+from nearfar.data.sources import column_names, open_table
 from nearfar.disk import TABLES, check_output_file, path_errors, write_table
 from nearfar.encoder.classifier import Classifier, EmbeddingClassifier, open_classifier
 from nearfar.encoder.precision import check_computing
@@ -32,6 +25,13 @@ from nearfar.settings import read_toml
 from nearfar.types import NearfarError
 
 OTHER = "(another label)"
+AnyClassifier: TypeAlias = Classifier | EmbeddingClassifier
+Items: TypeAlias = list[tuple[str, ...]]
+"""One or two texts of each row."""
+Labels: TypeAlias = list[str | float | None]
+"""The label or score of each row; None where there is none."""
+Outputs: TypeAlias = NDArray[np.floating]
+"""Logits or scores [rows, labels or 1]."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,8 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
             free = f"predicted_{free}"
         columns[free] = values
     write_table(output, list(columns), zip(*columns.values(), strict=True))
-    labelled = {row: str(label) for row, label in enumerate(labels) if label is not None}
-    texts = [items[row] for row in labelled]
-    given = list(labelled.values()), outputs[list(labelled)]
-    return PredictResult(len(items), _score(classifier, config, texts, *given, model=str(model)))
+    scores = _score(classifier, config, items, labels, outputs)
+    return PredictResult(len(items), None if scores is None else replace(scores, model=str(model)))
 
 
 def _columns_of(run: Path) -> tuple[tuple[str, ...], str]:
@@ -100,7 +98,7 @@ def _columns_of(run: Path) -> tuple[tuple[str, ...], str]:
 
 def _read(
     source: str | Path, texts: tuple[str, ...], label: str | None, trained: tuple[tuple[str, ...], str]
-) -> tuple[dict[str, list[Any]], list[tuple[str, ...]], list[str | float | None]]:
+) -> tuple[dict[str, list[Any]], Items, Labels]:
     """All columns, the texts of each row, and its label, or None; of a text file the lines, as the column ``text``.
 
     Without names of columns they are those that the model was ``trained`` on, or else the usual ones.
@@ -108,50 +106,36 @@ def _read(
     if len(texts) > 2 or len(set(texts)) < len(texts):
         raise NearfarError(f"--text-columns {' '.join(texts)}: give one column, or two different ones.")
     if is_plain_text(Path(source)):
-        if named := texts or (() if label is None else (label,)):
-            flag = "--text-columns" if texts else "--label-column"
-            raise NearfarError(f"{flag} {' '.join(named)}: {source} has one text per line, and no columns.")
-        lines = [normalize_whitespace(line) for _, line in read_lines(Path(source), keep_blank=True)]
+        if texts or label is not None:
+            raise NearfarError(f"--text-columns and --label-column: {source} has one text per line, and no columns.")
+        lines = [cells.normalize_whitespace(line) for _, line in read_lines(Path(source), keep_blank=True)]
         return {"text": lines}, [(line,) for line in lines], []
-    every = column_names(open_table(source))
-    usual = [find_columns(every, columns) for columns in (trained[0], ("text",), PAIR)]
-    names = next((columns for columns in (texts, *usual) if columns), ("text",))
-    if not texts and not any(usual):
-        try:
-            column_indices(every, names, source)
-        except MissingColumnError as error:
-            raise NearfarError(f"{error} Name the columns of the texts with --text-columns.") from None
-    places, items = [], []
-    for where, values in read_columns(source, names):
-        places.append(where)
-        items.append(tuple(text_field(value, name, where) for name, value in zip(names, values, strict=True)))
-    columns = _all_columns(source)
-    columns |= {name: [item[place] for item in items] for place, name in enumerate(names)}
-    if label is not None and label not in columns:
-        next(read_columns(source, (label,)), None)  # says which columns there are
-    (own,) = find_columns(every, (trained[1],)) or ("label",)
-    given = columns.get(label or own, [])
-    return columns, items, [_label(value, label, where) for where, value in zip(places, given, strict=False)]
+    table = open_table(source)
+    every = column_names(table)
+    usual = (cells.find_columns(every, columns) for columns in (trained[0], ("text",), PAIR))
+    names = texts or next((columns for columns in usual if columns), ("text",))
+    (target,) = (label,) if label is not None else cells.find_columns(every, (trained[1],)) or ("label",)
+    required = names if label is None else (*names, label)
+    others = [name for name in every if every.count(name) == 1 and name not in required]
+    columns: dict[str, list[Any]] = {name: [] for name in every if every.count(name) == 1 or name in required}
+    items, labels = [], []
+    for where, values in table.rows(required, optional=others):
+        row: dict[str, Any] = dict(zip((*required, *others), values, strict=True))
+        row |= {name: cells.text_field(row[name], name, where) for name in names}
+        for name, column in columns.items():
+            column.append(row[name])
+        items.append(tuple(row[name] for name in names))
+        labels.append(_label(row.get(target), label, where))
+    return columns, items, labels
 
 
-def _all_columns(source: str | Path) -> dict[str, list[Any]]:
-    """The values of each column of a table; a key that a JSON line does not have is None there."""
-    if extension(Path(source)).removesuffix(".gz") in (".jsonl", ".json"):
-        records = [record for _, record in json_records(Path(source))]
-        return {name: [record.get(name) for record in records] for record in records for name in record}
-    every = column_names(open_table(source))
-    names = [name for name in every if every.count(name) == 1]
-    rows = [values for _, values in read_columns(source, names)]
-    return {name: [row[place] for row in rows] for place, name in enumerate(names)}
-
-
-def _label(value: object, column: str | None, where: Location) -> str | float | None:
+def _label(value: object, column: str | None, where: cells.Location) -> str | float | None:
     """A label, or a score with a fraction; None for an empty field, and for one that is none if nobody named it."""
-    if value is None or not str(value).strip():
+    if cells.is_blank(value):
         return None
-    number = parse_number(value)
+    number = cells.parse_number(value)
     try:
-        return label_field(value, column or "label", where) if np.isnan(number) or number.is_integer() else number
+        return cells.label_field(value, column or "label", where) if np.isnan(number) or number.is_integer() else number
     except NearfarError:
         if column is not None:
             raise
@@ -159,18 +143,16 @@ def _label(value: object, column: str | None, where: Location) -> str | float | 
 
 
 def _score(
-    classifier: Classifier | EmbeddingClassifier,
-    config: PredictConfig,
-    texts: Sequence[tuple[str, ...]],
-    labels: Sequence[str],
-    outputs: np.ndarray,
-    *,
-    model: str,
+    classifier: AnyClassifier, config: PredictConfig, items: Items, labels: Labels, outputs: Outputs
 ) -> EvaluationResult | None:
     """The scores of rows with labels; None if the classifier has none of these labels, or predicts scores."""
     names, task = classifier.label_names, Path(config.input).name
-    number_of = {name: number for number, name in enumerate(names)}
-    gold = np.array([number_of.get(label, len(names)) if names else parse_number(label) for label in labels])
+    labelled = {row: str(label) for row, label in enumerate(labels) if label is not None}
+    texts, outputs = [items[row] for row in labelled], outputs[list(labelled)]
+    known = {name: number for number, name in enumerate(names)}
+    gold = np.array(
+        [known.get(label, len(names)) if names else cells.parse_number(label) for label in labelled.values()]
+    )
     unknown = int((gold == len(names)).sum() if names else np.isnan(gold).sum())
     if unknown == len(gold) or (unknown and not names):
         return None
@@ -179,17 +161,14 @@ def _score(
         outputs = np.column_stack([outputs, np.full(len(outputs), outputs.min() - 1)])  # is never predicted
     facts = [f"{unknown:,} rows have a label that the classifier does not have"] * bool(unknown)
     entry = finetuned_entry(texts, gold.tolist(), outputs, label_names=names, seed=list(task.encode()))
-    origin: dict[str, Any] = {"model": model, "task": task, "settings": asdict(config), "facts": facts}
+    origin: dict[str, Any] = {"model": "", "task": task, "settings": asdict(config), "facts": facts}
     return finetuned_result(entry, texts, **origin, dim=outputs.shape[1], seen=classifier.seen)
 
 
-def _predicted_columns(label_names: Sequence[str], outputs: np.ndarray) -> dict[str, list[str] | list[float]]:
+def _predicted_columns(label_names: Sequence[str], outputs: Outputs) -> dict[str, list[Any]]:
     """The predicted columns and their values in each row."""
     if not label_names:
-        return {"score": [round(float(score), 6) for score in outputs[:, 0]]}
-    shifted = np.exp(outputs - outputs.max(axis=1, keepdims=True), dtype=np.float64)
-    shares = (shifted / shifted.sum(axis=1, keepdims=True)).T
-    columns: dict[str, list[str] | list[float]] = {"label": [label_names[best] for best in outputs.argmax(axis=1)]}
-    for name, of_label in zip(label_names, shares, strict=True):
-        columns[f"p_{name}"] = [round(float(share), 6) for share in of_label]
-    return columns
+        return {"score": np.round(outputs[:, 0].astype(np.float64), 6).tolist()}
+    columns: dict[str, list[Any]] = {"label": [label_names[best] for best in outputs.argmax(axis=1)]}
+    shares = np.round(softmax(outputs.astype(np.float64), axis=1), 6)
+    return columns | {f"p_{name}": of_label.tolist() for name, of_label in zip(label_names, shares.T, strict=True)}

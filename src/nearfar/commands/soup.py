@@ -3,7 +3,7 @@
 import json
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 from functools import reduce
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import SoupConfig
-from nearfar.disk import path_errors, read_json
+from nearfar.disk import path_errors
 from nearfar.disk.folders import check_new_folder, new_folder
 from nearfar.disk.model_folder import SeenHashes, read_seen
 from nearfar.encoder.precision import check_computing
@@ -28,21 +28,7 @@ if TYPE_CHECKING:
 
 SOUP_FILE = "soup.json"
 """The record of an average in its model folder."""
-NOT_COMPARED = {
-    "_name_or_path",
-    "architectures",
-    "dtype",
-    "torch_dtype",
-    "transformers_version",
-    "id2label",
-    "label2id",
-    "problem_type",
-    "use_cache",
-    "return_dict",
-    "output_hidden_states",
-    "output_attentions",
-    "gradient_checkpointing",
-}
+NOT_COMPARED = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "use_cache"}
 """Entries of config.json that change no embedding; nor do dropout probabilities."""
 
 
@@ -71,15 +57,6 @@ class SoupResult(Record):
     score: float | None = field(default=None, metadata=OMITTED)
     """The score of the average on the dev set, x 100."""
     provenance: Provenance
-
-    @classmethod
-    def load(cls, file: Path) -> "SoupResult":
-        """Read the record of an average.
-
-        Raises:
-            NearfarError: it is missing or damaged.
-        """
-        return cls.from_dict(read_json(file, otherwise="Average the models again."), source=file)
 
     @property
     def used(self) -> list[Ingredient]:
@@ -129,37 +106,50 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
             raise NearfarError(f"{what}; give it once, with a higher --weights.")
     dev = None
     if config.evaluate_on is not None:
-        from nearfar.commands.train.inputs import load_dev_pairs
+        from nearfar.commands.train.inputs import scored_dev
+        from nearfar.data.rows import load_pairs
 
-        dev = load_dev_pairs(config.evaluate_on, otherwise="Without --greedy, no dev set is needed.")
-    sources = list(zip(names, folders, strict=True))
-    encoder = _open(*sources[0], device=config.device)
+        dev = scored_dev(load_pairs(config.evaluate_on), config.evaluate_on)
+    encoder = _open(names[0], folders[0], config)
     scores: list[float] = []
+    for name, folder in zip(names, folders, strict=True):
+        opened = _open(name, folder, config)
+        _check_same(names[0], encoder, name, opened)
+        scores += [] if dev is None else [dev.measure(opened, config.precision).score or 0.0]
+
+    order = sorted(range(len(names)), key=lambda number: -scores[number]) if scores else range(len(names))
     sums: dict[str, Tensor] = {}
-    for number, weight in enumerate(weights):
-        opened = _open(*sources[number], device=config.device) if number else encoder
-        if number:
-            _check_same(names[0], encoder, names[number], opened)
-        if dev is None:
-            sums = _plus(sums, opened, weight)
-        else:
-            scores.append(_score(dev, opened, config))
-    shares, score = [weight / sum(weights) for weight in weights], None
-    if dev is None:
-        _copy_mean(sums, sum(weights), encoder)
-    else:
-        shares, score = _greedy(encoder, sources, scores, dev, config)
-    used = {folder: name for (name, folder), share in zip(sources, shares, strict=True) if share}
+    kept: list[int] = []
+    best = -math.inf
+    for number in order:  # equal scores in the order in which they were named
+        candidate = _plus(sums, _open(names[number], folders[number], config), weights[number])
+        if dev is not None:
+            _copy_mean(candidate, len(kept) + 1, encoder)
+            score = (dev.measure(encoder, config.precision).score or 0.0) if kept else scores[number]
+            if score < best:
+                continue
+            best = score
+        sums = candidate
+        kept.append(number)
+    total = sum(weights[number] for number in kept)
+    _copy_mean(sums, total, encoder)
+
+    used = {folders[number]: names[number] for number in sorted(kept)}
     _warn_of_different_starts(used)
-    recorded: list[float | None] = [round(100 * of_model, 4) for of_model in scores] or [None] * len(names)
+    ingredients = [
+        Ingredient(
+            model=name,
+            fingerprint=fingerprint_model(folders[number]),
+            weight=weights[number] / total if number in kept else 0.0,
+            score=round(100 * scores[number], 4) if scores else None,
+        )
+        for number, name in enumerate(names)
+    ]
     result = SoupResult(
-        models=[
-            Ingredient(model=name, fingerprint=fingerprint_model(folder), weight=share, score=of_model)
-            for name, folder, share, of_model in zip(names, folders, shares, recorded, strict=True)
-        ],
+        models=ingredients,
         evaluate_on=config.evaluate_on,
         metric=None if dev is None else dev.metric,
-        score=None if score is None else round(100 * score, 4),
+        score=None if dev is None else round(100 * best, 4),
         provenance=provenance(),
     )
     encoder.seen = _seen(used, dev) if config.fingerprints else None
@@ -169,47 +159,18 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
     return result
 
 
-def _open(name: str, folder: Path, *, device: str | None) -> "Encoder":
-    """Open a sentence encoder; adapters and classifiers are refused."""
+def _open(name: str, folder: Path, config: SoupConfig) -> "Encoder":
+    """Open a sentence encoder; classifiers are refused."""
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.encoder_folder import transformer_folder
     from nearfar.encoder.folder_checks import holds_classifier
 
-    inner = transformer_folder(folder)
-    if not (inner / "config.json").exists() and (inner / "adapter_config.json").exists():
-        raise NearfarError(
-            f"{name}: is an adapter without its model, and averages of adapters are not those of models; merge it into "
-            "its model, and name the merged model."
-        )
-    if holds_classifier(inner):
+    if holds_classifier(transformer_folder(folder)):
         raise NearfarError(f"{name}: is a classifier; soup averages sentence encoders.")
-    return Encoder.from_pretrained(folder, device=device)
+    return Encoder.from_pretrained(folder, device=config.device)
 
 
-def _score(dev: "DevSet", encoder: "Encoder", config: SoupConfig) -> float:
-    score = dev.measure(encoder, config.precision).score()
-    assert score is not None
-    return score.value
-
-
-def _greedy(
-    encoder: "Encoder", sources: Sequence[tuple[str, Path]], scores: Sequence[float], dev: "DevSet", config: SoupConfig
-) -> tuple[list[float], float]:
-    """Give ``encoder`` the greedy average of models with these ``scores``; the shares, and the average's score."""
-    sums: dict[str, Tensor] = {}
-    kept: list[int] = []
-    best = -math.inf
-    for number in sorted(range(len(sources)), key=lambda number: -scores[number]):  # equal ones as they were named
-        candidate = _plus(sums, _open(*sources[number], device=config.device))
-        _copy_mean(candidate, len(kept) + 1, encoder)
-        if (score := _score(dev, encoder, config) if kept else scores[number]) >= best:
-            sums, best = candidate, score
-            kept.append(number)
-    _copy_mean(sums, len(kept), encoder)
-    return [1 / len(kept) if number in kept else 0.0 for number in range(len(sources))], best
-
-
-def _plus(sums: "Mapping[str, Tensor]", encoder: "Encoder", weight: float = 1.0) -> "dict[str, Tensor]":
+def _plus(sums: "Mapping[str, Tensor]", encoder: "Encoder", weight: float) -> "dict[str, Tensor]":
     """Sums of weights in float64, with ``weight`` times the encoder's added; numbers without a point are left out."""
     state = {name: tensor for name, tensor in encoder.state_dict().items() if tensor.is_floating_point()}
     # Some devices have no float64.
@@ -226,13 +187,11 @@ def _copy_mean(sums: "Mapping[str, Tensor]", total: float, encoder: "Encoder") -
 def _check_same(first: str, encoder: "Encoder", other: str, opened: "Encoder") -> None:
     """Check that two models differ in nothing but the values of their weights; the message names what differs."""
     theirs = _aspects(opened)
-    for what, ours in _aspects(encoder).items():
-        if ours != theirs[what]:
-            raise NearfarError(
-                f"{other}: cannot be averaged with {first}: they have different {what}"
-                f"{_difference(ours, theirs[what])}. All models must be trained from the same model, with the same "
-                "settings of inference."
-            )
+    if different := [what for what, ours in _aspects(encoder).items() if ours != theirs[what]]:
+        raise NearfarError(
+            f"{other}: cannot be averaged with {first}: they have different {', '.join(different)}. All models must be "
+            "trained from the same model, with the same settings of inference."
+        )
 
 
 def _aspects(encoder: "Encoder") -> dict[str, Any]:
@@ -245,7 +204,7 @@ def _aspects(encoder: "Encoder") -> dict[str, Any]:
     inference["prompts"] = {name: text for name, text in inference["prompts"].items() if text}
     return {
         "architectures": {"class": type(encoder.backbone).__name__, **shape},
-        "tokenizers": {"vocabulary": dict(sorted(encoder.tokenizer.get_vocab().items())), **tokenizer},
+        "tokenizers": tokenizer,
         "poolings": encoder.pooling,
         "modules after the pooling": [
             (type(module).__name__, module.get_config_dict())  # type: ignore[operator]
@@ -259,20 +218,9 @@ def _aspects(encoder: "Encoder") -> dict[str, Any]:
     }
 
 
-def _difference(ours: Any, theirs: Any) -> str:
-    """The first difference of two values in words, if it is short."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        key = next(key for key in [*ours, *theirs] if ours.get(key) != theirs.get(key))
-        shown = _difference(ours.get(key), theirs.get(key))
-        return f": {key}{shown.replace(':', '', 1) if shown else ''}"
-    return f": {ours} and {theirs}" if len(str(ours)) + len(str(theirs)) < 120 else ""
-
-
 def _seen(used: Mapping[Path, str], dev: "DevSet | None") -> SeenHashes | None:
     """The hashes of what the models were trained on and chosen by, and of the dev set that chose among them."""
-    import numpy as np
-
-    from nearfar.data.fingerprints import row_hashes
+    from nearfar.runs.fingerprints import seen_hashes
 
     hashes = {name: read_seen(folder) for folder, name in used.items()}
     known = [seen for seen in hashes.values() if seen is not None]
@@ -282,7 +230,7 @@ def _seen(used: Mapping[Path, str], dev: "DevSet | None") -> SeenHashes | None:
             stacklevel=2,
         )
     if dev is not None:
-        known.append(SeenHashes(*row_hashes(()), *(np.unique(part) for part in row_hashes(dev.rows))))
+        known.append(seen_hashes((), dev.rows, keep="best", patience=None, before=None))
     return reduce(SeenHashes.union, known) if known else None
 
 
@@ -293,8 +241,7 @@ def _warn_of_different_starts(used: Mapping[Path, str]) -> None:
     """
     starts: dict[str, str] = {}
     for model, name in used.items():
-        run = next((folder for folder in (Path(name), model.parent) if (folder / RUN_INFO).is_file()), None)
-        inputs = read_run_info(run).get("inputs") if run is not None else None
+        inputs = read_run_info(model.parent).get("inputs") if (model.parent / RUN_INFO).is_file() else None
         for what, fingerprint in inputs.items() if isinstance(inputs, dict) else ():
             if what.startswith("--model "):
                 starts[str(fingerprint)] = starts.get(str(fingerprint), name)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from nearfar.config import bounds
 from nearfar.config.values import Settings
@@ -53,7 +53,7 @@ class RunConfig(Settings):
     # --- Batches and steps ---
 
     batch_size: bounds.Count = 64
-    """Batch size per process; the default shrinks to the number of rows."""
+    """Batch size per process; at most the number of rows."""
     micro_batch: bounds.Count | None = None
     """Micro-batch size for gradient caching: the same gradient in less memory, for a second forward pass."""
     micro_batch_tokens: bounds.Steps | None = None
@@ -111,9 +111,6 @@ class RunConfig(Settings):
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(RunConfig):
     """Settings of every training of a sentence encoder, to which each method adds its own."""
-
-    recipe_batch_size: ClassVar[int | None] = None
-    """The batch size that train --data sets where the rows choose the method; it shrinks as the default does."""
 
     # --- Rows ---
 

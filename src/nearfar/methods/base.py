@@ -176,8 +176,6 @@ class BuildContext:
     encoder: "TrainingEncoder"
     batch_size: int
     """Rows in a batch, of all processes together."""
-    may_shrink_batch: bool = False
-    """Whether the batch size may shrink to the number of rows."""
 
     @property
     def roles(self) -> Roles:

@@ -126,7 +126,6 @@ class SgOpt1Config(SgConfig):
 
     variant: ClassVar[SelfGuidedVariant] = "opt1"
     """The contrast with [CLS] vectors as the only anchors."""
-    recipe_batch_size: ClassVar[int | None] = 64
 
 
 @dataclass(frozen=True, kw_only=True)

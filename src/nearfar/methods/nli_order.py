@@ -61,7 +61,7 @@ class NliOrderConfig(DirectionSettings, NliSettings, InfoNceSettings):
     """nli-order: InfoNCE on NLI rows, and a loss that ranks entailment above neutral above contradiction."""
 
     batch_size: Count = 192
-    """Rows in a batch per process, in SNLI about 64 premises; the default shrinks to the number of rows."""
+    """Rows in a batch per process, in SNLI about 64 premises; at most the number of rows."""
     distinct_texts: bool = True
     """No text of two premises in a batch, as far as possible: a premise that repeats one waits for a later batch.
     --no-distinct-texts: take the premises in a random order, whatever they repeat."""

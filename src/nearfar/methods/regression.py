@@ -20,7 +20,7 @@ encoder; here texts are encoded independently.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from nearfar.config.bounds import Count, Epochs, File, Fraction, Temperature, Weight
 from nearfar.config.training import TrainConfig
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class RegressionConfig(TrainConfig):
     """regression: squared error between a score and the cosine of two texts, or a ranking of cosines as the scores."""
-
-    recipe_batch_size: ClassVar[int | None] = 32
 
     # --- Rows ---
 
@@ -73,7 +71,7 @@ class RegressionConfig(TrainConfig):
     in_batch_threshold: Fraction = 0.8
     """Pairs with at least this score (of 0 to 1) are positives of the in-batch negatives in angle."""
     batch_size: Count = 16
-    """Batch size per process (the STS-B setting of the SimCSE review); the default shrinks to the number of rows."""
+    """Batch size per process (the STS-B setting of the SimCSE review); at most the number of rows."""
     epochs: Epochs = 10
     warmup: Fraction = 0.06
     """Share of the steps in which the learning rate rises: 214 of 3,590 steps."""

@@ -1,14 +1,13 @@
 """Fingerprints of what a run reads, its rows and its model, and the hashes of texts that its model has seen."""
 
 import hashlib
-import json
+import os
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
 from nearfar.disk import read_errors
 from nearfar.disk.model_folder import SEEN_FILE, SeenHashes
-from nearfar.types import NearfarError
 
 
 def fingerprint_rows(*parts: Iterable[Sequence[object] | object]) -> str:
@@ -30,32 +29,21 @@ def fingerprint_model(model: str | Path) -> str:
     Raises:
         NearfarError: the model is not found, or one of its files cannot be read.
     """
+    from nearfar.encoder.folder_checks import read_json
     from nearfar.encoder.weights import FILES, locate, sha256_of
 
     folder = locate(model)
+    listed = read_json(folder / "modules.json") if (folder / "modules.json").exists() else []
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    parts = {folder, *(folder / str(entry.get("path")) for entry in entries)}  # not a run's output inside the folder
     digest = hashlib.sha256()
-    for file in sorted({file for kind in FILES for part in _module_folders(folder) for file in part.glob(kind)}):
+    for file in sorted({file for kind in FILES for part in parts for file in part.glob(kind)}):
         if file.name == SEEN_FILE or not file.is_file():  # opening a pipe would wait for its writer
             continue
-        try:
-            found = bytes.fromhex(sha256_of(file))
-        except OSError as error:
-            raise NearfarError(f"{file}: cannot be read ({error.strerror}).") from error
-        digest.update(f"{file.relative_to(folder)} ".encode() + found)
-    return digest.hexdigest()[:16]
-
-
-def _module_folders(folder: Path) -> list[Path]:
-    """The model folder and its modules' folders, without other subfolders such as a run's output."""
-    file = folder / "modules.json"
-    try:
         with read_errors(file):
-            text = file.read_text(encoding="utf-8") if file.exists() else "[]"
-        listed = json.loads(text)
-        names = [entry["path"] for entry in listed if entry["path"]]
-        return [folder, *(folder / name for name in names if (folder / name).is_dir())]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return [folder]  # it is damaged: loading the model reports it
+            content = bytes.fromhex(sha256_of(file))
+        digest.update(f"{os.path.relpath(file, folder)} ".encode() + content)
+    return digest.hexdigest()[:16]
 
 
 def seen_hashes(

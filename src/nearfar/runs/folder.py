@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from nearfar.config.training import RunConfig
 from nearfar.config.values import flag
-from nearfar.disk import create_folder, disk_errors, flush_entries, read_json, read_text, remove, write_text
+from nearfar.disk import create_folder, disk_errors, flush_entries, read_json, remove, write_text
 from nearfar.disk.folders import LOCK, folder_lock
-from nearfar.encoder.precision import RECORDED_PRECISIONS, is_native, precision_record, resolve, resumed_precision
+from nearfar.encoder.precision import RECORDED_PRECISIONS, precision_record, resolve, resumed_precision
 from nearfar.settings import build, dump_toml, load_toml
 from nearfar.types import NearfarError, Precision, Resolved
 
@@ -25,16 +25,15 @@ if TYPE_CHECKING:
     from nearfar.training.processes import Processes
 
 CONFIG, SECOND, INPUTS, RUN_INFO = "config.toml", "second.toml", "inputs.json", "run.json"
-HELD_OUT, HELD_OUT_SUMMARY, HELD_OUT_ROWS, HELD_OUT_TRAINING = "held_out", "held_out.json", "rows.tsv", "training.tsv"
-HELD_OUT_FILES = frozenset({HELD_OUT_SUMMARY, HELD_OUT_ROWS, HELD_OUT_TRAINING})
-"""The folder of held-out rows, and the files that are written there before the first step; see
+HELD_OUT, HELD_OUT_SUMMARY = "held_out", "held_out.json"
+"""The folder of held-out rows, and the last of the files that are written there before the first step; see
 :mod:`nearfar.runs.held_out`."""
 TEACHERS = "teachers"
 """The folder of the vectors that teachers give to the training texts; it is there while the run is unfinished."""
 PRECISION = "precision"
 """Key of the precision among the inputs; see :meth:`RunFolder.resolve_precision`."""
-LEFTOVERS = frozenset({LOCK, INPUTS, SECOND, *(f"{name}.new" for name in (CONFIG, INPUTS, SECOND))})
-"""Files that a run may leave if it is killed before config.toml is written, beside those in ``held_out/``."""
+LEFTOVERS = frozenset({LOCK, INPUTS, SECOND, HELD_OUT, *(f"{name}.new" for name in (CONFIG, INPUTS, SECOND))})
+"""What a run may leave if it is killed before config.toml is written."""
 _FREE = ("output", "track")
 """Settings that may differ when a run resumes: they do not change its result."""
 State: TypeAlias = Literal["fresh", "unfinished", "finished"]
@@ -46,17 +45,16 @@ class RunFolder(ExitStack):
     Args:
         config: the run's config.
         processes: the processes that train together; the first one reads and writes.
-        second: the text of second.toml; empty without a second objective.
     """
 
-    def __init__(self, config: RunConfig, processes: "Processes", *, second: str = "") -> None:
+    def __init__(self, config: RunConfig, processes: "Processes") -> None:
         super().__init__()
         self.path = Path(config.output)
         self.inputs: dict[str, str] = {}
         """Fingerprint of each input verified so far."""
-        self.files = {CONFIG: dump_toml(config)} | ({SECOND: second} if second else {})
+        self.files = {CONFIG: dump_toml(config)}
         """The files that define the run, name -> text; see :meth:`begin`."""
-        self._config, self._processes, self._second = config, processes, second
+        self._config, self._processes = config, processes
         self._before: dict[str, str] | None = None
         """The fingerprints that the run started with; None for a new run."""
         self._locked = False
@@ -75,7 +73,7 @@ class RunFolder(ExitStack):
 
         if self.path.is_dir():
             self._lock()
-        state = check_folder(self._config, resume=resume, second=self._second)
+        state = check_folder(self._config, resume=resume)
         if state == "finished":
             self.finish()  # the process may have ended between run.json and this
         if state == "unfinished":
@@ -97,10 +95,13 @@ class RunFolder(ExitStack):
     def _compare_input(self, what: str) -> None:
         if self._before is None or self._before.get(what) == self.inputs[what]:
             return
-        again = f"choose another --output, or remove {self.path}."
         if what not in self._before:
-            raise NearfarError(f"{self.path / INPUTS}: is damaged: it has no entry for {what}. Start again: {again}")
-        raise NearfarError(f"{self.path}: {what} changed since this run started. Restore it; or start again: {again}")
+            raise NearfarError(
+                f"{self.path / INPUTS}: is damaged: it has no entry for {what}. {_start_again(self.path)}"
+            )
+        raise NearfarError(
+            f"{self.path}: {what} changed since this run started. Restore it; or else: {_start_again(self.path)}"
+        )
 
     def resolve_precision(self, requested: Precision, device: str | None) -> Resolved:
         """The precision to compute in, the same in all processes. It is recorded among the inputs.
@@ -112,21 +113,20 @@ class RunFolder(ExitStack):
                 not have it; the record is damaged.
         """
 
-        def resolved() -> tuple[str, Resolved]:
-            if self._before is not None:
-                return recorded_precision(self.path, device)
-            precision = resolve(requested, device)
-            return precision_record(precision, device), precision
+        def record() -> str:
+            if self._before is None:
+                return precision_record(resolve(requested, device), device)
+            recorded = self._before.get(PRECISION, "")
+            if recorded not in RECORDED_PRECISIONS:
+                known = ", ".join(RECORDED_PRECISIONS)
+                raise NearfarError(
+                    f"{self.path / INPUTS}: is damaged: {PRECISION} is none of {known}. {_start_again(self.path)}"
+                )
+            return recorded
 
         with self._processes.joint_errors():
-            recorded, precision = self._processes.broadcast_from_first(resolved)
-            if recorded == "bf16" and not is_native(device):
-                raise NearfarError(
-                    "the processor does not compute bf16 natively, as that of the first process does. Give --precision "
-                    "fp32, or use equal machines."
-                )
-        self.inputs[PRECISION] = recorded
-        return precision
+            recorded = self.inputs[PRECISION] = self._processes.broadcast_from_first(record)
+            return resumed_precision(recorded, device, what=f"{self.path}: this run")
 
     def begin(self) -> None:
         """Write the inputs, and then the :attr:`files` that define the run, config.toml last.
@@ -139,7 +139,7 @@ class RunFolder(ExitStack):
     def _begin(self) -> None:
         if not self._locked:
             self._lock()
-            check_folder(self._config, resume=False, second=self._second)
+            check_folder(self._config, resume=False)
         with disk_errors(self.path):
             create_folder(self.path)
             for name in self.files:
@@ -167,25 +167,8 @@ class RunFolder(ExitStack):
         self._locked = True
 
 
-def recorded_precision(folder: Path, device: str | None) -> tuple[str, Resolved]:
-    """The record in the folder of an unfinished run, and the precision in which the run resumes.
-
-    Raises:
-        NearfarError: the run started in native bfloat16, which ``device`` does not have; the record is damaged.
-    """
-    recorded = read_input_fingerprints(folder).get(PRECISION)
-    if recorded not in RECORDED_PRECISIONS:
-        raise NearfarError(
-            f"{folder / INPUTS}: is damaged: the precision is none of {', '.join(RECORDED_PRECISIONS)}. "
-            f"Start again: choose another --output, or remove {folder}."
-        )
-    return recorded, resumed_precision(recorded, device, what=f"{folder}: this run")
-
-
-def check_folder(config: RunConfig, *, resume: bool, second: str = "") -> State:
+def check_folder(config: RunConfig, *, resume: bool) -> State:
     """The state of a run folder: ``fresh``, or this run ``unfinished`` or ``finished``.
-
-    ``second`` is the text of second.toml.
 
     Raises:
         NearfarError: it holds something else; it holds a run and ``resume`` is not set; it holds none and it is.
@@ -194,40 +177,22 @@ def check_folder(config: RunConfig, *, resume: bool, second: str = "") -> State:
     if not (folder / CONFIG).exists():
         if resume and not folder.exists():
             raise NearfarError(f"{folder}: there is no run to resume.")
-        if folder.exists() and not is_empty(folder):
+        if folder.exists() and not (folder.is_dir() and {entry.name for entry in folder.iterdir()} <= LEFTOVERS):
             raise NearfarError(f"{folder}: already exists and holds no run (no {CONFIG}); choose another --output.")
         return "fresh"
     differ = differing_settings(folder, config)
     if "method" in differ:
         raise NearfarError(f"{folder}: holds a run of another method; choose another --output.")
-    if (folder / SECOND).exists() and read_text(folder / SECOND) != second:
-        differ.append("sentences" if getattr(config, "sentences", ()) else "second")
     if differ:
         raise NearfarError(
             f"{folder}: holds a run with other settings ({', '.join(map(flag, differ))}); choose another --output."
         )
-    if (folder / RUN_INFO).exists():
-        if not resume:
-            raise NearfarError(
-                f"{folder}: already holds this run, and it is finished; its model is {folder / 'model'}."
-            )
-        return "finished"
+    finished = (folder / RUN_INFO).exists()
     if not resume:
-        raise NearfarError(
-            f"{folder}: already holds this run, unfinished. Continue it with --resume, or remove the folder."
-        )
-    return "unfinished"
-
-
-def is_empty(folder: Path) -> bool:
-    """Whether this is a folder in which no run was started."""
-
-    def is_leftover(entry: Path) -> bool:
-        if entry.name == HELD_OUT and entry.is_dir():
-            return {part.name.removesuffix(".new") for part in entry.iterdir()} <= HELD_OUT_FILES
-        return entry.name in LEFTOVERS
-
-    return folder.is_dir() and all(map(is_leftover, folder.iterdir()))
+        unfinished = "unfinished. Continue it with --resume, or remove the folder."
+        state = f"and it is finished; its model is {folder / 'model'}." if finished else unfinished
+        raise NearfarError(f"{folder}: already holds this run, {state}")
+    return "finished" if finished else "unfinished"
 
 
 def differing_settings(folder: Path, config: RunConfig) -> list[str]:
@@ -262,8 +227,12 @@ def read_input_fingerprints(folder: Path) -> dict[str, str]:
     Raises:
         NearfarError: the file is missing or damaged.
     """
-    file, again = folder / INPUTS, f"Start again: choose another --output, or remove {folder}."
+    file, again = folder / INPUTS, _start_again(folder)
     inputs = read_json(file, otherwise=again)
     if not isinstance(inputs, dict) or not all(isinstance(value, str) for value in inputs.values()):
         raise NearfarError(f"{file}: is damaged: the inputs are not an object of fingerprints. {again}")
     return inputs
+
+
+def _start_again(folder: Path) -> str:
+    return f"Start again: choose another --output, or remove {folder}."

@@ -18,45 +18,36 @@ from nearfar.data.hold_out import COLUMNS, DEV, TEST, HeldOut, Part
 from nearfar.disk import path_errors, read_json, sha256_of
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import ComparisonResult
-from nearfar.evaluation.tables.comparison import (
-    BEFORE_AFTER,
-    before_after_cells,
-    before_after_sentence,
-    held_out_notes,
-    metric_of,
-)
+from nearfar.evaluation.tables import comparison as tables
 from nearfar.runs.folder import HELD_OUT as FOLDER
-from nearfar.runs.folder import HELD_OUT_ROWS as ROWS
 from nearfar.runs.folder import HELD_OUT_SUMMARY as SUMMARY
-from nearfar.runs.folder import HELD_OUT_TRAINING as TRAINING
 from nearfar.types import NearfarError
 
-COMPARISON = "before-after.json"
+ROWS, TRAINING, COMPARISON = "rows.tsv", "training.tsv", "before-after.json"
 TASK = "held-out"
 """The name of the task in results."""
 DOCUMENTS = 2000
 """Most documents, or labelled training rows, among which dev rows are searched for during training; the table after
 training has all of them."""
-_FORMAT = 1
+PARTS: tuple[Part, Part] = (DEV, TEST)
 
 
 def held_out_files(held_out: HeldOut) -> dict[str, str]:
     """The files of held-out rows: name below the run folder -> text, the summary last."""
-    parts: tuple[Part, Part] = (DEV, TEST)
     folds: list[tuple[str, ...]] = [(str(fold),) for fold in held_out.folds] or [()] * len(held_out.rows)
     rows = [(part, *fold, *row) for part, fold, row in zip(held_out.parts, folds, held_out.rows, strict=True)]
     files = {ROWS: _table(("part", *["fold"] * bool(held_out.folds), *held_out.columns), rows)}
     if held_out.training:
         files[TRAINING] = _table(_training_columns(held_out.kind), held_out.training)
     summary = {
-        "format": _FORMAT,
+        "format": 1,
         "kind": held_out.kind,
         "metric": held_out.metric,
         "columns": held_out.columns,
         "source": held_out.source,
         "seed": held_out.seed,
-        "anchors": {part: held_out.anchors(part) for part in parts},
-        "rows": {part: held_out.parts.count(part) for part in parts},
+        "anchors": {part: held_out.anchors(part) for part in PARTS},
+        "rows": {part: held_out.parts.count(part) for part in PARTS},
         "training_rows": held_out.training_rows,
         "candidates": len(held_out.training),
         "left_out": held_out.left_out,
@@ -99,7 +90,7 @@ def load_held_out(run: str | Path) -> HeldOut:
             kind=kind,
             columns=columns,
             rows=[row[1 + len(fold) :] for row in rows],
-            parts=[{DEV: DEV, TEST: TEST}[row[0]] for row in rows],
+            parts=[PARTS[PARTS.index(row[0])] for row in rows],
             training=_read(folder / TRAINING, _training_columns(kind)) if summary["candidates"] else [],
             source=str(summary["source"]),
             seed=int(summary["seed"]),
@@ -123,25 +114,19 @@ def _read(file: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     return [values for _, values in read_file(file, columns, plain=True)]
 
 
-def _tested(result: ComparisonResult) -> str:
-    """The metric and the rows of a run's test."""
-    row, folds = result.tasks[TASK], result.sides[0].folds
-    which = f"rows, tested in {folds} folds" if folds else "held-out test rows"
-    return f"{metric_of(row)} x 100 on {row.pairs:,} {which}"
-
-
 def tested_in_words(result: ComparisonResult) -> str:
     """The test of a run's model in one sentence."""
-    return f"{_tested(result)}: {before_after_sentence(result.tasks[TASK])}"
+    return f"{before_after(result).title}: {tables.before_after_sentence(result.tasks[TASK])}"
 
 
 def before_after(result: ComparisonResult) -> Table:
     """The table that training ends with: scores on the held-out test rows before and after."""
     row = result.tasks[TASK]
-    notes = held_out_notes(result, TASK)
-    folds = result.sides[0].folds
+    notes, folds = tables.held_out_notes(result, TASK), result.sides[0].folds
+    which = f"rows, tested in {folds} folds" if folds else "held-out test rows"
     if row.kind == "retrieval" and not folds:
         notes.append(f"All documents are searched; during training at most {DOCUMENTS:,}, which gives higher scores.")
     if folds and row.verdict == "worse":
         notes.append("Keep the start, or hold out rows, which choose the step or the start itself: --hold-out 0.2.")
-    return Table(title=_tested(result), columns=BEFORE_AFTER, rows=[before_after_cells(row)], notes=notes)
+    title = f"{tables.metric_of(row)} x 100 on {row.pairs:,} {which}"
+    return Table(title=title, columns=tables.BEFORE_AFTER, rows=[tables.before_after_cells(row)], notes=notes)

@@ -28,7 +28,7 @@ from nearfar.config.training import RunConfig
 from nearfar.config.values import flag
 from nearfar.disk import write_text
 from nearfar.disk.folders import new_folder
-from nearfar.disk.model_folder import SeenHashes
+from nearfar.disk.model_folder import SeenHashes, write_seen
 from nearfar.encoder.backbone import learning_rate_factors
 from nearfar.encoder.precision import check_device
 from nearfar.evaluation.results import provenance
@@ -117,12 +117,14 @@ class Run(Trainer):
         prepared: what is trained.
         folder: the run folder.
         context: the processes, and where to print.
-        metric: name of the dev score: spearman, accuracy, mrr@10.
-        evaluated_on: what the dev score is measured on, as in "the dev pairs".
+        metric: name of the dev score: spearman, accuracy, mrr@10; None if nothing is scored.
+        evaluated_on: the name of the dev set.
     """
 
     stream: Mixture
     checkpoints: Checkpoints
+    seen: SeenHashes | None
+    """The hashes of what the model has seen, which a subclass sets at the latest when it saves the model."""
 
     def __init__(
         self,
@@ -131,7 +133,7 @@ class Run(Trainer):
         *,
         folder: RunFolder,
         context: ProcessContext,
-        metric: str,
+        metric: str | None,
         evaluated_on: str,
     ) -> None:
         self.config, self.folder, self.context, self.facts = config, folder, context, prepared.facts
@@ -152,12 +154,8 @@ class Run(Trainer):
     def save_model(self, folder: Path) -> None:
         """Write the model, with the weights that are kept, into a folder."""
 
-    @abstractmethod
-    def conclude(self) -> dict[str, Any]:
-        """Write further results, when the kept weights are loaded and saved; gives the entries of run.json for them.
-
-        Called in the first process only.
-        """
+    def conclude(self) -> None:
+        """Called in the first process only, when the kept weights are loaded and saved, to write further results."""
 
     def before_training(self) -> None:
         """Called in all processes before the first step, when the run folder holds a run that can be resumed."""
@@ -189,8 +187,7 @@ class Run(Trainer):
         if self.config.ema is not None:
             self.context.say(f"{average} use averaged weights (--ema {self.config.ema:g})")
         if self.loop.start_weight:
-            start = f"those of {self.config.model} (--start-weight {self.loop.start_weight:g})"
-            self.context.say(f"{average} average the trained weights with {start}")
+            self.context.say(f"{average} average with the start (--start-weight {self.loop.start_weight:g})")
         self.folder.begin()
         self.before_training()
         load = partial(self.checkpoints.load, self.state, processes=processes.size)
@@ -208,22 +205,21 @@ class Run(Trainer):
         for method, batch, _ in parts:
             words = method.describe(batch)  # type: ignore[attr-defined]
             lines += ["  rows " + ", ".join(map(str, batch.rows)), *(f"  {line}" for line in words[:show])]
-            lines += ["  ..."] if len(words) > show else []
         return "\n".join(lines)
 
     def _open_callbacks(self, stack: ExitStack) -> None:
         """Open what shows and records the steps; ``stack`` closes it."""
-        folder, config, start = self.folder.path, self.config, self.progress.step
-        shown = {"metric": self.metric, "evaluated_on": self.evaluated_on}
+        folder, config, start, metric = self.folder.path, self.config, self.progress.step, self.metric or ""
+        shown = {"metric": metric, "evaluated_on": self.evaluated_on}
         display = Display(self.context.console, total_steps=self.loop.total_steps, start=start, **shown)
         self.callbacks = [display]
         if self.processes.is_main:
             if config.track:
                 settings = {"method": method_of(config), **asdict(config)}
-                tracking = Tracking(config.track, folder, settings=settings, metric=self.metric)
+                tracking = Tracking(config.track, folder, settings=settings, metric=metric)
                 self.callbacks.append(tracking)
                 stack.callback(tracking.close)
-            self.callbacks.append(MetricsFile(folder / METRICS, resume_at=start, metric=self.metric))
+            self.callbacks.append(MetricsFile(folder / METRICS, resume_at=start, metric=metric))
         stack.enter_context(display.bar)
 
     def _finish(self) -> None:
@@ -232,8 +228,9 @@ class Run(Trainer):
             self.checkpoints.load_best(self.state)
         with new_folder(folder / "model", replace=True) as model:
             self.save_model(model)
-        own = self.conclude()
+        write_seen(folder, self.seen)
+        self.conclude()
         record = {**provenance().to_dict(), "config": asdict(config), "data": self.facts, "inputs": self.folder.inputs}
-        record |= {"precision": config.precision, **own, **asdict(progress)}
+        record |= {"precision": config.precision, "dev": self.evaluated_on, "metric": self.metric, **asdict(progress)}
         write_text(folder / RUN_INFO, json.dumps(record, indent=1) + "\n")  # last: it marks the run as finished
         self.folder.finish()

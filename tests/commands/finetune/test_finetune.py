@@ -13,7 +13,6 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar import FinetuneConfig
 from nearfar.commands.finetune import (
-    ClassifierRun,
     FinetuneResult,
     finetune,
     load_task,
@@ -59,21 +58,12 @@ def write(file: Path, rows: list[tuple[str, ...]], header: str = "text\tlabel") 
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[FinetuneConfig, FinetuneResult]:
     """A finished run of 32 steps of 10 rows, evaluated every 5, a checkpoint every 3."""
     folder = tmp_path_factory.mktemp("whole")
-    config = FinetuneConfig(
-        output=str(folder / "run"),
-        model=str(save_tiny_for_pairs(folder / "tiny")),
-        task=write(folder / "train.tsv", separable(80)),
-        validation=write(folder / "validation.tsv", separable(40, seed=1)),
-        test=write(folder / "test.tsv", separable(60, seed=2)),
-        scl_weight=0.5,
-        scl_reduction="mean",
-        batch_size=10,
-        epochs=4,
-        learning_rate=3e-3,
-        evaluate_every=5,
-        checkpoint_every=3,
-        max_length=20,
-    )
+    rows = enumerate({"task": 80, "validation": 40, "test": 60}.items())
+    files = {part: write(folder / f"{part}.tsv", separable(count, seed=seed)) for seed, (part, count) in rows}
+    steps = {"batch_size": 10, "epochs": 4, "evaluate_every": 5, "checkpoint_every": 3}
+    loss = {"scl_weight": 0.5, "scl_reduction": "mean", "learning_rate": 3e-3, "max_length": 20}
+    model = str(save_tiny_for_pairs(folder / "tiny"))
+    config = FinetuneConfig(output=str(folder / "run"), model=model, **files, **steps, **loss)
     return config, finetune(config)
 
 
@@ -111,10 +101,6 @@ def test_a_run_beats_chance_and_writes_model_result_and_run_info(
     result = results.EvaluationResult.load(run / "result.json")
     assert result == finished.result
     assert (result.model, result.config["training_seed"]) == (config.output, config.seed)
-    page = (run / "result.md").read_text()
-    assert "fine-tuned" in page
-    assert f"accuracy {100 * finished.best_score:.2f}, best step {finished.best_step} of 32, " in page
-    assert all(f"{source}." in page for source in result.config["data"])
     entry = entry_of(result)
     assert list(result.all_tasks) == [config.test]
     assert (entry.rows, entry.classes, entry.protocol) == (60, ["fruit", "pet"], "finetune")
@@ -122,7 +108,6 @@ def test_a_run_beats_chance_and_writes_model_result_and_run_info(
 
     steps = [line for line in lines_of(config.output) if "loss" in line]
     assert [line["step"] for line in steps] == list(range(1, 33))
-    assert steps[0].keys() >= {"ce", "scl", "accuracy"}
     assert np.mean([line["ce"] for line in steps[-8:]]) < 0.75 * steps[0]["ce"]
     scores = [(line["step"], line["accuracy"]) for line in lines_of(config.output) if "metric" in line]
     assert [step for step, _ in scores] == [0, 5, 10, 15, 20, 25, 30, 32]
@@ -132,15 +117,10 @@ def test_a_run_beats_chance_and_writes_model_result_and_run_info(
     training = result.training
     assert (training.validation, training.metric) == (entry.dev_accuracy, "accuracy")
     assert (training.steps, training.best_step) == (finished.steps, finished.best_step)
-    assert training.seconds == pytest.approx(finished.seconds, abs=1e-3)
-    assert training.updates_per_second == pytest.approx(32 / finished.seconds, rel=1e-3)
-    assert result.config["splits"] == "held-out"
     run_info = json.loads((run / "run.json").read_text())
     used = asdict(config) | {"precision": "fp32"}  # auto resolves to this
     assert run_info["config"] == json.loads(json.dumps(used))
-    assert (run_info["dev"], run_info["metric"]) == (f"{config.task}, validation", "accuracy")
     assert run_info["data"] == result.config["data"]
-    assert [part.split(":")[0] for part in run_info["data"]] == ["train", "validation", "test", "labels"]
 
 
 @pytest.mark.parametrize(
@@ -221,18 +201,6 @@ def test_a_resumed_run_ends_bit_identical(
     assert (finished.best_step, finished.start_score) == (finished_run[1].best_step, finished_run[1].start_score)
 
 
-def test_a_run_interrupted_during_the_test_resumes(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = replace(config, epochs=1)
-    with monkeypatch.context() as patched:
-        patched.setattr(ClassifierRun, "_test", lambda _: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            finetune(config)
-    assert not (Path(config.output) / "run.json").exists()
-    finished = finetune(config, resume=True)
-    assert results.EvaluationResult.load(Path(config.output) / "result.json") == finished.result
-    assert not (Path(config.output) / "checkpoint").exists()
-
-
 # --- what the best step depends on ---
 
 
@@ -248,11 +216,6 @@ def test_steps_are_chosen_by_the_validation_rows_only(
     entries = entry_of(finished.result), entry_of(other.result)
     assert entries[0].predicted == entries[1].predicted
     assert entries[0].accuracy != entries[1].accuracy
-
-    wrong = [(text, "pet" if label == "fruit" else "fruit") for text, label in separable(40, seed=1)]
-    opposed = replace(config, output=f"{config.output}-2", validation=write(tmp_path / "validation.tsv", wrong))
-    scores = [line["accuracy"] for line in lines_of(config.output)[1:] if "metric" in line]
-    assert finetune(opposed).best_score == pytest.approx(1 - min(scores))
 
 
 # --- labels, pairs, scores ---
@@ -274,11 +237,9 @@ def test_scores_are_a_regression(config: FinetuneConfig, tmp_path: Path) -> None
     def scored(count: int, seed: int) -> list[tuple[str, str]]:
         return [(text, "0.5" if label == "fruit" else "4") for text, label in separable(count, seed=seed)]
 
-    files = {
-        part: write(tmp_path / f"{part}.tsv", scored(count, seed), "text\tlabel")
-        for seed, (part, count) in enumerate((("train", 80), ("validation", 40), ("test", 60)))
-    }
-    config = replace(config, task=files["train"], validation=files["validation"], test=files["test"], epochs=6)
+    parts = enumerate({"task": 80, "validation": 40, "test": 60}.items())
+    files = {part: write(tmp_path / f"{part}.tsv", scored(count, seed)) for seed, (part, count) in parts}
+    config = replace(config, **files, epochs=6)
     finished = finetune(config)
     entry = entry_of(finished.result)
     assert entry.kind == "relatedness"
@@ -286,10 +247,6 @@ def test_scores_are_a_regression(config: FinetuneConfig, tmp_path: Path) -> None
     assert finished.best_score == pytest.approx(entry.dev_pearson / 100)
     assert 0 < entry.dev_spearman != entry.dev_pearson
     assert (finished.result.training.metric, finished.result.training.validation) == ("pearson", entry.dev_pearson)
-    lines = lines_of(config.output)
-    assert lines[0]["metric"] == "pearson"
-    assert lines[1].keys() >= {"loss", "mse"}
-    assert "scl" not in lines[1]
     theirs = AutoModelForSequenceClassification.from_pretrained(Path(config.output) / "model")
     assert (theirs.config.num_labels, theirs.config.problem_type) == (1, "regression")
 
@@ -309,21 +266,15 @@ def test_samples_are_balanced_or_proportional(config: FinetuneConfig, tmp_path: 
     rows = [row for number, row in enumerate(separable(160)) if row[1] == "pet" or number % 4 == 0]
     config = replace(config, task=write(tmp_path / "uneven.tsv", rows))
     share = sum(label == "fruit" for _, label in rows) / len(rows)
-    assert share < 0.3
     before, balanced = changed(config, sample_size=20)
     assert [balanced.train.targets.count(label) for label in (0, 1)] == [10, 10]
     _, proportional = changed(config, sample_size=20, sample_balanced=False)
-    assert proportional.train.targets.count(0) == round(20 * share)
-    _, other = changed(config, sample_size=20, sample_seed=2)
-    assert other.train.texts != balanced.train.texts
+    assert proportional.train.targets.count(0) == round(20 * share) < 10
+    assert changed(config, sample_size=20, sample_seed=2)[1].train.texts != balanced.train.texts
     assert load_task(replace(config, sample_size=20)).train == balanced.train
     whole = dict(zip(before.train.texts, before.train.targets, strict=True))
     assert all(whole[text] == target for text, target in zip(balanced.train.texts, balanced.train.targets, strict=True))
     assert balanced.sources[3] == f"20 of {len(rows)} training rows drawn, balanced over labels, sample 1"
-    assert "in the labels' proportions" in proportional.sources[3]
-    finished = finetune(replace(config, sample_size=6, epochs=3, batch_size=16))  # fewer rows than a batch
-    assert (finished.steps, finished.best_step) == (3, 3)
-    assert finished.result.config["data"][3].startswith("6 of")
 
 
 @pytest.mark.parametrize("noise", ["word-dropout", "word-swap", "characters"])
@@ -337,7 +288,6 @@ def test_noise_changes_only_the_training_texts(config: FinetuneConfig, noise: st
     assert added.train.texts == before.train.texts + after.train.texts
     assert added.train.targets == before.train.targets * 2
     assert added.sources[3] == f"noise: {noise} at 0.5, as copies beside the originals: 160 training rows"
-    assert changed(config, noise=noise, noise_rate=0.0)[1].train == before.train
     assert changed(config, noise=noise, noise_rate=0.5, sample_seed=2)[1].train != after.train
 
 
@@ -349,13 +299,10 @@ def test_translations_replace_training_texts(config: FinetuneConfig, tmp_path: P
     back = write(tmp_path / "back.tsv", [(text, f"so {text}", "x") for text in texts], "sentence\ttranslation\tpivot")
     before, after = changed(config, noise=back)
     assert after.train.texts == [tuple(f"so {text}" for text in row) for row in before.train.texts]
-    assert after.sources[3] == f"noise: back-translations from {back}, in place of the original training texts"
     _, added = changed(config, noise=back, noise_mode="add", sample_size=10)
     assert len(added.train.texts) == 20
     assert added.train.texts[10:] == [tuple(f"so {text}" for text in row) for row in added.train.texts[:10]]
     assert added.train.targets[10:] == added.train.targets[:10]
-    assert added.sources[3].startswith("10 of ")
-    assert "as copies beside the originals: 20 training rows" in added.sources[4]
     write(tmp_path / "back.tsv", [("a dog", "a cat")], "sentence\ttranslation")
     with pytest.raises(NearfarError, match=r"back\.tsv: no translation of "):
         load_task(replace(config, noise=back))
@@ -365,28 +312,11 @@ def test_translations_replace_training_texts(config: FinetuneConfig, tmp_path: P
 
 
 def test_invalid_training_data_is_refused_and_leaves_no_files(config: FinetuneConfig, tmp_path: Path) -> None:
-    def refuse(match: str, **changes: object) -> None:
+    scores = write(tmp_path / "scores.tsv", [(text, f"{number}.5") for number, (text, _) in enumerate(separable(20))])
+    for match, changes in (
+        ("--noise word-drop: is none of word-dropout, word-swap, characters, and there is no", {"noise": "word-drop"}),
+        ("these rows have scores", {"task": scores, "validation": None, "test": None, "sample_size": 4}),
+    ):
         with pytest.raises(NearfarError, match=match):
             finetune(replace(config, **changes))  # type: ignore[arg-type]
-        assert not Path(config.output).exists()
-
-    refuse(r"nowhere\.tsv", task=str(tmp_path / "nowhere.tsv"))
-    refuse("--noise word-drop: is none of word-dropout, word-swap, characters, and there is no such", noise="word-drop")
-    scores = write(tmp_path / "scores.tsv", [(text, f"{number}.5") for number, (text, _) in enumerate(separable(20))])
-    changes = {"task": scores, "validation": None, "test": None}
-    refuse("--sample-size samples rows by label, but these rows have scores", **changes, sample_size=4)
-
-
-def test_outputs_that_are_not_finite_are_named(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    predict = Classifier.predict
-
-    def broken(self: Classifier, items: object, **settings: object) -> np.ndarray:
-        outputs = predict(self, items, **settings)  # type: ignore[arg-type]
-        if len(outputs) == 60:  # the test rows
-            outputs[7] = np.nan
-        return outputs
-
-    monkeypatch.setattr(Classifier, "predict", broken)
-    text = separable(60, seed=2)[7][0]
-    with pytest.raises(NearfarError, match=f"test row 7, '{text}', is not finite"):
-        finetune(replace(config, epochs=1))
+    assert not Path(config.output).exists()

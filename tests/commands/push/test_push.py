@@ -82,7 +82,6 @@ def test_results_are_in_the_card(run: Path, hub: Hub, tmp_path: Path) -> None:
     card = push(run, "me/mine", results=str(result_of(run, tmp_path))).card
     assert "### Spearman x 100 [95% interval]" in card
     assert "| scored.tsv | 40 |" in card
-    assert "type: spearman" in card
     assert str(tmp_path) not in card
 
 

@@ -1,13 +1,11 @@
 """Runs with averaged weights (--ema, --start-weight) and a learning rate by layer: what is kept, evaluated, resumed."""
 
-import io
 import json
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -33,11 +31,6 @@ RUNS = {
 }
 
 
-def by_night(*day: str, without: str = "") -> list[Any]:
-    names = [name for name in RUNS if name != without]
-    return [name if name in day else pytest.param(name, marks=pytest.mark.nightly) for name in names]
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_data(tmp_path_factory.mktemp("data"))
@@ -57,11 +50,11 @@ def config_of(name: str, folder: Path, output: Path, **settings: Any) -> RunConf
     return FinetuneConfig(output=str(output), task=task, model=model, validation_rows=20, **{**shared, **settings})
 
 
-def run(config: RunConfig, *, resume: bool = False) -> None:
+def run(config: RunConfig) -> None:
     if isinstance(config, TrainConfig):
-        train(config, resume=resume)
+        train(config)
     else:
-        finetune(config, resume=resume)
+        finetune(config)
 
 
 def kept(config: RunConfig) -> Weights:
@@ -110,7 +103,12 @@ def distance(trained: Weights, saved: Weights) -> float:
     return max(found)
 
 
-@pytest.mark.parametrize("name", by_night("train", "finetune", without="adapters"))  # a model has them merged
+BY_NIGHT = ("frozen embeddings", "micro-batches", "bf16")  # of adapters not: a model has them merged
+
+
+@pytest.mark.parametrize(
+    "name", ["train", "finetune", *(pytest.param(name, marks=pytest.mark.nightly) for name in BY_NIGHT)]
+)
 def test_the_last_average_is_kept(name: str, folder: Path, tmp_path: Path, weights_after_steps: list[Weights]) -> None:
     config = config_of(name, folder, tmp_path / "run", keep="last")
     run(config)
@@ -119,16 +117,6 @@ def test_the_last_average_is_kept(name: str, folder: Path, tmp_path: Path, weigh
     assert distance(weights_after_steps[-1], kept(config)) > 1e-4
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (record["config"]["ema"], record["config"]["layer_decay"]) == (DECAY, 1.0)
-
-
-def test_a_run_says_that_it_averages(folder: Path, tmp_path: Path) -> None:
-    printed = io.StringIO()
-    settings = {"max_steps": 1, "ema": 0.99, "layer_decay": 0.9, "schedule": "cosine", "start_weight": 0.25}
-    train(config_of("train", folder, tmp_path / "run", **settings), console=Console(file=printed, width=300))
-    assert "evaluations and the saved model use averaged weights (--ema 0.99)" in printed.getvalue()
-    assert f"average the trained weights with those of {folder / 'noisy'} (--start-weight 0.25)" in printed.getvalue()
-    config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
-    assert {name: config[name] for name in settings} == settings
 
 
 def test_evaluations_and_the_saved_model_average_with_the_start(folder: Path, tmp_path: Path) -> None:

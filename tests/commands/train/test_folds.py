@@ -12,7 +12,6 @@ import pytest
 from numpy.typing import NDArray
 
 import nearfar
-from nearfar.cli import main
 from nearfar.commands.compare import compare
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.train import after
@@ -26,6 +25,7 @@ from nearfar.disk.model_folder import read_seen
 from nearfar.encoder.encoder import Encoder
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.runs.held_out import before_after, load_held_out
+from nearfar.types import NearfarError
 from tests.tiny import WORDS, save_tiny, write_nli, write_pairs
 
 pytestmark = pytest.mark.long
@@ -107,7 +107,7 @@ def test_each_row_is_ranked_by_a_model_that_was_not_trained_on_it(run: Path, fol
     assert np.isin(text_hashes(held_out.texts), read_seen(run).trained_texts).all()
 
 
-def test_what_is_shown(run: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_shown(run: Path, folder: Path) -> None:
     assert not list(run.glob("fold*"))
     assert {file.name for file in (run / "held_out").glob("*.json")} == {
         "held_out.json",
@@ -126,20 +126,12 @@ def test_what_is_shown(run: Path, folder: Path, capsys: pytest.CaptureFixture[st
     worse = replace(compared, tasks={"held-out": replace(row, difference=-9.0, low=-10.0, high=-8.0, verdict="worse")})
     assert before_after(worse).notes[-1].startswith("Keep the start, or hold out rows")
     assert note in " ".join((run / "model" / "README.md").read_text().split())
-    report = run.parent / "report.html"
-    assert main(["report", str(run), "--output", str(report)]) == 0
-    assert note in " ".join(report.read_text().split())
-    capsys.readouterr()
-    for flags, mention in (
-        (["evaluate", str(run), "--held-out"], "its model is trained on all rows, which are tested in folds"),
-        (["compare", str(run), str(folder / "tiny"), "--examples"], "--hold-out 0.2"),
-    ):
-        assert main(flags) == 2
-        assert mention in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(NearfarError, match="its model is trained on all rows, which are tested in folds"):
+        evaluate(run, held_out=True, progress=False)
 
 
 def test_a_run_that_was_stopped_in_a_fold_continues_there(
-    run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first run is whole, fold 1 is done, and fold 2 is stopped before its test."""
     given = settings(folder, tmp_path / "run", checkpoint_every=1)
@@ -178,19 +170,11 @@ def test_other_rows(method: str, name: str, folder: Path, tmp_path: Path) -> Non
     )
 
 
-def test_what_decides(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A flag splits the rows in place of folds; a dry run counts the trainings."""
-    flags = [
-        word
-        for key, value in settings(folder, tmp_path / "run").items()
-        for word in (f"--{key.replace('_', '-')}", str(value))
-    ]
-    assert main(["train", *flags, "--dry-run"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "all 30 rows are trained on; 29 of 29 anchors then test the result in 3 folds, by 3 more trainings" in shown
-    assert "the 29 test anchors find a difference of 13.0 points or more in 8 of 10 cases, if scores vary" in shown
+def test_rows_are_held_out_in_place_of_folds_where_a_number_is_given(folder: Path, tmp_path: Path) -> None:
     planned = plan(resolve_config("info-nce", settings(folder, tmp_path / "run", hold_out=10, batch_size=8)))
     assert any("held out: 5 anchors" in fact for fact in planned.facts)
+    planned = plan(resolve_config("info-nce", settings(folder, tmp_path / "run")))
+    assert "all 30 rows are trained on; 29 of 29 anchors then test the result in 3 folds" in " ".join(planned.facts)
 
 
 def labelled(texts: list[str], labels: NDArray[np.intp]) -> HeldOut:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 
 import nearfar
@@ -19,6 +18,8 @@ from nearfar.commands.train import train
 from nearfar.commands.train.choose import resolve_config
 from nearfar.commands.train.inputs import finds, load_inputs, resolve_objectives
 from nearfar.commands.train.run import EncoderRun, plan
+from nearfar.data.fingerprints import text_hashes
+from nearfar.disk.model_folder import read_seen
 from nearfar.encoder.encoder import Encoder
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from nearfar.evaluation.statistics import correlation_spread, smallest_difference
@@ -101,9 +102,10 @@ def test_each_kind_of_rows(name: str, folder: Path, tmp_path: Path) -> None:
     again = compare(run, model, progress=False)
     assert again.tasks["held-out"] == compared.tasks["held-out"]
 
-    read = load_held_out(run)
-    trained_on = {text for row in read.training for text in row[:1]}
-    assert not trained_on & set(read.texts)
+    seen, texts = read_seen(run), held_out.texts
+    assert seen is not None
+    assert not np.isin(text_hashes(texts), seen.trained_texts).any()
+    assert 0 < np.isin(text_hashes(texts), seen.chosen_texts).sum() < len(texts), "the rest are test rows"
 
 
 def score_of(result: EvaluationResult) -> float:
@@ -124,56 +126,42 @@ def test_the_progress_and_the_table_say_what_was_measured(
     assert "held out: 8 anchors that choose the best step (dev), and 8 that test the result" in shown
     assert "step 0: MRR@10 100.00" in shown  # so that the start's scores have no spread
     finds = 100 * smallest_difference(8, 0.9, bound=1)
-    said = f"the 8 test anchors find a difference of {finds:.1f} points or more in 8 of 10 cases, if scores vary"
-    assert shown.index(said) < shown.index("step 0: MRR@10")
-    assert "MRR@10 on the held-out dev rows:" in shown
-    assert "MRR@10 x 100 on 8 held-out test rows" in shown
+    assert f"the 8 test anchors find a difference of {finds:.1f} points or more in 8 of 10 cases, if" in shown
     assert shown.index("8 held-out test rows") < shown.index("MRR@10 on the held-out dev rows:")
     assert f"nearfar compare {tmp_path / 'run'} tiny --held-out" in shown
-    assert main(["compare", str(tmp_path / "run"), "tiny", "--resamples", "100"]) == 0
-    assert "held-out" in capsys.readouterr().out
-    assert main(["evaluate", str(tmp_path / "run"), "--held-out", "--resamples", "0"]) == 0
-    assert "mrr@10" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["nli.tsv", "labelled.tsv", "scored.tsv"])
 def test_what_is_found_follows_from_the_scores_of_the_start(name: str, folder: Path, tmp_path: Path) -> None:
     given = {"data": folder / name, "model": str(folder / "tiny"), "output": tmp_path / "run", "hold_out": 32}
     _, dev = load_inputs(resolve_objectives(resolve_config(None, given)))
-    score = dev.measure(Encoder.from_pretrained(str(folder / "tiny")), "fp32").score()
+    measured = dev.measure(Encoder.from_pretrained(str(folder / "tiny")), "fp32")
     held_out = dev.held_out
-    assert score is not None
-    assert score.spread is not None
+    assert measured.score is not None
+    assert measured.spread is not None
     assert held_out is not None
-    largest = (score.value * (1 - score.value)) ** 0.5
+    largest = (measured.score * (1 - measured.score)) ** 0.5
     if name == "nli.tsv":
-        assert 0 < score.spread < largest
+        assert 0 < measured.spread < largest
     else:
-        expected = largest if name == "labelled.tsv" else correlation_spread(score.value)
-        assert score.spread == pytest.approx(expected)
+        expected = largest if name == "labelled.tsv" else correlation_spread(measured.score)
+        assert measured.spread == pytest.approx(expected)
     correlation = 0.5 if name == "labelled.tsv" else 0.9
     bound = 0 if name == "scored.tsv" else 1
-    points = 100 * smallest_difference(held_out.anchors("test"), correlation, score.spread, bound=bound)
+    points = 100 * smallest_difference(held_out.anchors("test"), correlation, measured.spread, bound=bound)
     assert f" find a difference of {points:.1f} points or more in 8 of 10 cases; --hold-out" in finds(
-        held_out, score.spread
+        held_out, measured.spread
     )
 
 
-def test_sentences_have_no_score(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = f"--batch-size 10 --max-steps 4 --evaluate-every 2 --projection 24 --model {folder / 'tiny'}".split()
-    run = tmp_path / "run"
-    assert main(["train", "--data", str(folder / "sentences.txt"), "--output", str(run), *flags]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "sentences: training by sg-opt1" in shown
-    assert "no step is chosen, and the weights of the last step are kept" in shown
-    assert "step 2: geometry of" in shown
-    assert not (run / "held_out").exists()
-    evaluated = [line for line in lines_of(run) if "metric" in line]
+def test_sentences_have_no_score(folder: Path, tmp_path: Path) -> None:
+    settings = {"data": folder / "sentences.txt", "model": folder / "tiny", "projection": 24}
+    trained = nearfar.train(output=tmp_path / "run", batch_size=10, max_steps=4, evaluate_every=2, **settings)
+    assert (trained.start_score, trained.best_score, trained.best_step, trained.comparison) == (None,) * 4
+    assert not (tmp_path / "run" / "held_out").exists()
+    evaluated = [line for line in lines_of(tmp_path / "run") if "metric" in line]
     assert [line["step"] for line in evaluated] == [0, 2, 4]
     assert all(line["metric"] is None and "uniformity" in line for line in evaluated)
-    info = json.loads((run / "run.json").read_text())
-    assert (info["metric"], info["start_score"], info["best_score"], info["history"]) == (None, None, None, [])
-    assert main(["report", str(run), "--output", str(tmp_path / "report.html")]) == 0
 
 
 def test_the_last_weights_are_kept_without_a_dev_set(folder: Path, tmp_path: Path) -> None:
@@ -204,15 +192,13 @@ def test_a_start_that_no_step_beats_is_kept_as_it_is(
 
 def test_changed_rows_are_found_on_resume_and_a_lost_table_is_made_again(run: Path, folder: Path) -> None:
     file = run / "held_out" / "before-after.json"
-    before, table = ComparisonResult.load(file), file.with_suffix(".md").read_text()
+    before = ComparisonResult.load(file)
     given = on_pairs(folder, output=run)
     file.with_suffix(".md").unlink()  # a run that was killed between the two
-    train(resume=True, **given)
-    assert file.with_suffix(".md").read_text() == table
-    file.unlink()
     again = train(resume=True, **given)
     assert again.comparison is not None
     assert again.comparison.tasks == before.tasks
+    assert file.with_suffix(".md").is_file()
     with pytest.raises(NearfarError, match="--hold-out"):
         train(resume=True, **{**given, "hold_out": 20})
 
@@ -222,30 +208,14 @@ def given(folder: Path, tmp_path: Path, **settings: Any) -> dict[str, Any]:
     return {**data, **SETTINGS, **settings}
 
 
-@pytest.mark.parametrize(
-    ("settings", "mention"),
-    [
-        ({"hold_out": 60}, "hold out from 2 to 40"),
-        ({"batch_size": 80}, "that are not held out"),
-    ],
-)
-def test_bad_values(settings: dict[str, Any], mention: str, folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(NearfarError, match=mention):
-        train("info-nce", **given(folder, tmp_path, **settings))
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_second_objective_does_not_train_on_held_out_texts(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_objective_does_not_train_on_held_out_texts(folder: Path, tmp_path: Path) -> None:
     second = tmp_path / "second.toml"
     second.write_text(f'method = "simcse-unsup"\ndata = ["{folder / "sentences.txt"}"]\n')
-    train(console=Console(quiet=True), **on_pairs(folder, output=tmp_path / "run", second=str(second)))
+    train(**on_pairs(folder, output=tmp_path / "run", second=str(second)))
     held = set(load_held_out(tmp_path / "run").texts) & set((folder / "sentences.txt").read_text().splitlines())
     assert len(held) == 16
     facts = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
     assert "second objective, simcse-unsup: 224 rows" in facts
-    assert capsys.readouterr().out == ""
 
 
 def test_a_second_training_from_a_trained_model(run: Path, folder: Path, tmp_path: Path) -> None:
@@ -260,7 +230,6 @@ def test_a_second_training_from_a_trained_model(run: Path, folder: Path, tmp_pat
     assert {row[:2] for row in second} < {row[:2] for row in first}
     assert trained.comparison is not None
     assert [side.seen["held-out"].main for side in trained.comparison.sides] == [0, 0]
-    assert before_after(trained.comparison).notes[0].startswith("Rows that were neither trained on nor used")
     again = compare(tmp_path / "second", run / "model", progress=False)  # as the last lines of training advise
     assert again.tasks["held-out"] == trained.comparison.tasks["held-out"]
 
@@ -271,8 +240,6 @@ def test_the_share_that_the_start_has_seen_is_told_wherever_the_scores_are(folde
     assert trained.comparison is not None
     note = before_after(trained.comparison).notes[0]
     assert "before 100% (100%), after 100% (100%)" in note
-    assert "were neither trained on" not in note
-    assert " ".join(note.split()[-20:]) in " ".join((trained.model / "README.md").read_text().split())
     scored = evaluate(tmp_path / "run", held_out=True, resamples=0, progress=False).retrieval["held-out"]
     assert scored.seen == trained.comparison.sides[0].seen["held-out"]
 
@@ -286,12 +253,6 @@ def test_runs_that_hold_out_other_rows(run: Path, folder: Path, tmp_path: Path) 
         compare(run, tmp_path / "other", progress=False)
     train("info-nce", **given(folder, tmp_path, output=str(tmp_path / "triplets"), seed=5, max_steps=1))
     compare(run, tmp_path / "triplets", progress=False)  # the same pairs, with hard negatives
-    with pytest.raises(NearfarError, match="none of the sides is a run that holds out rows"):
-        compare(folder / "tiny", tmp_path / "none", held_out=True, progress=False)
-    with pytest.raises(NearfarError, match=r"is not a run of nearfar train.*--held-out-of RUN"):
-        evaluate(folder / "tiny", held_out=True, progress=False)
-    with pytest.raises(NearfarError, match="is not a run that holds out rows"):
-        evaluate(folder / "tiny", held_out_of=tmp_path / "none", progress=False)
 
 
 def test_a_dev_set_that_chose_the_step_is_no_test_set(folder: Path, tmp_path: Path) -> None:
@@ -330,9 +291,6 @@ def test_held_out_rows_are_evaluated_with_the_prompts_of_training(folder: Path, 
         ranks.append(min(1 + int((cosines[query] > cosines[query, place]).sum()) for place in relevant))
     expected = np.mean([1 / rank if rank <= 10 else 0 for rank in ranks])
     assert own.retrieval["held-out"].measures["mrr@10"].score == pytest.approx(100 * expected, abs=1e-3)
-    plain = evaluate(run, held_out=True, resamples=0, progress=False, query_prompt="", document_prompt="")
-    assert "query_prompt" not in plain.config
-    assert plain.retrieval["held-out"].per_query != own.retrieval["held-out"].per_query
     assert trained.comparison is not None
     after = trained.comparison.tasks["held-out"]
     assert after.first == own.retrieval["held-out"].measures["mrr@10"].score

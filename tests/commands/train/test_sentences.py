@@ -11,9 +11,7 @@ from safetensors.torch import load_file
 
 import nearfar
 from nearfar import InfoNceConfig, SgOpt1Config
-from nearfar.cli import main
 from nearfar.commands.train.inputs import load_inputs, resolve_objectives
-from nearfar.commands.train.run import may_shrink_batch
 from nearfar.encoder.tokens import vocabulary_texts
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, sentences, write_pairs
@@ -55,14 +53,6 @@ def test_sentences_are_the_recipe_as_a_second_objective(folder: Path) -> None:
     _, second = resolve_objectives(config)
     expected = {"model": config.model, "output": config.output, "seed": 7, "limit": 20, "dropout": 0.0}
     assert second.config == SgOpt1Config(**expected, views="0-0", data=("texts.txt",), batch_size=64)
-    assert may_shrink_batch(config, second.config)
-
-
-def test_adapters_have_no_drift(folder: Path) -> None:
-    given = settings(folder, folder / "run", sentences=("texts.txt",), lora_rank=2)
-    _, second = resolve_objectives(InfoNceConfig(**given))
-    assert isinstance(second.config, SgOpt1Config)
-    assert second.config.drift_weight == 0
 
 
 @pytest.mark.long
@@ -103,15 +93,3 @@ def test_pairs_train_beside_random_words_by_default(folder: Path, tmp_path: Path
     assert nearfar.train(**given, resume=True).steps == 2
     with pytest.raises(NearfarError, match="sentences"):
         nearfar.train(**given | {"sentences": (str(folder / "sentences.txt"),)}, resume=True)
-
-
-def test_bad_input(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", "info-nce", "--data", str(folder / "pairs.tsv"), "--model", str(folder / "tiny")]
-    words += ["--output", str(tmp_path / "run"), "--batch-size", "8", "--max-steps", "2"]
-    for flags, problem in (
-        (["--sentences", "nowhere.txt"], "--sentences nowhere.txt: nowhere.txt"),
-        (["--sentences", "a.txt", "--second", "scl"], "there can be one second objective"),
-    ):
-        assert main([*words, *flags]) != 0
-        assert problem in " ".join(capsys.readouterr().err.split())
-        assert not (tmp_path / "run").exists()

@@ -1,6 +1,5 @@
 """``--track`` with the real trackers: records are read back after a kill and a resumed run; weights do not change."""
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from nearfar.cli import main
 from nearfar.commands.train import train
 from nearfar.config.training import RunConfig
-from nearfar.settings import dump_toml
-from nearfar.types import NearfarError
 from tests.interrupted_runs import interrupt_at_step, lines_of
 from tests.method_configs import config
 
@@ -73,20 +69,3 @@ def test_tensorboard(folder: Path, tmp_path: Path, plain: RunConfig, monkeypatch
     (settings,) = (tmp_path / "run" / "tracking" / "tensorboard").glob("*/hparams.yml")  # not again by the resumed run
     assert "learning_rate: 0.001" in settings.read_text()
     assert "method: info-nce" in settings.read_text()
-
-
-def test_a_missing_package_stops_a_run_before_its_folder_is_made(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == "wandb" else found(name, *rest)
-    )
-    run = config("info-nce", folder, output=str(tmp_path / "run"), track=("wandb",))
-    with pytest.raises(NearfarError, match="--track wandb: needs the package wandb; install with: pip install wandb"):
-        train(run)
-    (tmp_path / "run.toml").write_text(dump_toml(run))
-    for flags in ([], ["--dry-run"]):
-        assert main(["train", str(tmp_path / "run.toml"), *flags]) == 2
-        assert "--track wandb: needs the package wandb" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()

@@ -185,5 +185,3 @@ def test_a_finished_run_is_left_as_it_is(config: SclConfig) -> None:
     assert train(config, resume=True) == finished
     with pytest.raises(NearfarError, match="already holds this run, and it is finished"):
         train(config)
-    with pytest.raises(NearfarError, match="Not a directory"):
-        train(replace(config, output=str(Path(config.data[0]) / "run")))

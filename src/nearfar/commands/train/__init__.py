@@ -101,8 +101,7 @@ def train(
         comparison, labels = prove(config, context)
         first(partial(write_card, run))
     recorded = {name: info.get(name) for name in ("start_score", "best_score", "best_step", "metric", "dev")}
-    steps = info.get("step") or 0
-    return TrainResult(run / "model", steps, **recorded, comparison=comparison, labels=labels)
+    return TrainResult(run / "model", info.get("step") or 0, **recorded, comparison=comparison, labels=labels)
 
 
 train.__signature__ = with_settings(signature(train), TrainConfig)  # type: ignore[attr-defined]

@@ -27,13 +27,7 @@ from nearfar.encoder.encoder import Encoder
 from nearfar.evaluation.comparison import EvaluationRun, compare_runs
 from nearfar.evaluation.finetuned import finetuned_entry, finetuned_result
 from nearfar.evaluation.plots import confusions
-from nearfar.evaluation.results import (
-    ClassificationScores,
-    ComparisonResult,
-    EvaluationResult,
-    RetrievalScores,
-    SimilarityScores,
-)
+from nearfar.evaluation.results import ComparisonResult, EvaluationResult, RetrievalScores, SimilarityScores
 from nearfar.evaluation.retrieval import retrieval_scores
 from nearfar.evaluation.sts import similarity_scores
 from nearfar.evaluation.tables import save_with_tables
@@ -62,30 +56,33 @@ def prove(config: TrainConfig, context: ProcessContext) -> tuple[ComparisonResul
         nearfar.training.Interrupted: after Ctrl-C; the run itself and the finished folds are saved.
     """
     folder, first = Path(config.output), context.processes.broadcast_from_first
-    if not first(partial(has_held_out, folder)):
+    held_out = first(lambda: load_held_out(folder) if has_held_out(folder) else None)
+    if held_out is None:
         return None, None
-    held_out, file = first(partial(load_held_out, folder)), folder / HELD_OUT / COMPARISON
     config = replace(config, precision=first(lambda: read_run_info(folder)["precision"]))
     if held_out.folds and not first((folder / HELD_OUT / STORED[0]).is_file):
         _train_folds(config, context, held_out)
-    if not first(file.is_file):
-        first(partial(_write_comparison, config, context, held_out))
-    comparison = first(partial(_read_comparison, file))
-    if not (isinstance(config, SupconTextConfig) and first((folder / "model" / HEAD_FILE).exists)):
+    return first(partial(_test, config, context, held_out))
+
+
+def _test(
+    config: TrainConfig, context: ProcessContext, held_out: HeldOut
+) -> tuple[ComparisonResult, EvaluationResult | None]:
+    folder, file = Path(config.output), Path(config.output, HELD_OUT, COMPARISON)
+    if not (file.is_file() and file.with_suffix(".md").is_file()):
+        _write_comparison(config, context, held_out)
+    comparison = ComparisonResult.load(file)
+    if not (isinstance(config, SupconTextConfig) and (folder / "model" / HEAD_FILE).exists()):
         return comparison, None
-    if not held_out.folds and not first((folder / RESULT).is_file):
-        first(lambda: save_labels(label_held_out(config, held_out, context.device), folder))
-    return comparison, first(lambda: EvaluationResult.load(folder / RESULT))
-
-
-def _read_comparison(file: Path) -> ComparisonResult:
-    try:
-        result = ComparisonResult.load(file)
-    except NearfarError as error:
-        raise NearfarError(f"{error} Remove {file}; then --resume makes it again.") from error
-    if not file.with_suffix(".md").is_file():  # the process was killed between the two
-        save_with_tables(result, file)
-    return result
+    if not (folder / RESULT).is_file():
+        if held_out.folds:
+            labels = EvaluationResult.load(folder / HELD_OUT / STORED[0])
+        else:
+            labels = label_held_out(config, held_out, context.device)
+        entry: Any = _only(labels)
+        confusions(entry.gold, entry.predicted, entry.classes, folder / PICTURE)
+        save_with_tables(labels, folder / RESULT)
+    return comparison, EvaluationResult.load(folder / RESULT)
 
 
 def _write_comparison(config: TrainConfig, context: ProcessContext, held_out: HeldOut) -> None:
@@ -97,21 +94,18 @@ def _write_comparison(config: TrainConfig, context: ProcessContext, held_out: He
     from nearfar.commands.evaluate import evaluate
     from nearfar.commands.evaluate.model import RecentVectors
 
-    folder, folds, labelled = Path(config.output), held_out.folds, held_out.kind == "labelled"
+    folder, folds = Path(config.output), held_out.folds
     stored = [folder / HELD_OUT / name for name in STORED]
     computing: dict[str, Any] = {"device": context.device, "progress": draws_bars(context.console)}
     computing["recent"] = RecentVectors()
     own = partial(evaluate, held_out_of=str(folder), resamples=0, **computing)
     trained = EvaluationResult.load(stored[0]) if folds else own(folder)
-    if folds and labelled:
+    if folds and held_out.kind == "labelled":
         start = label_by_start(config, held_out, _only(trained).classes, context.device)
-        start = _as_stored(start, held_out, config.model)
     else:
         start = own(config.model)
     if folds:  # the models of folds have seen what the start has
         trained = _with_scores(trained, replace(_only(trained), seen=_only(start).seen))
-        if labelled:
-            save_labels(trained, folder)
         for leftover in (folder / "fold", *(folder / HELD_OUT).glob("fold-*.json")):
             remove(leftover)
     for result, file in zip((trained, start), stored, strict=True):
@@ -158,8 +152,8 @@ def _test_fold(config: TrainConfig, context: ProcessContext, held_out: HeldOut, 
 
 def _join_folds(config: TrainConfig, held_out: HeldOut, files: Sequence[Path]) -> None:
     """Store one result with the score of each row by the model that was not trained on it."""
-    results = [EvaluationResult.load(file) for file in files]
-    of_folds = [_only(result) for result in results]
+    stored = [EvaluationResult.load(file) for file in files]
+    of_folds = [_only(result) for result in stored]
     fold = np.array(held_out.folds_of_units()) - 1
 
     def joined(of_fold: list[Any]) -> Any:
@@ -180,7 +174,7 @@ def _join_folds(config: TrainConfig, held_out: HeldOut, files: Sequence[Path]) -
         outputs = np.eye(len(scores.classes))[joined([one.predicted for one in of_folds])]
         scores = label_scores(held_out, outputs, scores.classes, config.seed)
     folder = Path(config.output)
-    _as_stored(_with_scores(results[0], scores), held_out, str(folder)).save(folder / HELD_OUT / STORED[0])
+    _as_stored(_with_scores(stored[0], scores), held_out, str(folder)).save(folder / HELD_OUT / STORED[0])
 
 
 def _only(result: EvaluationResult) -> Any:
@@ -214,9 +208,7 @@ def label_held_out(config: TrainConfig, held_out: HeldOut, device: str | None) -
     classifier = open_classifier(config.output, device=device)
     assert isinstance(classifier, EmbeddingClassifier)
     outputs = classifier.predict([(text,) for text in held_out.vote(TEST).texts], precision=config.precision)
-    return _label_result(
-        config, held_out, outputs, classifier.label_names, encoder=classifier.encoder, model=config.output
-    )
+    return _label_result(config, held_out, outputs, classifier.label_names, classifier.encoder)
 
 
 def label_by_start(
@@ -233,30 +225,20 @@ def label_by_start(
         weights = fit_weights(vectors[fold_of != fold], labels[fold_of != fold])
         inside = np.flatnonzero(fold_of == fold)
         outputs[inside] = vectors[inside] @ weights[:, :-1].T + weights[:, -1]
-    return _label_result(config, held_out, outputs, names, encoder=start, model=config.model)
+    return _as_stored(_label_result(config, held_out, outputs, names, start), held_out, config.model)
 
 
-def label_scores(
-    held_out: HeldOut, outputs: NDArray[np.floating], names: Sequence[str], seed: int
-) -> ClassificationScores:
+def label_scores(held_out: HeldOut, outputs: NDArray[np.floating], names: Sequence[str], seed: int) -> Any:
     """The scores of ``outputs`` [texts, names] for the tested texts, with confidence intervals."""
     task = held_out.vote(TEST)
     gold, texts = [names.index(label) for label in task.labels], [(text,) for text in task.texts]
-    entry = finetuned_entry(texts, gold, outputs, label_names=names, seed=[seed, *TASK.encode()])
-    assert isinstance(entry, ClassificationScores)
-    return entry
+    return finetuned_entry(texts, gold, outputs, label_names=names, seed=[seed, *TASK.encode()])
 
 
 def _label_result(
-    config: TrainConfig,
-    held_out: HeldOut,
-    outputs: NDArray[np.floating],
-    names: Sequence[str],
-    *,
-    encoder: Encoder,
-    model: str,
+    config: TrainConfig, held_out: HeldOut, outputs: NDArray[np.floating], names: Sequence[str], encoder: Encoder
 ) -> EvaluationResult:
-    """The result of ``model`` with these ``outputs``; the texts that ``encoder`` has seen before are counted."""
+    """The result of a run with these ``outputs``; the texts that ``encoder`` has seen before are counted."""
     texts = [(text,) for text in held_out.vote(TEST).texts]
     how = f"held-out test rows, by a model that was trained on {held_out.training_rows:,} others"
     if held_out.folds:
@@ -264,19 +246,10 @@ def _label_result(
     return finetuned_result(
         label_scores(held_out, outputs, names, config.seed),
         texts,
-        model=model,
+        model=config.output,
         task=TASK,
         settings=asdict(config),
         facts=[f"{len(texts):,} {how}"],
         dim=encoder.dim,
         seen=encoder.seen,
     )
-
-
-def save_labels(result: EvaluationResult, folder: Path) -> None:
-    """Write the picture of which labels are mistaken for which, and the result, into a run folder."""
-    assert result.transfer is not None
-    entry = result.transfer.tasks[TASK]
-    assert isinstance(entry, ClassificationScores)
-    confusions(entry.gold, entry.predicted, entry.classes, folder / PICTURE)
-    save_with_tables(result, folder / RESULT)

@@ -7,22 +7,18 @@ its results.
 
 import os
 import re
-import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
-from math import isnan
 from typing import Any
 
 from nearfar.commands.train import recipes
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import as_lists, flag
 from nearfar.data.catalog import find
-from nearfar.data.cells import find_columns, parse_number, printable_name
+from nearfar.data.cells import find_columns, printable_name
 from nearfar.data.named_sets import CATALOG
-from nearfar.data.sources import Table, column_names
+from nearfar.data.sources import column_names
 from nearfar.data.triplets import negative_columns, pair_columns
 from nearfar.registry import METHODS
 from nearfar.settings import build, check_keys, check_values, load_method
@@ -36,10 +32,6 @@ SECOND_OBJECTIVE = ("sentences", "second_weight", "dropout")
 """Settings of a recipe that give way to a second objective of the user's own, which may need dropout."""
 AVERAGE = ("learning_rate", "start_weight")
 """Settings of recipes that belong together: a share of the start fits one learning rate."""
-_SAMPLE = 20
-"""Number of rows by which texts are told from labels, to advise."""
-_WORDS_OF_A_NAME = 3
-"""A column name of more words is probably the text of a row: a file without a line of names."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +43,9 @@ class Choice:
     rows: str
     """What the rows are called."""
     why: str
-    values: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any]
     """Settings that are not the method's defaults."""
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...]
     """The columns that are read; empty for text files and named sets with columns of their own."""
 
     def explain(self) -> str:
@@ -97,16 +89,16 @@ def choose_method(
                 f"--data: {specs[0]} has {choice.describe()}, but {spec} has {other.describe()}. Files that are "
                 "trained on together must be of one kind; name the method for another reading."
             )
-    epochs = 0
-    if choice.rows == recipes.LABELLED.name:
+    epochs = {}
+    if choice.rows == recipes.LABELLED:
         limit = str(own.get("limit"))
         at_most = min(recipes.LABELLED_TEXTS, int(limit)) if limit.isdecimal() else recipes.LABELLED_TEXTS
         count = count_rows(specs, given.get("label_column", "label"), at_most)
         choice = replace(choice, rows=recipes.FEW_LABELLED_TEXTS) if count < recipes.FEW_LABELLED else choice
-        epochs = min(recipes.MOST_EPOCHS, recipes.LABELLED_TEXTS // count)
+        more = min(recipes.MOST_EPOCHS, recipes.LABELLED_TEXTS // count)
+        epochs = {"epochs": more} if more > recipes.FEWEST_EPOCHS else {}
     choice = _choose_by_start(choice, model, own)
-    values = choice.values | ({"epochs": epochs} if epochs > recipes.FEWEST_EPOCHS else {})
-    return replace(choice, values=_without(values, SECOND_OBJECTIVE) if "second" in own else values)
+    return replace(choice, values=_without(choice.values | epochs, SECOND_OBJECTIVE if "second" in own else ()))
 
 
 def count_rows(specs: Sequence[str], column: str, at_most: int) -> int:
@@ -133,7 +125,7 @@ def _choose_by_start(choice: Choice, model: str, own: Mapping[str, Any]) -> Choi
     if similar is None:
         return choice
     of_start = recipes.FROM_SIMILAR if similar else recipes.FROM_RAW
-    recipe = of_start[choice.rows if choice.rows in of_start else recipes.LABELLED.name]
+    recipe = of_start.get(choice.rows) or of_start[recipes.LABELLED]
     own_rate = "learning_rate" in own or "lora_rank" in own
     small = width is not None and width <= recipes.RECIPE_WIDTH
     if similar and not small and choice.rows != recipes.FEW_LABELLED_TEXTS:
@@ -174,11 +166,11 @@ def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
     name = spec.partition(":")[0]
     named = CATALOG.get(name)
     if named is not None and named.captions_by:
-        return _choice(recipes.PAIRS)
+        return _choice("pairs")
     if named is not None and named.scale is not None and name != "stsb-text":
-        return _choice(recipes.SCORED, columns=recipes.SCORED.columns)
+        return _choice("scored pairs", columns=recipes.KINDS["scored pairs"].columns)
     if name == "stsb-text" or (table := find(spec)[0]).is_plain_text:
-        return _choice(recipes.SENTENCES)
+        return _choice("sentences")
     columns = column_names(table)
     matches = [choice for kind in recipes.KINDS if (choice := _match(kind, columns, given)) is not None]
     if len(matches) == 1:
@@ -186,60 +178,42 @@ def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
     shown = ", ".join(printable_name(column) for column in columns[:20]) + (", ..." if len(columns) > 20 else "")
     several = " or ".join(choice.describe() for choice in matches)
     problem = f"can be {several}" if matches else "do not say what the rows are"
-    raise NearfarError(f"{spec}: its columns ({shown}) {problem}. {_advice(table, columns)}")
+    ways = "; or ".join(
+        " ".join(f"{flag(name)} NAME" for name in kind.settings if name != "negative_column")
+        + f" ({rows}, {kind.method})"
+        for rows, kind in recipes.KINDS.items()
+    )
+    advice = f"Name the method, as in nearfar train {recipes.KINDS['pairs'].method} ..., or the columns: {ways}."
+    if any(len(column.split()) > 3 for column in columns):  # a text, in a file without a line of names
+        advice = f"If its first line is a row already, write a line with the names of the columns above it. {advice}"
+    raise NearfarError(f"{spec}: its columns ({shown}) {problem}. {advice}")
 
 
-def _choice(kind: recipes.RowKind, given: Mapping[str, Any] | None = None, columns: tuple[str, ...] = ()) -> Choice:
+def _choice(rows: str, given: Mapping[str, Any] | None = None, columns: tuple[str, ...] = ()) -> Choice:
     """The method of a kind of rows, with the settings ``given`` that name columns."""
+    kind = recipes.KINDS[rows]
     values = {**kind.values, **(given or {})}
-    rows = "triplets" if "negative_column" in values else kind.name
-    return Choice(kind.method, rows, kind.why, values, columns)
+    return Choice(kind.method, "triplets" if "negative_column" in values else rows, kind.why, values, columns)
 
 
-def _match(kind: recipes.RowKind, columns: Sequence[str], given: Mapping[str, Any]) -> Choice | None:
+def _match(rows: str, columns: Sequence[str], given: Mapping[str, Any]) -> Choice | None:
     """The choice for a kind of rows, if the columns are there; None if not, or if ``given`` names columns of others."""
-    if not given.keys() <= set(kind.settings) or (kind is recipes.SENTENCES and not given and len(columns) > 1):
+    kind = recipes.KINDS[rows]
+    if not given.keys() <= set(kind.settings):
         return None
     names = tuple(given.get(setting, name) for setting, name in zip(kind.settings, kind.columns, strict=False))
-    if kind is recipes.PAIRS:
+    if rows == "pairs":
         pair, negatives = pair_columns(columns, names), negative_columns(columns, given.get("negative_column"))
         if pair is None or ("negative_column" in given and not negatives):
             return None
         values = {**dict(zip(kind.settings, pair, strict=False)), **given}
         if negatives:
             values.setdefault("negative_column", re.sub(r"\W*_*\d*$", "", negatives[0]) or negatives[0])
-        return _choice(kind, values, (*pair, *negatives))
-    if kind is recipes.SENTENCES and not given:
-        names, given = tuple(columns), {"text_column": columns[0]}
+        return _choice(rows, values, (*pair, *negatives))
+    if rows == "sentences" and not given:  # a table of one column, whatever it is called
+        return _choice(rows, {"text_column": columns[0]}, tuple(columns)) if len(columns) == 1 else None
     available = find_columns(columns, names)
-    return None if available is None else _choice(kind, given, available)
-
-
-def _advice(table: Table, columns: Sequence[str]) -> str:
-    """How to say what the rows are: the longest columns are taken for texts, the shortest for labels or scores."""
-    lengths = Counter(dict.fromkeys(columns, 0))
-    numbers = set(columns)
-    with suppress(NearfarError):  # of a row, which training reports
-        for _, values in islice(table.rows(columns), _SAMPLE):
-            lengths.update({column: len(str(value)) for column, value in zip(columns, values, strict=True)})
-            numbers -= {column for column, value in zip(columns, values, strict=True) if isnan(parse_number(value))}
-    longest = [column for column, _ in lengths.most_common()] or [""]
-    first, second = sorted(longest[:2], key=columns.index) if len(longest) > 1 else longest * 2
-    texts = {"text_column": longest[0]}
-    texts |= dict.fromkeys(("anchor_column", "premise_column", "first_column"), first)
-    texts |= dict.fromkeys(("positive_column", "hypothesis_column", "second_column"), second)
-    scored_first = longest[-1] in numbers
-    kinds = sorted(recipes.KINDS, key=lambda kind: scored_first and kind is not recipes.SCORED)
-    ways = [
-        f"{' '.join(f'{flag(name)} {shlex.quote(texts.get(name, longest[-1]))}' for name in needed)} "
-        f"({kind.name}, {kind.method})"
-        for kind in kinds
-        if len(needed := [name for name in kind.settings if name != "negative_column"]) <= len(columns)
-    ]
-    advice = f"Name the method, as in nearfar train {recipes.PAIRS.method} ..., or the columns: {'; or '.join(ways)}."
-    if any(len(column.split()) > _WORDS_OF_A_NAME for column in columns):
-        advice = f"If its first line is a row already, write a line with the names of the columns above it. {advice}"
-    return advice
+    return None if available is None else _choice(rows, given, available)
 
 
 def resolve_config(method: TrainConfig | str | os.PathLike[str] | None, settings: Mapping[str, Any]) -> TrainConfig:

@@ -4,9 +4,8 @@ Held-out rows are taken off the training rows. A second objective (``--second``,
 of its own, and shares the settings of the run with the first.
 """
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,15 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.commands.train.recipes import FEW_LABELLED
+from nearfar.commands.train.recipes import FEW_LABELLED, FROM_SIMILAR
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag, named_models
 from nearfar.data import hold_out
-from nearfar.data.cells import MissingColumnError, fold_name
+from nearfar.data.cells import MissingColumnError
 from nearfar.data.fingerprints import text_hashes, units_of_rows
 from nearfar.data.hold_out import DEV, TEST, HeldOut, VoteTask
 from nearfar.data.named_sets import OWN
-from nearfar.data.paths import as_path, is_file
 from nearfar.data.retrieval import RetrievalTask
 from nearfar.data.rows import TextData, load_pairs
 from nearfar.data.sources import skipping_empty
@@ -34,7 +32,7 @@ from nearfar.methods.kim import SgOpt1Config, read_sentences
 from nearfar.registry import find_entry
 from nearfar.runs.fingerprints import fingerprint_rows
 from nearfar.runs.held_out import DOCUMENTS, TASK
-from nearfar.settings import build, dump_toml, load_method, method_of
+from nearfar.settings import build, load_method, method_of
 from nearfar.types import MethodEntry, NearfarError, Precision, ScoredPair
 
 if TYPE_CHECKING:
@@ -44,19 +42,12 @@ SHARED_SETTINGS = {setting.name for setting in fields(TrainConfig)} - {"batch_si
 """Settings that a second objective shares with the first."""
 Verify = Callable[[str, Callable[[], str]], None]
 """Records the fingerprint of an input by its name, and compares it with that of the run that is resumed."""
-
-
 FEWEST_DOCUMENTS = 200
 """Small files have a quarter of their training rows as such documents, so that evaluations are no longer than training,
 but no fewer than this."""
 GEOMETRY_TEXTS = 1000
 """Number of training texts whose geometry is measured where nothing is scored."""
 SENTENCES = "the held-out sentences"
-_DEV_PAIRS_HINT = (
-    "\n  Give a file with the columns score, sentence1 and sentence2 by "
-    "--evaluate-on FILE, use generated pairs by --evaluate-on microworld:dev, or set NEARFAR_DATA to a folder that "
-    "holds STS-B."
-)
 
 
 @dataclass(frozen=True)
@@ -77,9 +68,9 @@ class Objective:
 
     @property
     def named_models(self) -> dict[str, str]:
-        """Flag -> the model that it names; the model to train is not among them."""
-        of = " of --second" if self.flag else ""
-        return {f"{flag(name)} {model}{of}": model for name, model in named_models(self.config).items()}
+        """Flag -> the model that it names; the model to train is the first objective's."""
+        own, of = ({}, " of --second") if self.flag else ({"model": self.config.model}, "")
+        return {f"{flag(name)} {model}{of}": model for name, model in {**own, **named_models(self.config)}.items()}
 
     @property
     def texts(self) -> Sequence[Sequence[object]]:
@@ -115,26 +106,23 @@ def resolve_objectives(config: TrainConfig) -> list[Objective]:
     names = ("output", "model", "seed", "dropout", "lora_rank", "matryoshka", "matryoshka_weights", "limit")
     shared = {name: getattr(config, name) for name in names}
     if config.sentences:
-        recipe = {"views": "0-0", "data": config.sentences, "batch_size": SgOpt1Config.recipe_batch_size}
+        recipe = {
+            "views": "0-0",
+            "data": config.sentences,
+            "batch_size": FROM_SIMILAR["sentences"].values["batch_size"],
+        }
         adapters = {} if config.lora_rank is None else {"drift_weight": 0.0}  # adapters leave the weights as they are
         second: TrainConfig = build(SgOpt1Config, {**shared, **recipe, **adapters}, source=flag("sentences"))
         return [first, Objective(second, f"--sentences {' '.join(config.sentences)}", weight)]
     if config.second is None:
         return [first]
-    try:
+    with Objective(config, "--second").errors():
         kind, values = load_method(config.second)
-    except NearfarError as error:
-        raise NearfarError(f"--second: {error}") from error
     for key in values:
         if key in SHARED_SETTINGS:
             raise NearfarError(f"{config.second}: {key} belongs to the run; set it by {flag(key)}.")
     second = build(kind, {**shared, "batch_size": config.batch_size, **values}, source=config.second)
     return [first, Objective(second, f"--second {config.second}", weight)]
-
-
-def second_toml(objectives: Sequence[Objective]) -> str:
-    """The text of second.toml: the own settings of a second objective; empty without one."""
-    return "".join(dump_toml(objective.config, without=SHARED_SETTINGS) for objective in objectives[1:])
 
 
 def entry_of(config: TrainConfig) -> MethodEntry:
@@ -156,18 +144,9 @@ def read_rows(config: TrainConfig) -> TextData:
         with skipping_empty(config.skip_empty):
             rows: TextData = read(config)
     except MissingColumnError as error:
-        flags = _column_flags(config, error.names)
-        raise NearfarError(f"{str(error).removesuffix('.')}: {flags}" if flags else str(error)) from None
+        flags = " ".join(flag(one.name) for one in fields(config) if one.name.endswith("_column"))
+        raise NearfarError(f"{error} Name them by {flags}.") from None
     return rows
-
-
-def _column_flags(config: TrainConfig, names: Sequence[str]) -> str:
-    """The flags of columns that a file with the columns ``names`` lacks, each with one that it has."""
-    columns = {one.name: getattr(config, one.name) for one in fields(config) if one.name.endswith("_column")}
-    given = {name: fold_name(column) for name, column in columns.items() if column not in (None, "auto")}
-    missing = [name for name, column in given.items() if column not in map(fold_name, names)]
-    free = [name for name in names if fold_name(name) not in given.values()]
-    return " ".join(f"{flag(name)} {shlex.quote(column)}" for name, column in zip(missing, free, strict=False))
 
 
 def read_training_data(objectives: Sequence[Objective]) -> list[Objective]:
@@ -193,21 +172,15 @@ def read_training_data(objectives: Sequence[Objective]) -> list[Objective]:
 # --- what chooses the best step ---
 
 
-class DevScore(NamedTuple):
-    """A score on the dev set, in [-1, 1]; higher is better."""
-
-    value: float
-    spread: float | None = None
-    """The standard deviation of the score of a held-out row, as :func:`smallest_difference` takes it."""
-
-
 class Measured(NamedTuple):
-    """Embeddings, and a function that scores them, which is called after geometry has been measured."""
+    """Embeddings, and their score."""
 
-    score: Callable[[], DevScore | None]
-    """None where there is nothing to score."""
     vectors: NDArray[np.float32]
     """Embeddings of distinct texts [texts, dim]."""
+    score: float | None = None
+    """In [-1, 1], higher is better; None where there is nothing to score."""
+    spread: float | None = None
+    """The standard deviation of the score of a held-out row, as :func:`smallest_difference` takes it."""
     positives: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
     """Embeddings of the two sides of positive pairs, each [pairs, dim]."""
 
@@ -229,9 +202,7 @@ class DevSet:
     """What chooses the best step."""
 
     name: str
-    """In messages: stsb:dev, or the held-out dev rows."""
-    shown: str
-    """In the lines of the progress display: "the dev pairs"."""
+    """In messages and in the progress display: stsb:dev, or the held-out dev rows."""
     metric: str | None
     """The name of the score; None where nothing is scored, so that the last weights are kept."""
     measure: "Callable[[Encoder, Precision], Measured]"
@@ -245,24 +216,6 @@ class DevSet:
     """The rows that are held out, of which some test the result; None if none do."""
 
 
-def load_dev_pairs(spec: str, *, otherwise: str = "Without --evaluate-on, rows of --data are held out.") -> DevSet:
-    """The dev set of ``--evaluate-on``: scored pairs, scored by Spearman's correlation.
-
-    ``otherwise`` ends the message about a named set that is missing.
-
-    Raises:
-        NearfarError: they are missing or malformed, or no correlation is defined on them; it says how to name others.
-    """
-    try:
-        pairs = load_pairs(spec)
-    except NearfarError as error:
-        known = False
-        with suppress(NearfarError):
-            known = is_file(as_path(spec))
-        raise NearfarError(f"--evaluate-on: {error}{'' if known else f'{_DEV_PAIRS_HINT} {otherwise}'}") from error
-    return _scored(pairs, spec, shown="the dev pairs", advice="Name other pairs by --evaluate-on.")
-
-
 def held_out_dev(held_out: HeldOut, facts: list[str]) -> DevSet:
     """The dev part of held-out rows, with the measure that fits them; ``facts`` say how they were held out.
 
@@ -272,12 +225,11 @@ def held_out_dev(held_out: HeldOut, facts: list[str]) -> DevSet:
     Raises:
         NearfarError: scored pairs on which no correlation is defined.
     """
-    name, shown = "the held-out dev rows", "the held-out rows"
+    name = "the held-out dev rows"
     documents = min(DOCUMENTS, max(FEWEST_DOCUMENTS, held_out.training_rows // 4))
     about: dict[str, Any] = {"rows": held_out.text_rows(DEV), "facts": facts, "held_out": held_out}
     if held_out.kind == "scored":
-        dev = _scored(held_out.pairs(DEV), name, shown=shown, advice="Hold out more rows by --hold-out NUMBER.")
-        return replace(dev, **about)
+        return replace(scored_dev(held_out.pairs(DEV), name), **about)
     if held_out.kind == "labelled":
         labelled = held_out.vote(DEV, training=documents)
         about |= {"metric": "accuracy", "measure": partial(_vote, task=labelled)}
@@ -286,21 +238,17 @@ def held_out_dev(held_out: HeldOut, facts: list[str]) -> DevSet:
         retrieval = held_out.retrieval(DEV, documents=documents)
         about |= {"metric": "mrr@10", "measure": partial(_rank, task=retrieval)}
         about["count"] = f"MRR@10 among {len(retrieval.documents):,} documents"
-    return DevSet(name=name, shown=shown, **about)
+    return DevSet(name=name, **about)
 
 
 def _vote(encoder: "Encoder", precision: Precision, task: VoteTask) -> Measured:
     from nearfar.evaluation.transfer import neighbour_vote
 
     encoded = Encoded(encoder.encode, [*task.texts, *task.training_texts], precision)
-
-    def score() -> DevScore:
-        sides, device = (encoded(task.texts), encoded(task.training_texts)), str(encoder.device)
-        predicted = neighbour_vote(*sides, task.training_labels, similarity=encoder.similarity, device=device)
-        share = sum(one == other for one, other in zip(predicted, task.labels, strict=True)) / len(predicted)
-        return DevScore(share, (share * (1 - share)) ** 0.5)
-
-    return Measured(score, encoded.vectors)
+    sides, device = (encoded(task.texts), encoded(task.training_texts)), str(encoder.device)
+    predicted = neighbour_vote(*sides, task.training_labels, similarity=encoder.similarity, device=device)
+    share = float(np.mean(np.array(predicted) == task.labels))
+    return Measured(encoded.vectors, share, (share * (1 - share)) ** 0.5)
 
 
 def hold_out_sentences(rows: TextData, size: float | None, *, source: str) -> tuple[TextData, list[str]]:
@@ -326,48 +274,45 @@ def agreement_dev(texts: Sequence[str], teacher: str) -> DevSet:
     """
     upper = np.triu_indices(len(texts), 1)
 
-    def cosines(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        unit = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
-        found: NDArray[np.float32] = (unit @ unit.T)[upper]
-        return found
-
     @cache
     def targets(device: str, precision: Precision) -> NDArray[np.float32]:
         from nearfar.encoder.encoder import Encoder
 
-        return cosines(Encoder.from_pretrained(teacher, device=device).encode(texts, precision=precision))
+        vectors = Encoder.from_pretrained(teacher, device=device).encode(texts, normalize=True, precision=precision)
+        return np.asarray((vectors @ vectors.T)[upper])
 
     def measure(encoder: "Encoder", precision: Precision) -> Measured:
         from nearfar.evaluation.correlation import spearman, undefined_reason
 
-        vectors = encoder.encode(texts, precision=precision, check_finite=False)
-
-        def score() -> DevScore:
-            expected, found = targets(str(encoder.device), precision), cosines(vectors)
-            if (reason := undefined_reason(expected, found)) is not None:
-                raise NearfarError(f"{SENTENCES}: no correlation to choose the best step by: {reason}.")
-            return DevScore(spearman(expected, found))
-
-        return Measured(score, vectors)
+        vectors = encoder.encode(texts, normalize=True, precision=precision, check_finite=False)
+        cosines = targets(str(encoder.device), precision), (vectors @ vectors.T)[upper]
+        if (reason := undefined_reason(*cosines)) is not None:
+            raise NearfarError(f"{SENTENCES}: no correlation to choose the best step by: {reason}.")
+        return Measured(vectors, spearman(*cosines))
 
     count = f"{len(texts):,} sentences, Spearman of the student's cosines with the teacher's"
     facts = [f"dev set: {count}; these sentences are not trained on"]
     about: dict[str, Any] = {"rows": [(text,) for text in texts], "facts": facts, "count": count}
-    return DevSet(name=SENTENCES, shown=SENTENCES, metric="spearman", measure=measure, **about)
+    return DevSet(name=SENTENCES, metric="spearman", measure=measure, **about)
 
 
-def no_dev(texts: Sequence[str], *, why: str) -> DevSet:
-    """No dev set: the last weights are kept, and only the geometry of training texts is measured."""
+def no_dev(texts: Sequence[str], *, why: str, folds: hold_out.Split | None = None) -> DevSet:
+    """No dev set: the last weights are kept, and only the geometry of training texts is measured.
+
+    ``folds`` test the result after training.
+    """
     distinct = list(dict.fromkeys(texts))
     chosen = distinct[:: -(-len(distinct) // GEOMETRY_TEXTS)]
 
     def measure(encoder: "Encoder", precision: Precision) -> Measured:
-        return Measured(lambda: None, encoder.encode(chosen, precision=precision, check_finite=False))
+        return Measured(encoder.encode(chosen, precision=precision, check_finite=False))
 
-    fact = f"no dev set, because {why}: no step is chosen, and the weights of the last step are kept"
-    shown = f"{len(chosen):,} training texts"
-    return DevSet(name="no dev set", shown=shown, metric=None, measure=measure, facts=[fact], count="none")
+    facts = [f"no dev set, because {why}: no step is chosen, and the weights of the last step are kept"]
+    about: dict[str, Any] = {"metric": None, "measure": measure, "count": "geometry alone"}
+    if folds is not None:
+        about["held_out"] = folds.held_out
+        facts += folds.facts
+    return DevSet(name=f"{len(chosen):,} training texts", facts=facts, **about)
 
 
 def finds(held_out: HeldOut, spread: float | None = None) -> str:
@@ -375,31 +320,33 @@ def finds(held_out: HeldOut, spread: float | None = None) -> str:
 
     Without one, as before anything is encoded, from a typical one.
     """
-    tested, units = held_out.anchors(TEST), None
-    if held_out.kind == "scored":  # pairs that share a text are one unit
-        units = units_of_rows(held_out.text_rows(TEST))
-    count = tested if units is None else max(units) + 1
-    similarity, bound = statistics.SIMILARITY_TO_START[held_out.metric], float(held_out.kind != "scored")
-    smallest = (
-        statistics.smallest_difference(count, similarity, spread or statistics.TYPICAL_SPREAD, bound=bound)
-        if count > 1
-        else 1
-    )
-    points = 100 * smallest
-    said = f"a difference of {points:.1f} points or more in 8 of 10 cases" if points < 100 else "no difference"
-    typical = "" if spread or points >= 100 else ", if scores vary as they typically do"
+    kind, count = held_out.kind, held_out.anchors(TEST)
+    shared = units_of_rows(held_out.text_rows(TEST)) if kind == "scored" else None  # pairs that share a text are a unit
+    units = count if shared is None else max(shared) + 1
+    similarity, bound = statistics.SIMILARITY_TO_START[held_out.metric], float(kind != "scored")
+    smallest = statistics.smallest_difference(units, similarity, spread or statistics.TYPICAL_SPREAD, bound=bound)
+    said, typical = "no difference", ""
+    if units > 1 and smallest < 1:
+        said = f"a difference of {100 * smallest:.1f} points or more in 8 of 10 cases"
+        typical = "" if spread else ", if scores vary as they typically do"
     more = "" if held_out.folds else "; --hold-out NUMBER holds out more"
-    return f"the {tested:,} test {hold_out.WHAT[held_out.kind]} find {said}{typical}{more}"
+    return f"the {count:,} test {hold_out.WHAT[kind]} find {said}{typical}{more}"
 
 
-def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str, advice: str) -> DevSet:
-    """Scored pairs as a dev set. Positive pairs are those with a score of at least 0.8 of the highest."""
+def scored_dev(pairs: Sequence[ScoredPair], source: str) -> DevSet:
+    """Scored pairs as a dev set, such as those of ``--evaluate-on``: scored by Spearman's correlation.
+
+    Positive pairs are those with a score of at least 0.8 of the highest.
+
+    Raises:
+        NearfarError: no correlation is defined on them.
+    """
     from nearfar.evaluation.correlation import undefined_reason
 
+    undefined = f"{source}: no correlation to choose the best step by"
     gold, texts = [pair.score for pair in pairs], [text for pair in pairs for text in pair[:2]]
-    reason = undefined_reason(gold, gold) or ("all texts are equal" if len(set(texts)) < 2 else None)
-    if reason is not None:
-        raise NearfarError(f"{source}: no correlation to choose the best step by: {reason}. {advice}")
+    if (reason := undefined_reason(gold, gold)) is not None:
+        raise NearfarError(f"{undefined}: {reason}. Name other pairs by --evaluate-on, or hold out more rows.")
     near = [pair for pair in pairs if pair.score >= 0.8 * max(gold)]
 
     def measure(encoder: "Encoder", precision: Precision) -> Measured:
@@ -407,21 +354,15 @@ def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str, advice: str
 
         encoded = Encoded(encoder.encode, texts, precision)
 
-        def score() -> DevScore:
-            scored = evaluate_sts(encoded, {source: {source: pairs}}, similarity=encoder.similarity, resamples=0)
-            if source in scored.unavailable:
-                raise NearfarError(f"{source}: cannot be scored: {scored.unavailable[source]}.")
-            estimate = scored.tasks[source].spearman.all
-            if estimate.score is None:
-                raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate.reason}.")
-            return DevScore(estimate.score / 100, statistics.correlation_spread(estimate.score / 100))
+        scored = evaluate_sts(encoded, {source: {source: pairs}}, similarity=encoder.similarity, resamples=0)
+        estimate = scored.tasks[source].spearman.all if source in scored.tasks else None
+        if estimate is None or estimate.score is None:
+            why = scored.unavailable[source] if estimate is None else estimate.reason
+            raise NearfarError(f"{undefined}: {why}.")
+        score, sides = estimate.score / 100, (encoded([pair[0] for pair in near]), encoded([pair[1] for pair in near]))
+        return Measured(encoded.vectors, score, statistics.correlation_spread(score), sides if near else None)
 
-        first, second = encoded([pair[0] for pair in near]), encoded([pair[1] for pair in near])
-        return Measured(score, encoded.vectors, (first, second) if near else None)
-
-    return DevSet(
-        name=source, shown=shown, metric="spearman", measure=measure, rows=pairs, count=f"{len(pairs):,} pairs"
-    )
+    return DevSet(name=source, metric="spearman", measure=measure, rows=pairs, count=f"{len(pairs):,} pairs")
 
 
 def _rank(encoder: "Encoder", precision: Precision, task: RetrievalTask) -> Measured:
@@ -430,18 +371,16 @@ def _rank(encoder: "Encoder", precision: Precision, task: RetrievalTask) -> Meas
     queries = Encoded(encoder.encode_query, task.queries, precision)
     documents = Encoded(encoder.encode_document, task.documents, precision)
 
-    def score() -> DevScore:
-        how: dict[str, Any] = {"similarity": encoder.similarity, "device": str(encoder.device)}
-        scored = evaluate_retrieval(queries, documents, {TASK: task}, **how, resamples=0)
-        if TASK in scored.unavailable:
-            raise NearfarError(f"the held-out rows cannot be scored: {scored.unavailable[TASK]}.")
-        found = scored.tasks[TASK].measures["mrr@10"].score
-        assert found is not None
-        return DevScore(found / 100, float(np.std(scored.tasks[TASK].per_query["mrr@10"])))
-
+    how: dict[str, Any] = {"similarity": encoder.similarity, "device": str(encoder.device)}
+    scored = evaluate_retrieval(queries, documents, {TASK: task}, **how, resamples=0)
+    if TASK in scored.unavailable:
+        raise NearfarError(f"the held-out rows cannot be scored: {scored.unavailable[TASK]}.")
+    ranks, score = scored.tasks[TASK].per_query["mrr@10"], scored.tasks[TASK].measures["mrr@10"].score
+    assert score is not None
     positives = (queries(task.queries), documents([task.documents[next(iter(grades))] for grades in task.relevant]))
     others = [text for text in queries.places if text not in documents.places]
-    return Measured(score, np.concatenate([documents.vectors, queries(others)]), positives)
+    vectors = np.concatenate([documents.vectors, queries(others)])
+    return Measured(vectors, score / 100, float(np.std(ranks)), positives)
 
 
 # --- all of it ---
@@ -465,7 +404,7 @@ def load_inputs(
     """
     config, dev = objectives[0].config, None
     if config.evaluate_on is not None:
-        dev = load_dev_pairs(config.evaluate_on)
+        dev = scored_dev(load_pairs(config.evaluate_on), config.evaluate_on)
         verify(f"--evaluate-on {config.evaluate_on}", partial(fingerprint_rows, dev.rows))
     data = read_training_data(objectives)
     for objective in data:
@@ -480,28 +419,25 @@ def load_inputs(
         data = _without(data, hold_out.without_texts(rows, leave_out), leave_out)
         return data, no_dev(_texts(data[0].rows), why="this is a fold")
     teacher, kind = getattr(config, "teacher", None), hold_out.kind_of(rows)
-    if kind is None and teacher is None and config.hold_out:
+    no_score = kind is None and teacher is None
+    if no_score and config.hold_out:
         raise NearfarError(f"--hold-out {config.hold_out:g}: {source} has no positives, labels or scores to hold out.")
-    if config.hold_out == 0 or (kind is None and teacher is None):
-        why = "of --hold-out 0" if config.hold_out == 0 else "plain sentences have no positives, labels or scores"
+    if no_score or config.hold_out == 0:
+        why = "plain sentences have no positives, labels or scores" if no_score else "of --hold-out 0"
         return data, no_dev(_texts(rows), why=why)
     if kind is None:  # sentences are scored by the agreement with the teacher
-        assert teacher is not None
         kept, sentences = hold_out_sentences(rows, config.hold_out, source=source)
         verify("held-out sentences", partial(fingerprint_rows, sentences))
-        return _without(data, kept, sentences), agreement_dev(sentences, teacher)
+        return _without(data, kept, sentences), agreement_dev(sentences, str(teacher))
 
     seen, labelled = read_seen(locate(config.model)), kind == "labelled"
     if config.hold_out is None and (not labelled or len(rows.rows) < FEW_LABELLED):
-        folds = None
-        if in_folds and (not labelled or isinstance(config, SupconTextConfig)):
-            folds = hold_out.in_folds(rows, source=source, seen=seen)
+        tested = in_folds and (not labelled or isinstance(config, SupconTextConfig))
+        folds = hold_out.in_folds(rows, source=source, seen=seen) if tested else None
+        if folds is not None:
+            verify("held-out rows", lambda: folds.held_out.digest)
         if folds is not None or labelled:
-            dev = no_dev(_texts(rows), why="all rows are trained on")
-            if folds is not None:
-                dev = replace(dev, facts=[*dev.facts, *folds.facts], held_out=folds.held_out)
-                verify("held-out rows", lambda: folds.held_out.digest)
-            return data, dev
+            return data, no_dev(_texts(rows), why="all rows are trained on", folds=folds)
     split = hold_out.hold_out(rows, config.hold_out, source=source, seen=seen)
     verify("held-out rows", lambda: split.held_out.digest)
     return _without(data, split.rows, split.held_out.texts), held_out_dev(split.held_out, split.facts)
@@ -511,10 +447,6 @@ def _without(objectives: Sequence[Objective], kept: TextData, held_out: Sequence
     """The first objective with the rows ``kept``, a second one with those of its rows that have no held-out text."""
     first, *others = objectives
     others = [replace(objective, rows=hold_out.without_texts(objective.rows, held_out)) for objective in others]
-    for objective in others:
-        if not objective.rows.rows:
-            source = " ".join(first.config.data)
-            raise NearfarError(f"{objective.flag}: all of its rows have a text that is held out of {source}.")
     return [replace(first, rows=kept), *others]
 
 

@@ -5,9 +5,8 @@ the folder ``teachers`` of the run folder, which is there while the run is unfin
 after the blocks that are finished. They take 4 * dim bytes for each text.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,20 +17,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from nearfar.commands.encode.vectors import OpenEncoder, read_vectors_file
-from nearfar.commands.train.inputs import (
-    DevSet,
-    Objective,
-    entry_of,
-    finds,
-    load_inputs,
-    read_training_data,
-    resolve_objectives,
-    second_toml,
-)
+from nearfar.commands.train import inputs
 from nearfar.config.training import TrainConfig
 from nearfar.data.hold_out import FOLDS
 from nearfar.data.rows import TextData
-from nearfar.disk.model_folder import write_seen
 from nearfar.encoder import encoder_folder
 from nearfar.encoder.classifier import EmbeddingClassifier
 from nearfar.encoder.dropout import set_dropout
@@ -45,12 +34,12 @@ from nearfar.evaluation.geometry_measures import collapse_warning, geometry
 from nearfar.methods.base import BuildContext, BuiltMethod, Method
 from nearfar.methods.gunel import SupconTextConfig
 from nearfar.methods.mixture import Mixture, describe_parts, describe_widths, train_at_widths
-from nearfar.runs.fingerprints import fingerprint_model
-from nearfar.runs.folder import TEACHERS, RunFolder, check_folder, read_run_info, recorded_precision
+from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
+from nearfar.runs.folder import SECOND, TEACHERS, RunFolder, check_folder, read_run_info
 from nearfar.runs.held_out import held_out_files
 from nearfar.runs.run import Prepared, ProcessContext, Run, count_steps, join_processes
 from nearfar.runtime.progress import draws_bars, progress_bar
-from nearfar.settings import method_of
+from nearfar.settings import dump_toml, method_of
 from nearfar.training import Evaluation, Interrupted
 from nearfar.training.callbacks import check_installed
 from nearfar.training.gradients import seed_rng, split_micro_batches
@@ -64,12 +53,7 @@ MOST_ROWS = 20_000
 
 
 def train_run(
-    config: TrainConfig,
-    *,
-    resume: bool,
-    console: Console | None,
-    in_folds: bool = False,
-    leave_out: Sequence[str] = (),
+    config: TrainConfig, *, resume: bool, console: Console | None, in_folds: bool = False, leave_out: Sequence[str] = ()
 ) -> None:
     """Train one run, without the comparison after training.
 
@@ -83,33 +67,27 @@ def train_run(
     context = join_processes(config, console)
     processes = context.processes
     with processes.joint_errors():
-        objectives = resolve_objectives(config)
-        processes.agree(objectives[-1].flag, second_toml(objectives))
-    with RunFolder(config, processes, second=second_toml(objectives)) as folder:
+        objectives = inputs.resolve_objectives(config)
+    with RunFolder(config, processes) as folder:
         if folder.acquire(resume=resume) == "finished":
             processes.broadcast_from_first(partial(read_run_info, folder.path))  # which may be damaged
             context.say(f"{folder.path}: this run is already finished; nothing to do.")
             return
         config = replace(config, precision=folder.resolve_precision(config.precision, context.device))
         with processes.joint_errors():
-            objectives, dev = load_inputs(objectives, folder.verify_input, in_folds=in_folds, leave_out=leave_out)
+            for second in objectives[1:]:
+                folder.files[SECOND] = text = dump_toml(second.config, without=inputs.SHARED_SETTINGS)
+                folder.verify_input(f"the settings of {second.flag}", partial(fingerprint_rows, [text]))
+            objectives, dev = inputs.load_inputs(
+                objectives, folder.verify_input, in_folds=in_folds, leave_out=leave_out
+            )
             if dev.held_out is not None:
                 folder.files |= held_out_files(dev.held_out)
-            models = {f"--model {config.model}": config.model}
             for objective in objectives:
-                models |= objective.named_models
-            for what, model in models.items():
-                folder.verify_input(what, partial(_fingerprint, what, model))
-        how: dict[str, Any] = {"processes": processes.size, "device": context.device, "console": context.console}
-        prepared = prepare(config, objectives, **how, shrink_batch=bool(leave_out))
+                for what, model in objective.named_models.items():
+                    folder.verify_input(what, partial(fingerprint_model, model))
+        prepared = prepare(config, objectives, processes=processes.size, device=context.device, console=context.console)
         EncoderRun(config, prepared, objectives, dev, folder=folder, context=context).execute()
-
-
-def _fingerprint(what: str, model: str) -> str:
-    try:
-        return fingerprint_model(model)
-    except NearfarError as error:
-        raise NearfarError(str(error) if what.startswith("--model ") else f"{what}: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,30 +96,29 @@ class PreparedRun(Prepared):
 
     encoder: Encoder
     texts: TrainingEncoder
-    merge: Callable[[], None] = lambda: None
-    """Merges adapters, or linear layers of a static encoder, into the encoder's weights; call it before saving."""
-    teachers: tuple[TeacherVectors, ...] = ()
+    merge: Callable[[], None] | None
+    """Merges adapters, or linear layers of a static encoder, into the encoder's weights; called before saving."""
+    teachers: Sequence[TeacherVectors]
     """Other encoders whose vectors of the texts the methods use."""
 
 
 def prepare(
     config: TrainConfig,
-    objectives: Sequence[Objective] | None = None,
+    objectives: Sequence[inputs.Objective] | None = None,
     *,
     processes: int = 1,
     device: str | None = None,
     console: Console | None = None,
-    shrink_batch: bool = False,
 ) -> PreparedRun:
     """Encoder and methods for the rows of ``objectives``; initial weights of heads depend on the config's seed alone.
 
     Without ``objectives``, they and their rows are those of the config. ``console`` shows a progress bar while many
-    texts are tokenized. With ``shrink_batch``, a batch may shrink to the number of rows even if the user set its size.
+    texts are tokenized.
 
     Raises:
         NearfarError: any error that would stop the run before its first step.
     """
-    objectives = objectives or read_training_data(resolve_objectives(config))
+    objectives = objectives or inputs.read_training_data(inputs.resolve_objectives(config))
     encoder = _open_encoder(config, device)
     texts = TrainingEncoder(
         encoder,
@@ -158,9 +135,8 @@ def prepare(
     for objective in objectives:
         own, rows = objective.config, objective.rows
         with objective.errors():
-            may_shrink = shrink_batch or may_shrink_batch(config, own)
-            size, fitted = _fit_batch_size(own, rows, own.batch_size * processes, may_shrink=may_shrink)
-            built: BuiltMethod = entry_of(own).build(own, BuildContext(texts, size, may_shrink), rows)  # type: ignore[misc]
+            size, fitted = _fit_batch_size(own, rows, own.batch_size * processes)
+            built: BuiltMethod = inputs.entry_of(own).build(own, BuildContext(texts, size), rows)  # type: ignore[misc]
             method = train_at_widths(built.method, own, encoder.dim)
             found = [*built.facts, *fitted, *describe_widths(own, encoder.dim)]
         if method.count_tokens is None:
@@ -171,21 +147,24 @@ def prepare(
         teachers += built.teachers
     if (prompts := encoder.describe_prompts()) is not None:
         facts.append(prompts)
+    if encoder.similarity != "cosine":
+        facts.append(f"texts are ranked and scored by {encoder.similarity}; the loss compares as its method says")
     encoder.matryoshka = tuple(sorted(config.matryoshka or (), reverse=True))
     mixture = Mixture(tuple(parts))
     for head in mixture.heads:
         head.to(encoder.device)
-    merges: dict[str, Any] = {}
+    merge: Callable[[], None] | None = None
     if config.lora_rank is not None:
         from nearfar.encoder.backbone import add_lora
 
-        merges["merge"] = add_lora(encoder.backbone, rank=config.lora_rank, alpha=config.lora_alpha)
+        merge = add_lora(encoder.backbone, rank=config.lora_rank, alpha=config.lora_alpha)
     elif is_static(encoder.backbone):
-        merges["merge"] = partial(merge_square_layers, encoder.backbone, encoder.tail)
+        merge = partial(merge_square_layers, encoder.backbone, encoder.tail)
     if cut := texts.tokens.truncated:
         length = min(config.train_max_length or encoder.max_length, encoder.max_length)
         facts.append(f"{cut} of {len(texts.tokens)} sentences have over {length} tokens and are truncated")
-    return PreparedRun(encoder=encoder, texts=texts, mixture=mixture, facts=facts, teachers=tuple(teachers), **merges)
+    what: dict[str, Any] = {"encoder": encoder, "texts": texts, "mixture": mixture, "facts": facts, "merge": merge}
+    return PreparedRun(**what, teachers=teachers)
 
 
 def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
@@ -194,53 +173,24 @@ def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
     opening = {name: getattr(config, name) for name in names} | {"device": device or config.device}
     pooling = None if config.pooling == "own" else config.pooling
     encoder = Encoder.from_pretrained(config.model, pooling=pooling, **opening)
-    if encoder.similarity != "cosine":
-        warnings.warn(
-            f"{config.model}: similarity_fn_name is {encoder.similarity!r}, by which the trained model is ranked and "
-            "scored; the loss compares by what its method says, for most the cosine.",
-            stacklevel=2,
-        )
     if config.dropout is not None:
         set_dropout(encoder.backbone, config.dropout)
     return encoder
 
 
-def may_shrink_batch(config: TrainConfig, own: TrainConfig) -> bool:
-    """Whether the batches of an objective with ``own`` settings may shrink to the number of rows.
-
-    They may if the user set a batch size neither for it nor, by ``config``, for the run.
-    """
-    return has_default_batch_size(own) or (own.batch_size == config.batch_size and has_default_batch_size(config))
-
-
-def has_default_batch_size(config: TrainConfig) -> bool:
-    """Whether the batch size is a default, the method's or that of its recipe: it may shrink to the number of rows."""
-    default = next(field.default for field in fields(config) if field.name == "batch_size")
-    return config.batch_size in (default, config.recipe_batch_size)
-
-
-def _fit_batch_size(own: TrainConfig, rows: TextData, requested: int, *, may_shrink: bool) -> tuple[int, list[str]]:
-    """The batch size, of all processes together, and a fact if it is smaller than the ``requested`` one.
+def _fit_batch_size(own: TrainConfig, rows: TextData, requested: int) -> tuple[int, list[str]]:
+    """The batch size, of all processes together, and a fact if there are fewer rows than the ``requested`` one.
 
     Raises:
-        NearfarError: the batch is larger than the number of rows and may not shrink; too few rows for any batch.
+        NearfarError: too few rows for any batch.
     """
-    count, least = len(rows.rows[: own.limit]), entry_of(own).min_rows
-    number = "1 row" if count == 1 else f"{count:,} rows"
-    more = f" and {len(own.data) - 3} more" if len(own.data) > 3 else ""
-    where = f"{number} in {', '.join(own.data[:3])}{more}" + (f" (--limit {count})" if count == own.limit else "")
+    count = len(rows.rows[: own.limit])
+    where = f"{count:,} rows in {', '.join(own.data)}" + (f" (--limit {count})" if count == own.limit else "")
     where += f" that are not held out ({rows.held_out:,} are)" if rows.held_out else ""
-    if count < least:
-        raise NearfarError(
-            f"there {'is' if count == 1 else 'are'} {where}; {method_of(own)} contrasts rows with each other, and "
-            "needs 2 or more."
-        )
-    if requested <= count:
-        return requested, []
-    if not may_shrink:
-        among = "" if requested == own.batch_size else f" makes batches of {requested} in all processes"
-        raise NearfarError(f"--batch-size {own.batch_size}{among}: there are {where}. Set it from {least} to {count}.")
-    return count, [f"batch size {count}: there are {where}, fewer than the default batch size of {requested}"]
+    if count < inputs.entry_of(own).min_rows:
+        raise NearfarError(f"there are {where}; {method_of(own)} contrasts rows with each other, and needs 2 or more.")
+    fact = f"batch size {count}: there are {where}, fewer than the batch size of {requested}"
+    return min(requested, count), [fact] if requested > count else []
 
 
 class EncoderRun(Run):
@@ -252,17 +202,17 @@ class EncoderRun(Run):
         self,
         config: TrainConfig,
         prepared: PreparedRun,
-        objectives: Sequence[Objective],
-        dev: DevSet,
+        objectives: Sequence[inputs.Objective],
+        dev: inputs.DevSet,
         *,
         folder: RunFolder,
         context: ProcessContext,
     ) -> None:
-        how: dict[str, Any] = {"folder": folder, "context": context, "metric": dev.metric or ""}
-        super().__init__(config, prepared, **how, evaluated_on=dev.shown)
+        how: dict[str, Any] = {"folder": folder, "context": context, "metric": dev.metric, "evaluated_on": dev.name}
+        super().__init__(config, prepared, **how)
         self.prepared, self.encoder, self.objectives, self.dev = prepared, prepared.encoder, objectives, dev
-        self.facts = facts_of(prepared, dev, without_score=dev.metric is None)
-        self.warned_of_collapse = self.has_score = False
+        self.facts = [*prepared.facts, *dev.facts]
+        self.warned_of_collapse = False
 
     def evaluate(self) -> Evaluation:
         """Score the encoder on the dev set, and measure the geometry of its embeddings.
@@ -273,19 +223,17 @@ class EncoderRun(Run):
         try:
             measured = self.dev.measure(self.encoder, self.config.precision)
             measures = geometry(measured.vectors, measured.positives)
-            warning = collapse_warning(measures)
-            if warning and not self.warned_of_collapse:
-                console.print(f"warning: {warning}", highlight=False, style="yellow")
-                self.warned_of_collapse = True
-            score = measured.score()
         except NearfarError as error:
-            if not self.has_score:
+            if self.progress.step == 0:
                 raise
             raise NearfarError(f"training diverged or collapsed; choose a lower --learning-rate. {error}") from error
-        self.has_score = True
-        if self.dev.held_out is not None and score is not None and self.progress.step == 0:
-            console.print(finds(self.dev.held_out, score.spread), highlight=False)
-        return Evaluation(None if score is None else score.value, measures)
+        warning = collapse_warning(measures)
+        if warning and not self.warned_of_collapse:
+            console.print(f"warning: {warning}", highlight=False, style="yellow")
+            self.warned_of_collapse = True
+        if self.dev.held_out is not None and self.progress.step == 0:
+            console.print(inputs.finds(self.dev.held_out, measured.spread), highlight=False)
+        return Evaluation(measured.score, measures)
 
     def before_training(self) -> None:
         """Give each teacher the vectors of its texts, from the run folder; what is missing there is computed first.
@@ -315,12 +263,13 @@ class EncoderRun(Run):
         If no step was better than the start, this is the start as it is. If it was trained on labelled texts, a
         classifier of its embeddings is written too.
         """
-        self.prepared.merge()
+        if self.prepared.merge is not None:
+            self.prepared.merge()
         encoder, config, first = self.encoder, self.config, self.objectives[0]
         if config.keep == "best" and self.progress.best_step == 0 and config.pooling not in (None, "own"):
             encoder = _open_encoder(replace(config, pooling="own"), self.context.device)
         trained = [objective.texts for objective in self.objectives]
-        encoder.seen = self.encoder.seen = self.seen_with(self.encoder.seen, trained, self.dev.rows)
+        encoder.seen = self.seen = self.seen_with(self.encoder.seen, trained, self.dev.rows)
         encoder.save_pretrained(folder)
         if isinstance(first.config, SupconTextConfig):
             texts = [text for (text,) in first.rows.rows]
@@ -328,18 +277,6 @@ class EncoderRun(Run):
             weights = fit_weights(vectors, np.array(first.rows.targets, dtype=np.intp))
             EmbeddingClassifier(encoder, first.rows.label_names, weights).save_head(folder)
         encoder_folder.read(folder, dtype=self.encoder.backbone.dtype)  # a finished run has a model that opens
-
-    def conclude(self) -> dict[str, Any]:
-        """Write the hashes into the run folder too; name the dev set, and say if no step was better than the start."""
-        write_seen(self.folder.path, self.encoder.seen)
-        if self.progress.best_step == 0:
-            kept = "its weights are kept" if self.config.keep == "best" else "--keep last keeps those of the last step"
-            self.context.console.print(
-                f"No step scored higher on {self.dev.name} than the model before training: {kept}. Try a lower "
-                "--learning-rate.",
-                markup=False,
-            )
-        return {"dev": self.dev.name, "metric": self.dev.metric}
 
 
 def fit_weights(vectors: NDArray[np.float32], labels: NDArray[np.intp]) -> NDArray[np.float32]:
@@ -363,12 +300,6 @@ def fit_weights(vectors: NDArray[np.float32], labels: NDArray[np.intp]) -> NDArr
     model.fit(vectors, labels)
     weights = np.column_stack([model.coef_, model.intercept_]).astype(np.float32)
     return np.concatenate([-weights / 2, weights / 2]) if len(weights) == 1 else weights
-
-
-def facts_of(prepared: PreparedRun, dev: DevSet, *, without_score: bool) -> list[str]:
-    """What is known of a run before its first step; of the test rows only if no score of the start will tell more."""
-    found = [finds(dev.held_out)] if dev.held_out is not None and without_score else []
-    return [*prepared.facts, *dev.facts, *found]
 
 
 def _vectors_file(teacher: TeacherVectors, folder: Path, processes: Processes, advance: Callable[[int], None]) -> str:
@@ -430,10 +361,9 @@ def plan(
         NearfarError: any error that would stop the run before its first step.
     """
     check_installed(config.track)
-    objectives = resolve_objectives(config)
-    if check_folder(config, resume=resume, second=second_toml(objectives)) == "unfinished":
-        recorded_precision(Path(config.output), config.device)
-    objectives, dev = load_inputs(objectives, in_folds=True)
+    objectives = inputs.resolve_objectives(config)
+    check_folder(config, resume=resume)
+    objectives, dev = inputs.load_inputs(objectives, in_folds=True)
     run = prepare(config, objectives, console=console)
     first = [parts for _, parts in zip(range(3), run.mixture.epoch(0), strict=False)]
     trained = [p for module in (run.encoder, *run.mixture.heads) for p in module.parameters() if p.requires_grad]
@@ -447,7 +377,7 @@ def plan(
     # Bytes per trained number: weights' gradient and two moments; each average, and a copy while it is evaluated.
     state = 12 + 8 * ((config.ema is not None) + (config.start_weight > 0))
     return Plan(
-        facts=facts_of(run, dev, without_score=True),
+        facts=[*run.facts, *dev.facts, *([inputs.finds(dev.held_out)] if dev.held_out is not None else [])],
         sentences=len(run.texts.tokens),
         tokens=len(run.texts.tokens.flat),
         steps=count_steps(config, run.mixture),
@@ -462,6 +392,5 @@ def plan(
 def _tokens(method: Method, batch: object, config: TrainConfig) -> int:
     """Maximum number of tokens that the encoder reads at once for a batch."""
     assert method.count_tokens is not None
-    items = method.extract_items(batch)
-    micro_batches = split_micro_batches(method, items, config.micro_batch, config.micro_batch_tokens)
-    return max(sum(method.count_tokens(micro_batch)) for micro_batch in micro_batches)
+    parts = split_micro_batches(method, method.extract_items(batch), config.micro_batch, config.micro_batch_tokens)
+    return max(sum(method.count_tokens(part)) for part in parts)
