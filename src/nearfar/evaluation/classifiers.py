@@ -97,7 +97,7 @@ def train(
 
 def outputs(weights: Sequence[Tensor], features: Tensor) -> Tensor:
     """Logits of the classifiers of a job: features [rows, dim] -> [grid, classes, rows]."""
-    return _logits(weights, torch.cat([features, torch.ones(len(features), 1)], dim=1))
+    return _logits(weights, torch.cat([features, features.new_ones(len(features), 1)], dim=1))
 
 
 class _Slot:
