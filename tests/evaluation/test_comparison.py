@@ -295,7 +295,7 @@ def test_an_average_over_one_task_has_the_test_of_the_task():
 
 
 def test_other_protocols_rows_or_queries_are_refused():
-    with pytest.raises(NearfarError, match=r"differently on task mr \(senteval, 0 hidden units, 10 folds; exact"):
+    with pytest.raises(NearfarError, match=r"differently \(task mr, senteval, 0 hidden units, 10 folds; exact"):
         compare_runs([probed(0.8, 1)], [probed(0.8, 2, protocol="exact")])
     other, queries = probed(0.8, 2), ranked({"t": [0.1, 0.2]})
     for tasks in (other.result.transfer.tasks, queries.result.retrieval):
