@@ -26,12 +26,6 @@ def test_cosines_are_shares_of_common_words() -> None:
             assert norms == pytest.approx((len(words_of(first)) * len(words_of(second))) ** 0.5)
 
 
-def test_too_many_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_NUMBERS", 20)
-    with pytest.raises(NearfarError, match="bow: 6 texts with 12 distinct words need 0 GB; it is for tasks with fewer"):
-        bag_of_words(TEXTS)
-
-
 LINES = "the 1 0 0\ndog 0 1 0\n's 0 0 2\nn't 0 0 8\ndo 4 0 0\n. 0 0 4\nwell-known 6 6 6\n"
 
 

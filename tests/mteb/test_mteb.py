@@ -65,15 +65,6 @@ def test_sts_scores_are_those_of_nearfar(folder: Path, tmp_path: Path) -> None:
     assert "mteb:LocalSTS" in table
 
 
-def test_subsets_are_those_of_mteb(folder: Path) -> None:
-    found = mteb_scores(MtebModel(folder), "LocalLanguages")
-    scored = evaluate(str(folder), mteb=["LocalLanguages"], resamples=0, progress=False).tasks["mteb:LocalLanguages"]
-    assert {one["hf_subset"] for one in found} == {"en", "de"} == set(scored.subsets)
-    for one in found:
-        estimate = scored.subsets[one["hf_subset"]].spearman
-        assert estimate.score == pytest.approx(100 * one["cosine_spearman"], abs=1e-3)
-
-
 def test_prompts_by_the_role_of_a_text(folder: Path) -> None:
     from mteb.types import PromptType
 
@@ -157,15 +148,8 @@ def test_tasks_that_cannot_be_used(
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        *(
-            (row, "row 1 of test must have two texts, sentence1 and sent")
-            for row in (
-                {"sentence1": None, "sentence2": "b", "score": 1.0},
-                {"sentence1": "a", "sentence2": 3, "score": 1.0},
-                {"sentence1": "a", "sentence2": "b", "score": math.nan},
-                {"sentence1": "a", "sentence2": "b"},
-            )
-        ),
+        ({"sentence1": "a", "sentence2": 3, "score": 1.0}, "row 1 of test must have two texts, sentence1 and sent"),
+        ({"sentence1": "a", "sentence2": "b", "score": math.nan}, "row 1 of test must have two texts"),
         (None, "has no pairs in its splits test"),
     ],
 )

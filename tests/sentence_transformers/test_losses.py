@@ -1,6 +1,6 @@
 """Each loss has the value and the gradient of its nearfar method, on the same rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -166,21 +166,3 @@ def test_supcon(model: SentenceTransformer, encoder: Encoder, balanced: bool) ->
     rows = list(zip(texts, labels, strict=True))
     ordered, targets = in_batch_order(method, rows)
     compare(SupconLoss(model), model, method, encoder, [ordered], targets)
-
-
-LOSSES: dict[str, Callable[[SentenceTransformer], nn.Module]] = {
-    "gao2021simcse": InfoNceLoss,
-    "liao2021sentence": PremiseSclLoss,
-    "kim2021self": SelfGuidedLoss,
-    "gunel2021supervised": SupconLoss,
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("key", "kind"), LOSSES.items())
-def test_settings_and_citation_are_for_the_model_card(key: str, kind: Any, model: SentenceTransformer) -> None:
-    loss = kind(model)
-    settings = loss.get_config_dict()
-    again = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
-    assert kind(model, **again).get_config_dict() == settings
-    assert key in loss.citation

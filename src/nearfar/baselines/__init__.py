@@ -153,10 +153,10 @@ def open_baseline(
     """
     name, source, texts, options = parse_spec(spec)
     baseline = BASELINES[name]
-    if baseline.fitted and texts is None and not per_call or name == "bow" and not per_call:
+    if (baseline.fitted and texts is None and not per_call) or (name == "bow" and not per_call):
         raise NearfarError(
-            f"{spec}: is fitted on the texts of a task, but there is no task here. A whitening or flow can be fitted on "
-            f"sentences that you name: {name}:MODEL@TEXTS."
+            f"{spec}: is fitted on the texts of a task, but there is no task here. Sentences to fit a "
+            f"whitening or flow on can be named: {name}:MODEL@TEXTS."
         )
     if not baseline.encoder:
         from nearfar.baselines.words import PUBLISHED, Glove, Use, bag_of_words
@@ -169,7 +169,9 @@ def open_baseline(
             return bag_of_words
         return Glove.from_file(source) if name == "glove" else Use(source or PUBLISHED)
     if pooling is not None and (name == "wk" or options.get("pooling", pooling) != pooling):
-        raise NearfarError(f"pooling {pooling!r}: {spec} has its own pooling, which contradicts it; remove the setting.")
+        raise NearfarError(
+            f"pooling {pooling!r}: {spec} has its own pooling, which contradicts it; remove the setting."
+        )
     pooling = options.pop("pooling", pooling)
     numbers: dict[str, Any] = {key: _parse_number(spec, key, value) for key, value in options.items()}
     from nearfar.encoder.encoder import Encoder

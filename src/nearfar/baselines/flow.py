@@ -259,7 +259,9 @@ def fit_glow(
                 (SIDES * bits).backward()
                 norm = torch.nn.utils.clip_grad_norm_(glow.parameters(), CLIP)
                 if not (math.isfinite(bits.item()) and math.isfinite(norm.item())):
-                    raise NearfarError(f"the flow's loss is {bits.item()} at step {step}; its embeddings cannot be fitted.")
+                    raise NearfarError(
+                        f"the flow's loss is {bits.item()} at step {step}; its embeddings cannot be fitted."
+                    )
                 _without_bias_correction(optimiser, step)
                 optimiser.step()
                 total += bits.item()

@@ -102,8 +102,8 @@ def _describe_task(task: str, runs: Sequence[EvaluationRun], measure: str | None
             if differ == ["probe"]:
                 how, what = "probed differently", f"{first['probe']}; {own['probe']}"
             raise NearfarError(
-                f"{runs[0].source} and {run.source} were {how} (task {task}, {what}), so their pairs cannot be compared. "
-                "Evaluate both in the same way."
+                f"{runs[0].source} and {run.source} were {how} (task {task}, {what}), so their pairs cannot be "
+                "compared. Evaluate both in the same way."
             )
         if isinstance(scored, results.RetrievalScores):
             measure = measure or scored.main

@@ -22,6 +22,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, Never
 
 import numpy as np
@@ -159,13 +160,16 @@ class _Search(NamedTuple):
             documents = queries._replace(vectors=queries.vectors[: len(texts)])
         else:
             documents = embed(self.encode_document, list(texts), texts_per_call=TEXTS_PER_CALL)
-            known = documents.rows if self.encode_query is self.encode_document else {}
-            shared = [text for text in distinct if text in known]
-            others = [text for text in distinct if text not in known]
+            shared = distinct.keys() & texts if self.encode_query is self.encode_document else set[str]()
+            others = [text for text in distinct if text not in shared]
             queries = embed(self.encode_query, others, texts_per_call=TEXTS_PER_CALL)
             if shared:
-                parts = [documents.vectors[[known[text] for text in shared]], *([queries.vectors] if others else ())]
-                rows = {text: row for row, text in enumerate([*shared, *others])}
+                known = [text for text in distinct if text in shared]
+                parts = [
+                    documents.vectors[[documents.rows[text] for text in known]],
+                    *([queries.vectors] if others else ()),
+                ]
+                rows = {text: row for row, text in enumerate([*known, *others])}
                 queries = queries._replace(rows=rows, vectors=np.concatenate(parts))
         if self.similarity == "cosine":
             unit_rows(queries.vectors)
@@ -213,9 +217,8 @@ def retrieval_digest(task: RetrievalTask) -> str:
     fingerprint = hashlib.sha256()
     for part in ("queries", "documents", "query_ids", "document_ids"):
         texts: list[str] = getattr(task, part)
-        fingerprint.update(f"{part} {len(texts)}\n".encode())
-        for text in texts:
-            fingerprint.update(json.dumps(text).encode() + b"\n")
+        for line in chain([f"{part} {len(texts)}"], map(json.dumps, texts)):
+            fingerprint.update(f"{line}\n".encode())
     for grades in task.relevant:
         fingerprint.update(json.dumps(sorted(grades.items())).encode() + b"\n")
     fingerprint.update(json.dumps(sorted(task.excluded.items())).encode())
@@ -227,8 +230,6 @@ def _unjudged_copies(task: RetrievalTask) -> int:
 
     They have the score of the relevant one, so identifiers alone decide which of them comes first.
     """
-    if len(set(task.documents)) == len(task.documents):
-        return 0
     positions = defaultdict[str, list[int]](list)
     for position, text in enumerate(task.documents):
         positions[text].append(position)
@@ -256,7 +257,7 @@ def retrieval_scores(
             measure: estimate(100 * float(of_queries.mean()), drawn)
             for (measure, of_queries), drawn in zip(rounded.items(), draws, strict=True)
         },
-        counts={**task.counts, **({COPIES: copies} if copies else {})},
+        counts=task.counts | ({COPIES: copies} if copies else {}),
         per_query={measure: plain_numbers(of_queries) for measure, of_queries in rounded.items()},
         digest=retrieval_digest(task),
         units=units,
