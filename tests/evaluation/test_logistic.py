@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from nearfar.evaluation import logistic
-from nearfar.evaluation.logistic import fit
+from nearfar.evaluation.classifiers import Job
 
 GRID = (0.25, 1.0, 8.0)
 
@@ -17,12 +17,19 @@ def problem(rows, dim, classes, *, scale=1.0, seed=0):
     return scale * features, labels
 
 
+def fit(x, y, folds, grid, *, classes):
+    """The weights of fits on each of ``folds``."""
+    jobs = [Job(rows, rows[:3], grid, np.random.RandomState(0)) for rows in folds]
+    fitted = logistic.fit(x, y, jobs, score=lambda _, logits: logits.numpy(), classes=classes)
+    return torch.stack([one.weights[0] for one in fitted])
+
+
 @pytest.mark.parametrize(("classes", "dim", "scale"), [(2, 6, 1.0), (3, 6, 1.0), (4, 50, 0.05)])
 def test_the_gradient_is_zero_at_the_solution(classes, dim, scale):
     """Of scikit-learn's objective, also with fewer rows than dimensions."""
     x, y = problem(80, dim, classes, scale=scale)
     part = np.arange(0, 80, 2)
-    weights = fit(x, y, [part], [(3.0,)], classes=classes)[0][0].requires_grad_()
+    weights = fit(x, y, [part], (3.0,), classes=classes)[0, 0].requires_grad_()
     logits = torch.as_tensor(x[part]) @ weights[:, :-1].T + weights[:, -1]
     loss = torch.nn.functional.cross_entropy(logits, torch.as_tensor(y[part]), reduction="sum")
     (3 * loss + weights[:, :-1].square().sum() / 2).backward()
@@ -33,8 +40,8 @@ def test_the_gradient_is_zero_at_the_solution(classes, dim, scale):
 @pytest.mark.long
 def test_fits_do_not_depend_on_other_jobs(monkeypatch):
     x, y = problem(90, 5, 3)
-    folds, grids = [np.delete(np.arange(90), np.arange(k, 90, 7)) for k in range(7)], [GRID] * 7
-    together = torch.stack(fit(x, y, folds, grids, classes=3))
+    folds = [np.delete(np.arange(90), np.arange(k, 90, 7)) for k in range(7)]
+    together = fit(x, y, folds, GRID, classes=3)
     monkeypatch.setattr(logistic, "_LOGITS", 1)
     assert (together[0] - together[1]).abs().max() > 1e-3  # folds differ
-    torch.testing.assert_close(together, torch.stack(fit(x, y, folds, grids, classes=3)), atol=1e-5, rtol=0)
+    torch.testing.assert_close(together, fit(x, y, folds, GRID, classes=3), atol=1e-5, rtol=0)

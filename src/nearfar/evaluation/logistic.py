@@ -21,26 +21,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from nearfar.evaluation.classifiers import FittedClassifiers, Job, Score, outputs
+
 TOLERANCE = 1e-6
 """Maximum of the gradient's components."""
 _LOGITS = 2**22  # of the fits that are solved at a time
 
 
 def fit(
-    features: NDArray[np.floating],
-    labels: NDArray[np.intp],
-    folds: Sequence[NDArray[np.intp]],
-    grids: Sequence[Sequence[float]],
-    *,
-    classes: int,
-) -> list[Tensor]:
-    """Return the fitted weights of each of ``folds`` [grid, classes, dim + 1], the bias last.
+    features: NDArray[np.floating], labels: NDArray[np.intp], jobs: Sequence[Job], *, score: Score, classes: int
+) -> list[FittedClassifiers]:
+    """Fit the classifiers of all ``jobs``, whose penalties are C here; their weights are [grid, classes, dim + 1].
 
     Args:
         features: [rows, dim].
         labels: label of each row, 0 to ``classes - 1`` [rows].
-        folds: the training rows of each.
-        grids: the inverse penalties C of each fold, as many for all.
+        jobs: the jobs; all have the same number of penalties.
+        score: scores the outputs for the check rows.
         classes: number of classes; of two, the first has the weights 0.
     """
     matrix = torch.as_tensor(np.asarray(features, dtype=np.float64))
@@ -49,16 +46,19 @@ def fit(
     rotated = torch.cat([centred @ axes, torch.ones(len(matrix), 1, dtype=matrix.dtype)], dim=1)
     curvature = torch.cat([squares.clamp(min=0) / len(matrix), torch.ones(1, dtype=matrix.dtype)])
     targets = torch.as_tensor(labels[:, None] == np.arange(classes)[-1 if classes == 2 else 0 :]).double()
-    masks = torch.zeros(len(folds), len(matrix), dtype=matrix.dtype)
-    for mask, rows in zip(masks, folds, strict=True):
-        mask[torch.from_numpy(rows)] = 1
-    inverse = torch.tensor(grids, dtype=matrix.dtype)
+    masks = torch.zeros(len(jobs), len(matrix), dtype=matrix.dtype)
+    for mask, job in zip(masks, jobs, strict=True):
+        mask[torch.from_numpy(job.train)] = 1
+    inverse = torch.tensor([job.penalties for job in jobs], dtype=matrix.dtype)
     together = max(1, _LOGITS // (targets.numel() * inverse.shape[1]))
     parts = zip(masks.split(together), inverse.split(together), strict=True)
     solved = torch.cat([_solve(rotated, targets, curvature, *part) for part in parts])
     weights = solved[..., :-1] @ axes.T
     whole = torch.cat([weights, solved[..., -1:] - (weights @ centre)[..., None]], dim=-1)
-    return list(torch.cat([torch.zeros_like(whole), whole], dim=2) if classes == 2 else whole)
+    if classes == 2:
+        whole = torch.cat([torch.zeros_like(whole), whole], dim=2)
+    scores = [score(job.check, outputs([one], matrix[job.check])) for one, job in zip(whole, jobs, strict=True)]
+    return [FittedClassifiers(*of_job) for of_job in zip(scores, [(one,) for one in whole], strict=True)]
 
 
 def _solve(matrix: Tensor, targets: Tensor, curvature: Tensor, masks: Tensor, inverse: Tensor) -> Tensor:
@@ -81,5 +81,5 @@ def _solve(matrix: Tensor, targets: Tensor, curvature: Tensor, masks: Tensor, in
         total.backward()
         return total
 
-    optimiser.step(objective)  # type: ignore[no-untyped-call]
+    optimiser.step(objective)
     return (point * bound.rsqrt()).detach()

@@ -241,7 +241,8 @@ class _Fits(NamedTuple):
     def predict(self, fitted: FittedClassifiers, rows: Indices, number: int = 0) -> Indices:
         """The labels of ``rows`` by the classifier with this number in its grid; a tie goes to the lower label."""
         weights = [layer[number : number + 1] for layer in fitted.weights]
-        return _logits(weights, self.features[rows])[0].argmax(dim=0).numpy().astype(np.intp)
+        inputs = torch.as_tensor(self.features[rows]).to(weights[0].dtype)
+        return classifiers.outputs(weights, inputs)[0].argmax(dim=0).numpy().astype(np.intp)
 
     def _fit(self, jobs: Sequence[Job]) -> list[FittedClassifiers]:
         inputs, gold = torch.as_tensor(self.features), torch.as_tensor(self.labels)
@@ -252,17 +253,7 @@ class _Fits(NamedTuple):
         if self.probe.protocol == "senteval":
             targets = torch.nn.functional.one_hot(gold, self.classes).float()
             return classifiers.train(inputs.float(), targets, jobs, score=score, probe=self.probe)
-        rows, grids = [job.train for job in jobs], [job.penalties for job in jobs]
-        fitted = logistic.fit(self.features, self.labels, rows, grids, classes=self.classes)
-        scores = [
-            score(job.check, _logits([one], self.features[job.check])) for one, job in zip(fitted, jobs, strict=True)
-        ]
-        return [FittedClassifiers(*of_job) for of_job in zip(scores, [(one,) for one in fitted], strict=True)]
-
-
-def _logits(weights: Sequence[torch.Tensor], features: NDArray[np.floating]) -> torch.Tensor:
-    """The outputs of classifiers in the precision of their weights: [rows, dim] -> [grid, classes, rows]."""
-    return classifiers.outputs(weights, torch.as_tensor(features).to(weights[0].dtype))
+        return logistic.fit(self.features, self.labels, jobs, score=score, classes=self.classes)
 
 
 def _grid(probe: Probe, inverse: tuple[float, ...]) -> tuple[float, ...]:

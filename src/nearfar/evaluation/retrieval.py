@@ -189,8 +189,7 @@ class _Search(NamedTuple):
         from nearfar.neighbours.exact import nearest  # imports torch, which the measures of ranked documents do without
 
         queries, documents, order, _ = embedded
-        row_of = {text: row for row, text in enumerate(dict.fromkeys(task.queries))}
-        vectors = queries.vectors[[queries.rows[text] for text in row_of]]
+        vectors = queries.vectors[[queries.rows[text] for text in task.queries]]
         depth, cells = DEPTH + bool(task.excluded), len(vectors) * len(documents.vectors)
         how: dict[str, Any] = {"similarity": self.similarity, "device": self.device}
         with progress_bar(f"searching {name}", cells, unit="pairs", shown=self.progress, stderr=True) as advance:
@@ -200,8 +199,7 @@ class _Search(NamedTuple):
         by_text = np.argsort(text_of, kind="stable")
         starts = np.searchsorted(text_of[by_text], np.arange(len(documents.vectors) + 1))
         ranked = []
-        for query, text in enumerate(task.queries):
-            ids, scores = (part[row_of[text]].tolist() for part in found)
+        for query, (ids, scores) in enumerate(zip(found.ids.tolist(), found.scores.tolist(), strict=True)):
             best = sorted(
                 (-score, place)
                 for number, score in zip(ids, scores, strict=True)
