@@ -81,7 +81,11 @@ class MtebModel:
         self.dim = truncated_width(dimensions, self.encoder.dim, self.encoder.matryoshka)
         self.name = _name(model) if name is None else name
         self.revision = fingerprint_model(model)
-        self._encode_settings = {"dimensions": dimensions, "normalize": normalize, "precision": precision}
+        self._encode_settings: dict[str, Any] = {
+            "dimensions": dimensions,
+            "normalize": normalize,
+            "precision": precision,
+        }
         defaults = {**dict.fromkeys((*opening, "dimensions")), "normalize": False, "precision": "fp32"}
         self._experiment = {key: settings[key] for key, default in defaults.items() if settings[key] != default}
 

@@ -326,8 +326,8 @@ class PremiseSclLoss(TextLoss):
     def loss(self, columns: Sequence[Features], ids: Sequence[Tensor], labels: Tensor) -> Tensor:
         """See :class:`TextLoss`."""
         premises, hypotheses = self.embed(columns)
-        names = [name for name in self._settings if name not in ("scl_weight", "head_layers")]
-        settings = {name: getattr(self, name) for name in names}
+        settings = self.get_config_dict()
+        del settings["scl_weight"], settings["head_layers"]
         losses = objectives.premise_scl(premises, hypotheses, ids[0], labels, hypothesis_ids=ids[1], **settings)
         scl = mean_or_zero(losses)
         if self.head is None:

@@ -36,7 +36,7 @@ These scores are not comparable with correlations of cosines, which the publishe
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -48,6 +48,7 @@ from nearfar.evaluation.correlation import Floats, Indices, pearson
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.types import NearfarError
 
+Features: TypeAlias = NDArray[np.floating]
 C_SPLIT = tuple(2.0**power for power in range(-2, 4))  # also of inner_kfold
 C_KFOLD = tuple(2.0**power for power in range(-1, 6))
 HELD_OUT = 0.05
@@ -74,7 +75,7 @@ class ProbeResult(NamedTuple):
     """Validation accuracy by penalty, for each outer fold or once."""
 
 
-def inner_kfold(features: NDArray[np.floating], labels: Indices, *, classes: int, probe: Probe) -> ProbeResult:
+def inner_kfold(features: Features, labels: Indices, *, classes: int, probe: Probe) -> ProbeResult:
     """Probe one pool; ``features`` [rows, dim], and labels from 0 to ``classes - 1``. Every row is tested once."""
     fits, grid = _Fits(features, labels, classes, probe), _grid(probe, C_SPLIT)
     outer = _folds(labels, np.arange(len(labels)), probe)
@@ -92,7 +93,7 @@ def inner_kfold(features: NDArray[np.floating], labels: Indices, *, classes: int
 
 
 def kfold(
-    features: NDArray[np.floating], labels: Indices, train: Indices, test: Indices, *, classes: int, probe: Probe
+    features: Features, labels: Indices, train: Indices, test: Indices, *, classes: int, probe: Probe
 ) -> ProbeResult:
     """Probe rows ``train`` and ``test`` of ``features`` [rows, dim]."""
     fits, grid = _Fits(features, labels, classes, probe), _grid(probe, C_KFOLD)
@@ -102,14 +103,7 @@ def kfold(
 
 
 def split(
-    features: NDArray[np.floating],
-    labels: Indices,
-    train: Indices,
-    dev: Indices,
-    test: Indices,
-    *,
-    classes: int,
-    probe: Probe,
+    features: Features, labels: Indices, train: Indices, dev: Indices, test: Indices, *, classes: int, probe: Probe
 ) -> ProbeResult:
     """Probe rows ``train``, ``dev`` and ``test`` of ``features`` [rows, dim].
 
@@ -171,14 +165,7 @@ def soft_labels(scores: Floats) -> NDArray[np.float32]:
 
 
 def fit_relatedness(
-    features: NDArray[np.floating],
-    scores: Floats,
-    train_rows: Indices,
-    dev_rows: Indices,
-    test_rows: Indices,
-    *,
-    seed: int = 1111,
-    probe: Probe = RELATEDNESS,
+    features: Features, scores: Floats, train_rows: Indices, dev_rows: Indices, test_rows: Indices, *, seed: int = 1111
 ) -> tuple[Floats, float | None]:
     """Fit on the training rows and predict the scores of the test rows, each from 1 to 5.
 
@@ -192,7 +179,6 @@ def fit_relatedness(
         dev_rows: rows for early stopping.
         test_rows: rows to predict.
         seed: seed of weights and minibatches.
-        probe: when training stops.
 
     Returns:
         Predictions, and the best correlation on dev; None where it was never defined, as all predictions are equal.
@@ -205,7 +191,7 @@ def fit_relatedness(
 
     job = Job(train_rows, dev_rows, (0.0,), np.random.RandomState(seed))
     targets = torch.from_numpy(soft_labels(scores))
-    probe = replace(probe, seed=seed)
+    probe = replace(RELATEDNESS, seed=seed)
     trained = classifiers.train(inputs, targets, [job], score=score, probe=probe, loss="mse")[0]
     predicted = _mean_grades(classifiers.outputs(trained.weights, inputs[test_rows])[0])
     return predicted, float(trained.scores[0]) if trained.scores[0] > -1 else None
@@ -219,7 +205,7 @@ def _mean_grades(logits: torch.Tensor) -> Floats:
 class _Fits(NamedTuple):
     """Fits of classifiers on rows of one matrix, by the protocol of ``probe``."""
 
-    features: NDArray[np.floating]
+    features: Features
     labels: Indices
     classes: int
     probe: Probe

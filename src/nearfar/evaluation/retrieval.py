@@ -255,7 +255,7 @@ def retrieval_scores(
             measure: estimate(100 * float(of_queries.mean()), drawn)
             for (measure, of_queries), drawn in zip(rounded.items(), draws, strict=True)
         },
-        counts=task.counts | ({COPIES: copies} if copies else {}),
+        counts={**task.counts, **({COPIES: copies} if copies else {})},
         per_query={measure: plain_numbers(of_queries) for measure, of_queries in rounded.items()},
         digest=retrieval_digest(task),
         units=units,
