@@ -248,14 +248,6 @@ def test_means_have_the_interval_of_the_differences_of_their_units(kind, units):
         assert (row.kind, row.measure) == ("retrieval", "ndcg@10")
 
 
-def test_an_average_over_one_task_has_the_test_of_the_task():
-    comparison = compare_runs([probed(0.9, 1)], [probed(0.75, 2)], resamples=200)
-    row, average = comparison.tasks["mr"], comparison.overall_transfer
-    assert (comparison.overall, average.tasks) == (None, ["mr"])
-    for key in ("first", "second", "difference", "low", "high", "p", "units", "verdict"):
-        assert getattr(average, key) == getattr(row, key), key
-
-
 def test_other_protocols_rows_or_queries_are_refused():
     with pytest.raises(NearfarError, match=r"differently \(task mr, senteval, 0 hidden units, 10 folds; exact"):
         compare_runs([probed(0.8, 1)], [probed(0.8, 2, protocol="exact")])

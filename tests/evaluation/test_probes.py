@@ -165,23 +165,6 @@ def test_too_few_rows_for_a_held_out_set():
     check_labels(fewer, "ab", EXACT)
 
 
-@pytest.mark.parametrize("folds", [2, 3, 4, 7])
-def test_the_smallest_allowed_data_runs_without_a_warning(folds):
-    # scikit-learn warns if a label has fewer rows than folds, and warnings are errors in tests
-    least = next(n for n in range(1, 99) if allowed({"all": [0] * n + [1] * (n + 30)}, folds))
-    labels = np.array([0] * least + [1] * (least + 30))
-    x = np.random.default_rng(0).normal(size=(len(labels), 3)).astype(np.float32)
-    inner_kfold(x, labels, classes=2, probe=Probe(folds=folds, protocol="exact"))
-
-
-def allowed(splits, folds):
-    try:
-        check_labels(splits, "ab", Probe(folds=folds))
-    except NearfarError:
-        return False
-    return True
-
-
 @pytest.mark.parametrize("low", [0.0, 1.0])
 def test_soft_labels_match_the_reference(low):
     scores = np.round(np.arange(low, 5.01, 0.1), 1)

@@ -99,17 +99,6 @@ def test_a_constant_encoder_has_no_correlation_and_the_reason_is_given():
     assert {estimate.score for _, estimate in spearman.items()} == {None}
 
 
-def test_a_task_of_one_pair_is_undefined_and_others_are_still_scored():
-    tasks = {"tiny": {"a": subset(1)}, "mine": {"a": subset(30), "tiny": subset(2, seed=3)}}
-    scored = evaluate_sts(angles, tasks, resamples=10).tasks
-    assert scored["tiny"].spearman.all.reason == "1 pair, where a correlation needs 3"
-    assert scored["mine"].spearman.all.score > 50
-    assert scored["mine"].subsets["a"].pearson.score > 50
-    for kind in ("mean", "wmean"):
-        reason = "undefined on tiny: 2 pairs, where a correlation needs 3"
-        assert scored["mine"].spearman.of(kind).reason == reason
-
-
 def test_a_zero_vector_has_cosine_zero_and_is_counted():
     pairs = [ScoredPair("x 0", "x 10", 5), ScoredPair("x 0", "x 90", 1), ScoredPair("x 0", "x 60", 3)]
 
