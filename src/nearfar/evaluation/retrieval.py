@@ -152,28 +152,20 @@ class _Search(NamedTuple):
             NearfarError: they have different widths.
         """
         order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
-        texts = dict.fromkeys(task.documents[position] for position in order)
-        distinct = dict.fromkeys(task.queries)
+        texts = list(dict.fromkeys(task.documents[position] for position in order))
+        apart = not self.per_task and self.encode_query is not self.encode_document
+        every = list(dict.fromkeys(task.queries if apart else [*texts, *task.queries]))
         if self.per_task:
-            together = embed_tasks(self.encode_document, {"": [*texts, *distinct]}, per_task=True)[""]
-            queries = together._replace(vectors=together.vectors.astype(np.float32))
-            documents = queries._replace(vectors=queries.vectors[: len(texts)])
+            queries = embed_tasks(self.encode_document, {"": every}, per_task=True)[""]
+            queries = queries._replace(vectors=queries.vectors.astype(np.float32))
         else:
-            documents = embed(self.encode_document, list(texts), texts_per_call=TEXTS_PER_CALL)
-            shared = distinct.keys() & texts if self.encode_query is self.encode_document else set[str]()
-            others = [text for text in distinct if text not in shared]
-            queries = embed(self.encode_query, others, texts_per_call=TEXTS_PER_CALL)
-            if shared:
-                known = [text for text in distinct if text in shared]
-                parts = [
-                    documents.vectors[[documents.rows[text] for text in known]],
-                    *([queries.vectors] if others else ()),
-                ]
-                rows = {text: row for row, text in enumerate([*known, *others])}
-                queries = queries._replace(rows=rows, vectors=np.concatenate(parts))
+            queries = embed(self.encode_query, every, texts_per_call=TEXTS_PER_CALL)
+        documents = queries._replace(vectors=queries.vectors[: len(texts)])
+        if apart:
+            documents = embed(self.encode_document, texts, texts_per_call=TEXTS_PER_CALL)
         if self.similarity == "cosine":
             unit_rows(queries.vectors)
-            if not self.per_task:  # where those of the documents are among these
+            if apart:  # else they are among these
                 unit_rows(documents.vectors)
         failure = queries.failure_reason(queries.rows) or documents.failure_reason(documents.rows)
         widths = queries.vectors.shape[1], documents.vectors.shape[1]
