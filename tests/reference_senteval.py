@@ -22,6 +22,8 @@ PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2)
 class Classifier:
     """One linear layer, or two with a sigmoid between; all randomness comes from one seed."""
 
+    loss = staticmethod(nn.functional.cross_entropy)
+
     def __init__(self, dim, classes, penalty, params=None):
         self.params = params or {}
         seed, nhid = self.params.get("seed", SEED), self.params.get("nhid", 0)
@@ -41,7 +43,7 @@ class Classifier:
         order, batch = self.draws.permutation(len(x)), self.params.get("batch_size", 64)
         for start in range(0, len(x), batch):
             rows = order[start : start + batch]
-            loss = nn.functional.cross_entropy(self.model(torch.tensor(x[rows])), torch.tensor(y[rows]))
+            loss = self.loss(self.model(torch.tensor(x[rows])), torch.tensor(y[rows]))
             self.optimiser.zero_grad()
             loss.backward()
             self.optimiser.step()
@@ -77,65 +79,48 @@ class Classifier:
         return int((self.predict(x) == y).sum()) / len(y)
 
 
-def grid_of(params):
-    return (params or {}).get("penalties", PENALTIES)
-
-
-def fold_seed_of(params):
-    return (params or {}).get("fold_seed", SEED)
-
-
 def best_of(scores):
     """Return the first of the best, with scores rounded to two decimals."""
     rounded = [round(100 * score, 2) for score in scores]
     return rounded.index(max(rounded)), max(rounded)
 
 
-def inner_kfold(x, y, *, folds, params=None):
-    """Return test accuracy, dev accuracy, predictions and penalties of a cross-validated task."""
-    classes, predicted = y.max() + 1, np.full(len(y), -1)
-    penalties, seed = grid_of(params), fold_seed_of(params)
-    tested, developed, chosen = [], [], []
-    for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(x, y):
-        scores = []
-        for penalty in penalties:
-            each = []
-            inner = StratifiedKFold(folds, shuffle=True, random_state=seed)
-            for kept, check in inner.split(x[train], y[train]):
-                one = Classifier(x.shape[1], classes, penalty, params)
-                one.fit(x[train][kept], y[train][kept], x[train][check], y[train][check])
-                each.append(one.score(x[train][check], y[train][check]))
-            scores.append(np.mean(each))
-        best, accuracy = best_of(scores)
-        developed.append(accuracy)
-        chosen.append(penalties[best])
-        last = Classifier(x.shape[1], classes, penalties[best], params)
-        last.fit_held_out(x[train], y[train])
-        predicted[test] = last.predict(x[test])
-        tested.append(round(100 * last.score(x[test], y[test]), 2))
-    return round(np.mean(tested), 2), round(np.mean(developed), 2), predicted, chosen
-
-
-def kfold(x, y, test_x, test_y, *, folds, params=None):
-    """Return the same for a training and a test set."""
-    classes, scores = y.max() + 1, []
-    penalties, seed = grid_of(params), fold_seed_of(params)
+def choose(x, y, folds, params):
+    """Return the best penalty of a cross-validation, and its accuracy."""
+    scores, penalties, seed = [], params.get("penalties", PENALTIES), params.get("fold_seed", SEED)
     for penalty in penalties:
         each = []
         for kept, check in StratifiedKFold(folds, shuffle=True, random_state=seed).split(x, y):
-            one = Classifier(x.shape[1], classes, penalty, params)
+            one = Classifier(x.shape[1], y.max() + 1, penalty, params)
             one.fit(x[kept], y[kept], x[check], y[check])
             each.append(one.score(x[check], y[check]))
         scores.append(np.mean(each))
     best, accuracy = best_of(scores)
-    last = Classifier(x.shape[1], classes, penalties[best], params)
+    return penalties[best], accuracy
+
+
+def kfold(x, y, test_x, test_y, *, folds, params=None):
+    """Return test accuracy, dev accuracy, predictions and penalties of a training and a test set."""
+    penalty, accuracy = choose(x, y, folds, params or {})
+    last = Classifier(x.shape[1], y.max() + 1, penalty, params)
     last.fit_held_out(x, y)
-    return round(100 * last.score(test_x, test_y), 2), accuracy, last.predict(test_x), [penalties[best]]
+    return round(100 * last.score(test_x, test_y), 2), accuracy, last.predict(test_x), [penalty]
+
+
+def inner_kfold(x, y, *, folds, params=None):
+    """Return the same for a cross-validated pool."""
+    predicted, parts = np.full(len(y), -1), []
+    seed = (params or {}).get("fold_seed", SEED)
+    for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(x, y):
+        tested, dev, predicted[test], chosen = kfold(x[train], y[train], x[test], y[test], folds=folds, params=params)
+        parts.append((tested, dev, *chosen))
+    tested, developed, chosen = zip(*parts, strict=True)
+    return round(np.mean(tested), 2), round(np.mean(developed), 2), predicted, list(chosen)
 
 
 def split(x, y, dev_x, dev_y, test_x, test_y, *, params=None):
     """Return the same for a training, a dev and a test set."""
-    scores, penalties = [], grid_of(params)
+    scores, penalties = [], (params or {}).get("penalties", PENALTIES)
     for penalty in penalties:
         one = Classifier(x.shape[1], y.max() + 1, penalty, params)
         one.fit(x, y, dev_x, dev_y)
@@ -158,33 +143,15 @@ def soft_labels(scores, classes=5):
     return shares
 
 
-def relatedness(x, scores, dev_x, dev_scores, test_x, *, epochs=50, max_epochs=1000):
+def relatedness(x, scores, dev_x, dev_scores, test_x):
     """Return the predicted scores of test, and the best Pearson on dev."""
-    one = Classifier(x.shape[1], 5, 0.0)
-    targets, grades = soft_labels(scores), np.arange(1, 6)
+    one = Classifier(x.shape[1], 5, 0.0, {"epoch_size": 50, "max_epoch": 1000, "tenacity": 3})
 
     def predict(rows):
         with torch.no_grad():
-            return torch.softmax(one.model(torch.tensor(rows)), dim=1).numpy() @ grades
+            return torch.softmax(one.model(torch.tensor(rows)), dim=1).numpy() @ np.arange(1, 6)
 
-    done, misses, best = 0, 0, -1.0
-    while done <= max_epochs:
-        for _ in range(epochs):
-            order = one.draws.permutation(len(x))
-            for start in range(0, len(x), 64):
-                rows = order[start : start + 64]
-                found = torch.softmax(one.model(torch.tensor(x[rows])), dim=1)
-                loss = nn.functional.mse_loss(found, torch.tensor(targets[rows]))
-                one.optimiser.zero_grad()
-                loss.backward()
-                one.optimiser.step()
-        done += epochs
-        pearson = stats.pearsonr(predict(dev_x), dev_scores)[0]
-        if pearson > best:
-            best, kept = pearson, copy.deepcopy(one.model.state_dict())
-            continue
-        misses += 1
-        if misses == 4:
-            break
-    one.model.load_state_dict(kept)
+    one.loss = lambda logits, targets: nn.functional.mse_loss(torch.softmax(logits, dim=1), targets)
+    one.score = lambda rows, gold: stats.pearsonr(predict(rows), gold)[0]
+    best = one.fit(x, soft_labels(scores), dev_x, dev_scores)
     return predict(test_x), best

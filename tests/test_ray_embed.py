@@ -45,14 +45,6 @@ def test_the_embeddings_are_those_of_encode(tiny: Path, settings: dict[str, Any]
     assert "vector" not in BATCH
 
 
-@pytest.mark.long
-def test_columns_are_chosen(tiny: Path) -> None:
-    found = Embed(tiny, "said", output="embedding", pooling="cls")({"said": BATCH["text"], "text": BATCH["id"]})
-    expected = Encoder.from_pretrained(tiny, pooling="cls").encode(list(BATCH["text"]))
-    np.testing.assert_array_equal(found["embedding"], expected)
-    assert Embed(tiny)({"text": np.array([], dtype=object)})["vector"].shape == (0, 32)
-
-
 def test_what_cannot_be_embedded_is_refused(tiny: Path) -> None:
     embed = Embed(tiny)
     for batch, message in (

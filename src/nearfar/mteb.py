@@ -15,11 +15,10 @@ from nearfar.types import NearfarError, Precision
 
 if TYPE_CHECKING:
     from mteb.models.model_meta import ModelMeta
+    from sentence_transformers import SimilarityFunction
     from torch import Tensor
 
 _FULL_PRECISION = (None, "float32")
-_DEFAULTS = {"normalize": False, "precision": "fp32"}
-"""Settings whose default is not None."""
 _UNKNOWN: dict[str, Any] = dict.fromkeys(("loader", "release_date", "languages", "license", "open_weights"))
 _UNKNOWN |= dict.fromkeys(("public_training_code", "public_training_data", "training_datasets"))
 """What mteb asks of a model and nearfar does not know."""
@@ -70,7 +69,7 @@ class MtebModel:
         precision: Precision = "fp32",
         device: str | None = None,
     ) -> None:
-        given = {key: value for key, value in locals().items() if key not in ("self", "model", "name", "device")}
+        settings = locals()
         from nearfar.encoder.encoder import Encoder
         from nearfar.encoder.precision import check_precision
         from nearfar.encoder.prompts import truncated_width
@@ -78,20 +77,19 @@ class MtebModel:
 
         check_precision(precision)
         opening = ("pooling", "max_length", "prompt", "query_prompt", "document_prompt")
-        self.encoder = Encoder.from_pretrained(model, device=device, **{key: given[key] for key in opening})
+        self.encoder = Encoder.from_pretrained(model, device=device, **{key: settings[key] for key in opening})
         self.dim = truncated_width(dimensions, self.encoder.dim, self.encoder.matryoshka)
         self.name = _name(model) if name is None else name
         self.revision = fingerprint_model(model)
-        self._encode_settings = {key: given[key] for key in ("dimensions", "normalize", "precision")}
-        self._experiment = {key: value for key, value in given.items() if value != _DEFAULTS.get(key)}
+        self._encode_settings: dict[str, Any] = {
+            "dimensions": dimensions,
+            "normalize": normalize,
+            "precision": precision,
+        }
+        defaults = {**dict.fromkeys((*opening, "dimensions")), "normalize": False, "precision": "fp32"}
+        self._experiment = {key: settings[key] for key, default in defaults.items() if settings[key] != default}
 
-    def encode(
-        self,
-        inputs: Iterable[Any],
-        *,
-        prompt_type: Any = None,
-        **kwargs: Any,
-    ) -> NDArray[np.float32]:
+    def encode(self, inputs: Iterable[Any], *, prompt_type: Any = None, **kwargs: Any) -> NDArray[np.float32]:
         """The embeddings of all texts of mteb's batches, float32 [texts, dim].
 
         ``batch_size`` and the names of task, split and subset have no effect: batches are sized by tokens.
@@ -109,23 +107,23 @@ class MtebModel:
             if "text" not in batch:
                 raise NearfarError(f"mteb gave inputs without texts ({', '.join(batch)}); nearfar encodes texts alone")
             texts.extend(batch["text"])
-        role = getattr(prompt_type, "value", prompt_type)
-        encoder, progress = self.encoder, bool(kwargs.get("show_progress_bar", False))
-        encode = {"query": encoder.encode_query, "document": encoder.encode_document}.get(role, encoder.encode)
-        return encode(texts, progress=progress, **self._encode_settings)
+        roles = {"query": self.encoder.encode_query, "document": self.encoder.encode_document}
+        encode = roles.get(getattr(prompt_type, "value", prompt_type), self.encoder.encode)
+        return encode(texts, progress=bool(kwargs.get("show_progress_bar")), **self._encode_settings)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> "Tensor":
         """The similarities of all embeddings of the one with all of the other, by the model's similarity function."""
-        from sentence_transformers import SimilarityFunction as Function
-
-        return Function.to_similarity_fn(self.encoder.inference_settings.similarity_fn_name)(embeddings1, embeddings2)
+        return self._function.to_similarity_fn(self._function)(embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> "Tensor":
         """The similarity of each embedding of the one with the same row of the other."""
-        from sentence_transformers import SimilarityFunction as Function
+        return self._function.to_similarity_pairwise_fn(self._function)(embeddings1, embeddings2)
 
-        name = self.encoder.inference_settings.similarity_fn_name
-        return Function.to_similarity_pairwise_fn(name)(embeddings1, embeddings2)
+    @property
+    def _function(self) -> "SimilarityFunction":
+        from sentence_transformers import SimilarityFunction
+
+        return SimilarityFunction(self.encoder.inference_settings.similarity_fn_name)
 
     @property
     def mteb_model_meta(self) -> "ModelMeta":

@@ -45,18 +45,12 @@ def int8_ranges(blocks: Iterable[NDArray[Any]]) -> NDArray[np.float32]:
     Raises:
         NearfarError: there are no vectors, or one is not finite.
     """
-    ranges: NDArray[np.float32] | None = None
-    for block in blocks:
-        if not len(block):
-            continue
-        found = np.stack([block.min(axis=0), block.max(axis=0)]).astype(np.float32)
-        if not np.isfinite(found).all():
-            raise NearfarError("the ranges of int8 codes need finite vectors, but one has NaN or infinity.")
-        if ranges is None:
-            ranges = found
-        ranges = np.stack([np.minimum(ranges[0], found[0]), np.maximum(ranges[1], found[1])])
-    if ranges is None:
+    ends = [np.stack([block.min(axis=0), block.max(axis=0)]) for block in blocks if len(block)]
+    if not ends:
         raise NearfarError("the ranges of int8 codes need one or more vectors, but there are none.")
+    ranges = np.stack([np.min(ends, axis=0)[0], np.max(ends, axis=0)[1]]).astype(np.float32)
+    if not np.isfinite(ranges).all():
+        raise NearfarError("the ranges of int8 codes need finite vectors, but one has NaN or infinity.")
     return ranges
 
 

@@ -58,7 +58,7 @@ class Embed:
             model, pooling=pooling, max_length=max_length, prompt=prompt, device=device
         )
         truncated_width(dimensions, self.encoder.dim, self.encoder.matryoshka)
-        self._normalize, self._dimensions, self._precision = normalize, dimensions, precision
+        self._settings: dict[str, Any] = {"normalize": normalize, "dimensions": dimensions, "precision": precision}
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The batch with the embeddings of its texts.
@@ -82,7 +82,4 @@ class Embed:
                 raise NearfarError(
                     f"Embed: row {number} of a batch holds {type(text).__name__} in column {self.column!r}, not text."
                 )
-        vectors = self.encoder.encode(
-            texts, normalize=self._normalize, dimensions=self._dimensions, precision=self._precision
-        )
-        return {**batch, self.output: vectors}
+        return {**batch, self.output: self.encoder.encode(texts, **self._settings)}

@@ -104,10 +104,9 @@ class TextLoss(nn.Module):
                 "remove it by dataset.remove_columns([...]), or choose a loss that reads labels"
             )
         if len(columns) not in counts:
-            there = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
             raise NearfarError(
-                f"{self._name} needs the columns {names}, but the data set has {there} of texts; "
-                "choose them in this order by dataset.select_columns([...])"
+                f"{self._name} needs the columns {names}, but the data set has {len(columns)} of texts; choose them in "
+                "this order by dataset.select_columns([...])"
             )
         ids = text_ids(columns, self._edges)
         return self.loss(columns, ids, self._integers(labels, ids[0]) if self.classes else ids[0])
@@ -122,31 +121,30 @@ class TextLoss(nn.Module):
 
     def _integers(self, labels: Tensor | None, like: Tensor) -> Int[Tensor, " batch"]:
         """The labels of a batch with the rows of ``like``, on its device."""
-        if labels is None:
-            raise NearfarError(f"{self._name} needs a column label: {self.classes}; the data set has none")
         rows = len(like)
-        if labels.is_floating_point() or labels.dtype == torch.bool or labels.numel() != rows:
-            kind = str(labels.dtype).removeprefix("torch.")
+        if labels is None or labels.is_floating_point() or labels.dtype == torch.bool or labels.numel() != rows:
+            found = "none" if labels is None else f"{str(labels.dtype)[6:]} labels of shape {tuple(labels.shape)}"
             raise NearfarError(
-                f"{self._name} needs one integer label for each of the {rows} rows of a batch: {self.classes}; found "
-                f"{kind} labels of shape {tuple(labels.shape)}"
+                f"{self._name} needs a column label with one integer for each of the {rows} rows of a batch: "
+                f"{self.classes}; found {found}"
             )
         return labels.reshape(rows).long().to(like.device)
 
-    def check_width(self, embeddings: Tensor, width: int, *, without: str) -> None:
-        """Raise NearfarError unless the embeddings have the width that the loss was made for."""
+    def check_parts(self, embeddings: Tensor, width: int, *, without: str | None) -> None:
+        """Refuse what the parts of the loss outside the model's forward pass, such as a head, cannot work with.
+
+        ``without`` are the settings that train no such part; None where none is trained.
+
+        Raises:
+            NearfarError: embeddings of another width; several processes, as the trainer averages the gradients of the
+                model's forward pass alone.
+        """
         if embeddings.shape[1] != width:
             raise NearfarError(
                 f"{self._name} was made for embeddings of width {width}, but they are {embeddings.shape[1]} wide; "
-                f"MatryoshkaLoss, which shortens them, needs a loss without a head: {without}"
+                f"MatryoshkaLoss, which shortens them, needs a loss without a head ({without})"
             )
-
-    def refuse_processes(self, *, without: str) -> None:
-        """Raise NearfarError in one of several processes: each would train weights outside the model on its own.
-
-        The trainer synchronises the model's forward pass alone.
-        """
-        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        if without and distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
             raise NearfarError(
                 f"{self._name} has a part outside the model's forward pass, whose gradients the trainer does not "
                 f"average over the {distributed.get_world_size()} processes; train in one process, by `nearfar train`, "
@@ -327,19 +325,16 @@ class PremiseSclLoss(TextLoss):
 
     def loss(self, columns: Sequence[Features], ids: Sequence[Tensor], labels: Tensor) -> Tensor:
         """See :class:`TextLoss`."""
-        if self.head is not None:
-            self.refuse_processes(without="scl_weight=1")
         premises, hypotheses = self.embed(columns)
-        names = [name for name in self._settings if name not in ("scl_weight", "head_layers")]
-        settings = {name: getattr(self, name) for name in names}
+        settings = self.get_config_dict()
+        del settings["scl_weight"], settings["head_layers"]
         losses = objectives.premise_scl(premises, hypotheses, ids[0], labels, hypothesis_ids=ids[1], **settings)
         scl = mean_or_zero(losses)
         if self.head is None:
             return scl
-        self.check_width(premises, self.dim, without="scl_weight=1")
-        cross_entropy = objectives.nli_softmax(
-            self.head(objectives.nli_softmax_features(premises, hypotheses)), labels
-        ).mean()
+        self.check_parts(premises, self.dim, without="scl_weight=1")
+        logits = self.head(objectives.nli_softmax_features(premises, hypotheses))
+        cross_entropy = objectives.nli_softmax(logits, labels).mean()
         return (1 - self.scl_weight) * cross_entropy + self.scl_weight * scl
 
 
@@ -414,10 +409,8 @@ class SupconLoss(TextLoss):
     def loss(self, columns: Sequence[Features], ids: Sequence[Tensor], labels: Tensor) -> Tensor:
         """See :class:`TextLoss`."""
         (embeddings,) = self.embed(columns)
-        first: dict[int, int] = {}
-        for row, text in enumerate(ids[0].tolist()):
-            first.setdefault(text, row)
-        distinct = list(first.values())
+        first = {text: row for row, text in reversed([*enumerate(ids[0].tolist())])}
+        distinct = sorted(first.values())
         return mean_or_zero(objectives.supcon(embeddings[distinct], labels[distinct], temperature=self.temperature))
 
 
@@ -495,33 +488,26 @@ class SelfGuidedLoss(TextLoss):
             self.head = ProjectionHead(dim, projection, std=initializer_range(backbone)).to(model.device)
         # Not of ``backbone`` itself: choosing a route sets an attention function that padded batches do not have.
         copied = copy.deepcopy(backbone)
-        self.guide = Guide(
-            copied, choose_route(copied), pooling=view_pooling, layers=views, dropout=guide_dropout, keep=False
-        )
+        how: dict[str, Any] = {"pooling": view_pooling, "layers": views, "dropout": guide_dropout, "keep": False}
+        self.guide = Guide(copied, choose_route(copied), **how)
         if freeze_embeddings:
             freeze_embedding_layer(backbone)
         self.views = list(self.guide.layers)
 
     def loss(self, columns: Sequence[Features], ids: Sequence[Tensor], labels: Tensor) -> Tensor:  # noqa: ARG002
         """See :class:`TextLoss`."""
-        if self.head is not None or self.drift_weight:
-            self.refuse_processes(without="projection=None and drift_weight=0")
         views = self.guide.views(token_rows(columns[-1]))
         (embeddings,) = self.embed(columns[:1])
-        self.check_width(embeddings, self.dim, without="there is none here, as layers cannot be shortened alike")
+        outside = self.head is not None or self.drift_weight
+        self.check_parts(embeddings, self.dim, without="projection=None and drift_weight=0" if outside else None)
         if self.variant != "opt3":
             views = draw_layer(views)
         rows = torch.cat([embeddings[:, None], views.to(embeddings.device)], dim=1)
-        projected = rows.to(torch.promote_types(rows.dtype, torch.float32))
-        if self.head is not None:
-            projected = self.head(projected)
-        contrast = objectives.self_guided(
-            projected[:, 0],
-            projected[:, 1:] if self.variant == "opt3" else projected[:, 1],
-            temperature=self.temperature,
-            variant=self.variant,
-            mask=objectives.distinct_rows(*ids),
-        ).mean()
+        projected = (self.head or nn.Identity())(rows.to(torch.promote_types(rows.dtype, torch.float32)))
+        targets = projected[:, 1:] if self.variant == "opt3" else projected[:, 1]
+        how: dict[str, Any] = {"temperature": self.temperature, "variant": self.variant}
+        mask = objectives.distinct_rows(*ids)
+        contrast = objectives.self_guided(projected[:, 0], targets, mask=mask, **how).mean()
         if not self.drift_weight:
             return contrast
         drift = objectives.squared_distance(*trained_weights(_backbone(self.model), self.guide.backbone))

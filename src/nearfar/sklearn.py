@@ -37,7 +37,6 @@ class NearfarTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         normalize: scale each embedding to length 1.
         pooling: the pooling, by default the model's own.
         max_length: maximum number of tokens of a text; by default the model's limit.
-        batch_size: maximum number of texts that are tokenised at once. The batches of the encoder are sized by tokens.
         precision: ``fp32``, ``bf16``, or ``auto``.
         device: ``cpu``, ``cuda``, ``cuda:1`` ...; by default CUDA if available.
         progress: show a progress bar.
@@ -60,7 +59,6 @@ class NearfarTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         normalize: bool = False,
         pooling: str | None = None,
         max_length: int | None = None,
-        batch_size: int = 16_384,
         precision: Precision = "auto",
         device: str | None = None,
         progress: bool = False,
@@ -72,7 +70,6 @@ class NearfarTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.normalize = normalize
         self.pooling = pooling
         self.max_length = max_length
-        self.batch_size = batch_size
         self.precision = precision
         self.device = device
         self.progress = progress
@@ -88,33 +85,14 @@ class NearfarTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._width()
         return self
 
-    def fit_transform(self, X: Iterable[str], y: object = None) -> NDArray[np.float32]:  # noqa: N803
-        """:meth:`fit`, then :meth:`transform`; ``X`` is read once."""
-        texts = _texts(X)
-        return self.fit(texts, y).transform(texts)
-
     def transform(self, X: Iterable[str]) -> NDArray[np.float32]:  # noqa: N803
         """The embeddings of texts, float32 [texts, dim]; each distinct text is encoded once.
 
         Raises:
             NearfarError: as :meth:`fit`, and an embedding that is not finite (the text is named).
         """
-        texts = _texts(X)
-        width = self._width()
-        distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        vectors = np.empty((len(distinct), width), dtype=np.float32)
-        once = list(distinct)
-        for start in range(0, len(once), self.batch_size):
-            vectors[start : start + self.batch_size] = self._encoder().encode(
-                once[start : start + self.batch_size],
-                prompt=self.prompt,
-                prompt_name=self.prompt_name,
-                dimensions=self.dimensions,
-                normalize=self.normalize,
-                precision=self.precision,
-                progress=self.progress,
-            )
-        return vectors[[distinct[text] for text in texts]]
+        names = ("prompt", "prompt_name", "dimensions", "normalize", "precision", "progress")
+        return self._encoder().encode(_texts(X), **{name: getattr(self, name) for name in names})
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[np.object_]:  # noqa: ARG002
         """``nearfar0``, ``nearfar1`` ...: names of the dimensions, as ``set_output`` needs them."""
@@ -136,8 +114,6 @@ class NearfarTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """The number of dimensions; opens the model and checks the parameters."""
         from nearfar.encoder.prompts import truncated_width
 
-        if not isinstance(self.batch_size, int) or self.batch_size < 1:
-            raise NearfarError(f"batch_size must be an integer of at least 1, not {self.batch_size!r}")
         encoder = self._encoder()
         encoder.resolve_prompt(self.prompt, self.prompt_name)
         return truncated_width(self.dimensions, encoder.dim, encoder.matryoshka)

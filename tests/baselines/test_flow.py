@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from nearfar.baselines import flow
 from nearfar.baselines.flow import ActNorm, Coupling, Glow, fit_glow
 from nearfar.types import NearfarError
 
@@ -27,11 +28,10 @@ def log_likelihood(glow: Glow, x: np.ndarray) -> float:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("data_init", [True, pytest.param(False, marks=pytest.mark.nightly)])
-def test_training_increases_the_likelihood_and_reduces_anisotropy(data_init):
+def test_training_increases_the_likelihood_and_reduces_anisotropy():
     train, held_out = cone(1000), cone(500, seed=1)
-    short, _ = fit_glow(train[:64], data_init=data_init)
-    fitted, losses = fit_glow(train, epochs=5, data_init=data_init)
+    short, _ = fit_glow(train[:64])
+    fitted, losses = fit_glow(train, epochs=5)
     assert log_likelihood(fitted, held_out) > log_likelihood(short, held_out) + 3
     assert losses[-1] < losses[0]
     assert len(losses) == 5
@@ -43,9 +43,12 @@ def test_training_increases_the_likelihood_and_reduces_anisotropy(data_init):
     assert log_likelihood(fitted, held_out) < best + 0.5  # no flow beats the distribution that the data is from
 
 
-def test_the_optimiser_matches_plain_loops():
+def test_the_optimiser_matches_plain_loops(monkeypatch):
     """Three steps of BERT's Adam, in plain loops; all rows in a batch, so that shuffling changes nothing."""
     x, rate, decay, clip = 0.1 * cone(20), 1e-2, 0.1, 1e5
+    monkeypatch.setattr(Glow, "initialise", lambda *_: None)
+    for name, value in (("LEARNING_RATE", rate), ("WEIGHT_DECAY", decay), ("CLIP", clip)):
+        monkeypatch.setattr(flow, name, value)
     torch.manual_seed(5)
     glow = Glow(16).double()
     moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in glow.parameters()]
@@ -62,31 +65,25 @@ def test_the_optimiser_matches_plain_loops():
                 v.copy_(0.999 * v + 0.001 * clipped**2)
                 parameter.sub_(rate * (m / (v.sqrt() + 1e-6) + decay * parameter))
     assert min(norms) < clip < max(norms)
-    settings = {"learning_rate": rate, "weight_decay": decay, "clip": clip, "data_init": False, "seed": 5}
-    fitted, _ = fit_glow(x, epochs=3, batch_size=20, **settings)
+    fitted, _ = fit_glow(x, epochs=3, batch_size=20, seed=5)
     for (name, expected), actual, before in zip(glow.named_parameters(), fitted.parameters(), start, strict=True):
         torch.testing.assert_close(actual.double(), expected.detach(), atol=1e-4, rtol=0, msg=name)
         assert (expected - before).abs().max() > 1e-3, name
 
 
-def with_invalid_value(value: float) -> np.ndarray:
-    x = cone(100)
-    x[7, 3] = value
-    return x
+BROKEN = cone(100)
+BROKEN[7, 3] = math.nan
 
 
 @pytest.mark.parametrize(
     ("embeddings", "settings", "message"),
     [
         (cone(63), {}, "batch_size is 64, but must be from 2 to the number of texts, 63"),
-        (cone(0), {}, "at least 2 texts to fit on, not 0"),
         (cone(100), {"batch_size": 1}, "batch_size is 1"),
         (np.full((100, 16), 0.3), {}, "all 100 embeddings are equal"),
-        (with_invalid_value(math.nan), {}, "text 7 .counted from 0. holds a NaN"),
-        (with_invalid_value(math.inf), {}, "text 7 .counted from 0. holds a NaN or infinity"),
+        (BROKEN, {}, "text 7 .counted from 0. holds a NaN"),
         (cone(100)[0], {}, r"\[texts, dim\], not \[16\]"),
         (cone(100, 4), {}, "choose fewer levels"),
-        (cone(200), {"learning_rate": 1e3}, "loss is .* at step 2.*lower learning_rate, which is 1000"),
     ],
 )
 def test_invalid_input_raises(embeddings, settings, message):

@@ -78,15 +78,6 @@ def test_an_encoder_text_by_text(architecture: str, tmp_path: Path, monkeypatch:
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.long
-def test_bf16_is_close_and_no_texts_give_no_rows(tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path))
-    full, half = (SbertWk(encoder, layer_start=0, window=1, bf16=bf16)(TEXTS) for bf16 in (False, True))
-    cosines = (full * half).sum(1) / np.linalg.norm(full, axis=1) / np.linalg.norm(half, axis=1)
-    assert 0.99 < cosines.min() < cosines.max() < 1
-    assert SbertWk(encoder, layer_start=0)([]).shape == (0, 32)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -54,19 +54,6 @@ def test_classifiers_trained_together_equal_classifiers_trained_alone(nhid):
             torch.testing.assert_close(logits, single.model(torch.as_tensor(x)).detach(), atol=1e-4, rtol=0)
 
 
-def test_the_penalty_has_an_effect_and_the_global_generator_is_unchanged():
-    x, y = problem()
-    targets = torch.nn.functional.one_hot(torch.as_tensor(y), 3).float()
-    torch.manual_seed(5)
-    expected = torch.rand(1)
-    torch.manual_seed(5)
-    jobs = jobs_of([200], (0.0, 1.0))
-    (found,) = train(torch.as_tensor(x), targets, jobs, score=increasing_score(), probe=Probe(**SHORT))
-    assert torch.rand(1) == expected
-    free, shrunk = found.weights[0].flatten(1).norm(dim=1)
-    assert shrunk < 0.99 * free
-
-
 def checks(scores, *, probe):
     """Give one classifier these scores; return the number used, the best, and the check whose weights were kept."""
     x, y = problem(20)

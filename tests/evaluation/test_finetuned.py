@@ -1,6 +1,5 @@
 """Results of fine-tuned classifiers: scores against sklearn and scipy, comparable entries, invalid outputs."""
 
-import re
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ import scipy.stats
 import sklearn.metrics
 
 from nearfar.evaluation import results
-from nearfar.evaluation.finetuned import finetuned_entry, main_metric, validation_scores
+from nearfar.evaluation.finetuned import finetuned_entry, validation_scores
 from nearfar.types import NearfarError
 
 TWO, THREE = ("no", "yes"), ("left", "middle", "right")
@@ -74,26 +73,6 @@ def test_an_undefined_score_counts_as_0() -> None:
     assert found == pytest.approx({"accuracy": 2 / 3, "f1": 0.8, "matthews": 0})
     found = validation_scores([0, 0], outputs_of(np.array([0, 0]), 2), labels=2, pairs=True)
     assert found == {"accuracy": 1, "f1": 0, "matthews": 0}
-
-
-def test_the_metric_that_chooses_the_step() -> None:
-    of_tasks = {
-        "accuracy": "accuracy",
-        "matthews": "matthews",
-        "accuracy_f1": "accuracy",
-        "pearson_spearman": "pearson",
-    }
-    assert {task: main_metric(task, None, labels=2, pairs=True) for task in of_tasks} == of_tasks  # type: ignore[arg-type]
-    assert main_metric("matthews", "accuracy", labels=2, pairs=False) == "accuracy"
-    assert main_metric("accuracy_f1", "f1", labels=2, pairs=True) == "f1"
-    assert main_metric("pearson_spearman", "spearman", labels=0, pairs=True) == "spearman"
-    for chosen, labels, pairs, message in (
-        ("f1", 2, False, "--metric f1: these texts have 2 labels; choose one of accuracy, matthews."),
-        ("matthews", 3, True, "--metric matthews: these pairs have 3 labels; choose one of accuracy."),
-        ("accuracy", 0, True, "--metric accuracy: these pairs have scores; choose one of pearson, spearman."),
-    ):
-        with pytest.raises(NearfarError, match=f"^{re.escape(message)}$"):
-            main_metric("accuracy", chosen, labels=labels, pairs=pairs)
 
 
 def test_an_entry_of_two_labels() -> None:

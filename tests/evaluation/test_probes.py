@@ -5,14 +5,13 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from nearfar.evaluation.probe_settings import L2, PRESETS, Probe, preset_probe
+from nearfar.evaluation.probe_settings import PRESETS, Probe, preset_probe
 from nearfar.evaluation.probes import (
     C_KFOLD,
     C_SPLIT,
     check_labels,
     inner_kfold,
     kfold,
-    pair_features,
     soft_labels,
     split,
 )
@@ -32,20 +31,6 @@ def problem(rows=150, dim=60, classes=2, *, noise=3.0, seed=0):
 
 def majority(labels):
     return 100 * np.bincount(labels).max() / len(labels)
-
-
-@pytest.mark.nightly  # test_transfer compares the same loops, without hidden units
-def test_inner_kfold_matches_the_reference():
-    # With the same initial weights and orders of rows, all predictions and scores are equal.
-    x, y = problem()
-    accuracy, dev, predicted, chosen = reference.inner_kfold(x, y, folds=3, params={"nhid": 4})
-    found = inner_kfold(x, y, classes=2, probe=Probe(folds=3, nhid=4))
-    assert accuracy > majority(y) + 5  # the comparison is not trivial
-    np.testing.assert_array_equal(found.predicted, predicted)
-    assert (found.accuracy, found.dev_accuracy) == (accuracy, dev)
-    assert found.chosen == chosen
-    assert found.grid == L2
-    assert len(found.fold_accuracies) == len(found.grid_accuracies) == 3
 
 
 @pytest.mark.long
@@ -95,15 +80,6 @@ def test_each_setting_matches_the_reference_and_changes_the_result(given, params
     assert (found.accuracy, found.dev_accuracy, found.chosen) == (expected[0], expected[1], expected[3])
     usual = kfold(x, y, *rows, classes=4, probe=Probe(folds=3))
     assert (found.grid, found.grid_accuracies) != (usual.grid, usual.grid_accuracies)
-
-
-def test_a_single_setting_overrides_the_preset():
-    probe = preset_probe("liao", optimiser="adam", nhid=4, l2=None)
-    assert (probe.optimiser, probe.rate, probe.nhid, probe.batch_size) == ("adam", 1e-3, 4, 128)
-    assert preset_probe("liao").rate == 1e-2
-    exact = preset_probe("liao", "exact")
-    assert (exact.protocol, exact.folds) == ("exact", 5)
-    assert preset_probe("kim", "exact").nhid == 0
 
 
 def test_settings_that_contradict_the_protocol_or_the_preset():
@@ -187,28 +163,6 @@ def test_too_few_rows_for_a_held_out_set():
     with pytest.raises(NearfarError, match="20 rows are too few: 5% of the 13 training rows, held out"):
         check_labels(fewer, "ab", Probe(folds=3))
     check_labels(fewer, "ab", EXACT)
-
-
-@pytest.mark.parametrize("folds", [2, 3, 4, 7])
-def test_the_smallest_allowed_data_runs_without_a_warning(folds):
-    # scikit-learn warns if a label has fewer rows than folds, and warnings are errors in tests
-    least = next(n for n in range(1, 99) if allowed({"all": [0] * n + [1] * (n + 30)}, folds))
-    labels = np.array([0] * least + [1] * (least + 30))
-    x = np.random.default_rng(0).normal(size=(len(labels), 3)).astype(np.float32)
-    inner_kfold(x, labels, classes=2, probe=Probe(folds=folds, protocol="exact"))
-
-
-def allowed(splits, folds):
-    try:
-        check_labels(splits, "ab", Probe(folds=folds))
-    except NearfarError:
-        return False
-    return True
-
-
-def test_pair_features():
-    u, v = np.float32([[1, 2]]), np.float32([[3, -1]])
-    assert pair_features(u, v).tolist() == [[2, 3, 3, -2]]
 
 
 @pytest.mark.parametrize("low", [0.0, 1.0])

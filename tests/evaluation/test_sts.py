@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nearfar.evaluation import sts
 from nearfar.evaluation.results import Estimate
 from nearfar.evaluation.sts import evaluate_sts
 from nearfar.evaluation.tasks import SIMILARITY_AVERAGES as AVERAGES
@@ -49,54 +48,6 @@ def test_aggregates_equal_scipy():
         assert scored.subsets["b"].metric(metric).score == pytest.approx(rho[1], abs=2e-3)
     assert scored.pairs == 80
     assert [scored.subsets[name].pairs for name in "ab"] == [30, 50]
-
-
-def test_pairs_are_compared_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the vectors of a million pairs are not copied, and not in float64 at once."""
-    a, b = subset(30), subset(50, seed=1)
-    a[3] = a[3]._replace(first="zero 0")
-    sizes: list[int] = []
-    compare = sts.pair_similarities
-
-    def vectors(texts: list[str]) -> np.ndarray:
-        return angles(texts) * [[float(not text.startswith("zero"))] for text in texts]
-
-    def count(first: np.ndarray, second: np.ndarray, similarity: str) -> np.ndarray:
-        sizes.append(len(first))
-        return compare(first, second, similarity)
-
-    monkeypatch.setattr(sts, "pair_similarities", count)
-    whole = evaluate_sts(vectors, {"mine": {"a": a, "b": b}}, resamples=10).tasks["mine"]
-    monkeypatch.setattr(sts, "PAIRS_AT_ONCE", 7)
-    assert evaluate_sts(vectors, {"mine": {"a": a, "b": b}}, resamples=10).tasks["mine"] == whole
-    assert sizes == [80, *[7] * 11, 3]
-    assert whole.zero_vectors == 1
-
-
-def test_scores_can_be_recomputed_from_a_result_file():
-    pairs = subset(40)
-    stored = evaluate_sts(angles, {"mine": {"a": pairs}}, resamples=0).tasks["mine"].subsets["a"]
-    assert stored.gold == [pair.score for pair in pairs]
-    assert stored.cosines_e6 == pytest.approx([1e6 * cosine for cosine in columns(pairs)[1]], abs=2)
-    assert all(type(cosine) is int for cosine in stored.cosines_e6)
-    again = stats.spearmanr(stored.gold, stored.cosines_e6).statistic
-    assert stored.spearman == Estimate(round(100 * again, 4), None, None)
-
-
-def test_every_distinct_text_is_encoded_once_in_one_call():
-    calls = []
-
-    def encode(texts):
-        calls.append(list(texts))
-        return angles(texts)
-
-    pairs = [ScoredPair("x 0", "x 10", 5), ScoredPair("x 0", "x 50", 3), ScoredPair("x 50", "x 10", 4)]
-    twice = [*pairs, ScoredPair("x 0", "x 10", 5)]  # a repeated pair counts twice
-    result = evaluate_sts(encode, {"one": {"a": pairs}, "two": {"b": twice}}, resamples=0)
-    assert calls == [["x 0", "x 10", "x 50"]]
-    assert result.texts == 3
-    assert result.dim == 2
-    assert result.tasks["two"].pairs == 4
 
 
 def test_intervals_depend_on_the_seed_and_not_on_other_tasks():
@@ -148,17 +99,6 @@ def test_a_constant_encoder_has_no_correlation_and_the_reason_is_given():
     assert {estimate.score for _, estimate in spearman.items()} == {None}
 
 
-def test_a_task_of_one_pair_is_undefined_and_others_are_still_scored():
-    tasks = {"tiny": {"a": subset(1)}, "mine": {"a": subset(30), "tiny": subset(2, seed=3)}}
-    scored = evaluate_sts(angles, tasks, resamples=10).tasks
-    assert scored["tiny"].spearman.all.reason == "1 pair, where a correlation needs 3"
-    assert scored["mine"].spearman.all.score > 50
-    assert scored["mine"].subsets["a"].pearson.score > 50
-    for kind in ("mean", "wmean"):
-        reason = "undefined on tiny: 2 pairs, where a correlation needs 3"
-        assert scored["mine"].spearman.of(kind).reason == reason
-
-
 def test_a_zero_vector_has_cosine_zero_and_is_counted():
     pairs = [ScoredPair("x 0", "x 10", 5), ScoredPair("x 0", "x 90", 1), ScoredPair("x 0", "x 60", 3)]
 
@@ -185,20 +125,6 @@ def test_a_vector_that_is_not_finite_leaves_out_only_its_tasks(value):
     assert list(scored.unavailable) == ["two"]
     assert "1 of its texts hold NaN or infinity; the first is that of 'bad 1'" in scored.unavailable["two"]
     assert evaluate_sts(encode, {"two": tasks["two"]}).tasks == {}
-
-
-@pytest.mark.parametrize(
-    "encode",
-    [
-        lambda texts: angles(texts)[:-1],
-        lambda texts: np.r_[angles(texts), angles(texts)],
-        lambda texts: angles(texts)[:, 0],
-        lambda texts: np.array(list(texts)),
-    ],
-)
-def test_anything_but_one_vector_per_text_is_refused(encode):
-    with pytest.raises(NearfarError, match="one vector of numbers per text"):
-        evaluate_sts(encode, {"mine": {"a": subset(5)}})
 
 
 @pytest.mark.parametrize(

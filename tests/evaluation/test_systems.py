@@ -81,19 +81,6 @@ def test_the_mean_over_tasks_is_of_systems_that_have_all():
     assert (result.sides[2].ranks["x"].best_rank, result.sides[1].overall_rank.worst_rank) == (3, 2)
 
 
-def test_level_is_within_half_a_percent_of_the_range_unless_a_margin_is_given():
-    a, b = noisy(0, 1e-3), noisy(0, 1e-3)
-    verdicts = {}
-    for points, margin in ((100.0, None), (1.0, None), (1.0, 0.5)):
-        result = compare_systems(given({"t": {"a": a, "b": b}}, points), margin=margin, resamples=500)
-        verdicts[points, margin] = only(result).verdict, result.config.margin
-    assert verdicts == {
-        (100.0, None): ("cannot tell", 0.5),
-        (1.0, None): ("cannot tell", pytest.approx(0.005)),
-        (1.0, 0.5): ("level", 0.5),
-    }
-
-
 @pytest.mark.parametrize(
     ("tasks", "settings", "message"),
     [
@@ -150,12 +137,6 @@ def test_run_files_are_measured_query_by_query_as_trec_eval_does(ranked, measure
     result = compare_systems(found, measure=measure, resamples=500)
     assert only(result).difference == pytest.approx(100 * abs(np.mean(expected[0]) - np.mean(expected[1])), abs=1e-4)
     assert only(result).kind == "retrieval"
-
-
-def test_files_with_one_tag_have_their_own_names(ranked):
-    runs, _, (first, second), qrels = ranked
-    write_run(second, runs[1], tag="A")
-    assert list(score_runs([first, second], qrels, "mrr@10").sources) == ["a.run", "b.run"]
 
 
 def test_run_files_and_judgements_that_do_not_belong_together(ranked, tmp_path):

@@ -45,18 +45,6 @@ class LocalSTS(AbsTaskSTS):
         self.data_loaded = True
 
 
-class LocalLanguages(AbsTaskSTS):
-    """The same in two subsets."""
-
-    metadata = metadata("LocalLanguages", "STS", "cosine_spearman", eval_langs={"en": ["eng-Latn"], "de": ["deu-Latn"]})
-
-    def load_data(self, *_: Any, **__: Any) -> None:
-        self.dataset = {
-            name: DatasetDict({"test": Dataset.from_list(pairs(seed=seed))}) for seed, name in enumerate(("en", "de"))
-        }
-        self.data_loaded = True
-
-
 class LocalRetrieval(AbsTaskRetrieval):
     """Queries, each with a document of the same words."""
 
@@ -76,7 +64,7 @@ class LocalRetrieval(AbsTaskRetrieval):
         self.data_loaded = True
 
 
-TASKS = {task.metadata.name: task for task in (LocalSTS, LocalLanguages, LocalRetrieval)}
+TASKS = {task.metadata.name: task for task in (LocalSTS, LocalRetrieval)}
 
 
 def get_task(name: str) -> Any:

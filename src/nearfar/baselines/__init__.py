@@ -103,13 +103,10 @@ def parse_spec(spec: str) -> Spec:
             source, _, texts = source.rpartition("@")
     for option in options:
         if option not in baseline.options:
-            known = f"It has: {', '.join(baseline.options)}." if baseline.options else "It has no settings."
-            hint = nearest(option, baseline.options)
-            raise NearfarError(f"{spec}: {name} has no setting {option!r}.{hint} {known}")
-    if name == "bow" and ":" in spec:
-        raise NearfarError(f"{spec}: write bow alone; it has no file and no model.")
-    if not (source or baseline.alone) or texts == "":
-        raise NearfarError(f"{spec}: is incomplete. Write {baseline.syntax}.")
+            known = f"It has: {', '.join(baseline.options) or 'none'}."
+            raise NearfarError(f"{spec}: {name} has no setting {option!r}.{nearest(option, baseline.options)} {known}")
+    if not (source or baseline.alone) or texts == "" or (name == "bow" and ":" in spec):
+        raise NearfarError(f"{spec}: write {baseline.syntax}.")
     return Spec(name, source, texts, options)
 
 
@@ -155,23 +152,28 @@ def open_baseline(
             different values, no texts to fit on, or an error of loading or fitting.
     """
     name, source, texts, options = parse_spec(spec)
-    if not BASELINES[name].encoder:
+    baseline = BASELINES[name]
+    if (baseline.fitted and texts is None and not per_call) or (name == "bow" and not per_call):
+        raise NearfarError(
+            f"{spec}: is fitted on the texts of a task, but there is no task here. Sentences to fit a "
+            f"whitening or flow on can be named: {name}:MODEL@TEXTS."
+        )
+    if not baseline.encoder:
+        from nearfar.baselines.words import PUBLISHED, Glove, Use, bag_of_words
+
         given = {"pooling": pooling, "max_length": max_length, "device": device, "prompt": prompt}
         for setting, value in {**given, "precision": bf16 or None}.items():
             if value is not None:
                 raise NearfarError(f"{setting} is a setting of an encoder; {spec} has none.")
-        return _open_without_encoder(name, source, per_call=per_call)
-    if name == "wk" and pooling is not None:
-        raise NearfarError(f"pooling {pooling!r}: {spec} has its own pooling; remove the setting.")
-    if pooling is not None and options.get("pooling", pooling) != pooling:
-        raise NearfarError(f"{spec} and pooling {pooling!r} contradict each other; name one.")
+        if name == "bow":
+            return bag_of_words
+        return Glove.from_file(source) if name == "glove" else Use(source or PUBLISHED)
+    if pooling is not None and (name == "wk" or options.get("pooling", pooling) != pooling):
+        raise NearfarError(
+            f"pooling {pooling!r}: {spec} has its own pooling, which contradicts it; remove the setting."
+        )
     pooling = options.pop("pooling", pooling)
     numbers: dict[str, Any] = {key: _parse_number(spec, key, value) for key, value in options.items()}
-    if BASELINES[name].fitted and texts is None and not per_call:
-        raise NearfarError(
-            f"{spec}: is fitted on the texts of a task, but there is no task here. Name sentences to fit on: "
-            f"{name}:MODEL@TEXTS."
-        )
     from nearfar.encoder.encoder import Encoder
 
     encoder = Encoder.from_pretrained(source, pooling=pooling, max_length=max_length, prompt=prompt, device=device)
@@ -179,46 +181,26 @@ def open_baseline(
         from nearfar.baselines.sbert_wk import SbertWk
 
         return SbertWk(encoder, **numbers, bf16=bf16, progress=progress)
+    from nearfar.baselines.whitening import CachedEncode, Whitening
+
     encode: Encode = partial(encoder.encode, precision="bf16" if bf16 else "fp32", progress=progress)
-    fit: Callable[[Encode, Sequence[str]], Encode]
+    fit: Callable[[Encode, Sequence[str]], Encode] = partial(Whitening.fit, **numbers)
     if name == "flow":
         from nearfar.baselines.flow import Flow
 
         fit = partial(Flow.fit, seed=seed, progress=progress)
-    else:
-        from nearfar.baselines.whitening import Whitening
-
-        fit = partial(Whitening.fit, dimensions=numbers.get("dimensions"))
     if texts is not None:
         from nearfar.data.rows import load_sentences
 
         return fit(encode, [row[0] for row in load_sentences(texts).rows])
-    from nearfar.baselines.whitening import CachedEncode
-
     cached_encode = CachedEncode(encode)
     return lambda texts: fit(cached_encode, texts)(texts)
-
-
-def _open_without_encoder(name: str, source: str, *, per_call: bool) -> Encode:
-    from nearfar.baselines.words import Glove, Use, bag_of_words
-
-    if name == "bow" and not per_call:
-        raise NearfarError("bow: its dimensions are the words of a task, but there is no task here.")
-    if name == "bow":
-        return bag_of_words
-    return Glove.from_file(source) if name == "glove" else Use(source) if source else Use()
 
 
 def _parse_number(spec: str, key: str, value: str) -> float:
     """An integer; for ``layer_start`` also a share of the depth, ``1/3`` or ``0.33``."""
     try:
-        return int(value)
-    except ValueError:
-        if key != "layer_start":
-            raise NearfarError(f"{spec}: {key} is {value!r}, but must be an integer.") from None
-    try:
-        return float(Fraction(value))
+        return float(Fraction(value)) if key == "layer_start" and not value.isdecimal() else int(value)
     except (ValueError, ZeroDivisionError):
-        raise NearfarError(
-            f"{spec}: {key} is {value!r}, but must be a layer, such as 4, or a share of the depth, such as 1/3."
-        ) from None
+        share = ", such as 4, or a share of the depth, such as 1/3" * (key == "layer_start")
+        raise NearfarError(f"{spec}: {key} is {value!r}, but must be an integer{share}.") from None

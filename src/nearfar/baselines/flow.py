@@ -21,7 +21,7 @@ released models were not compared; settings are from the code, not from the pape
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ from torch import Tensor, nn
 from nearfar.types import Encode, NearfarError
 
 BETAS, EPSILON = (0.9, 0.999), 1e-6
+LEARNING_RATE, WEIGHT_DECAY, CLIP = 1e-3, 0.01, 1.0
 SIDES = 2
 CHUNK = 4096
 
@@ -82,12 +83,12 @@ class Coupling(nn.Module):
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()
-        kept, shifted = halves(channels)
-        self.first, self.first_norm = nn.Linear(kept, width, bias=False), ActNorm(width)
+        shifted = channels // 2
+        self.first, self.first_norm = nn.Linear(channels - shifted, width, bias=False), ActNorm(width)
         self.second, self.second_norm = nn.Linear(width, width, bias=False), ActNorm(width)
         self.last, self.last_log_scale = nn.Linear(width, shifted), nn.Parameter(torch.zeros(shifted))
-        for linear in (self.first, self.second):
-            nn.init.normal_(linear.weight, std=0.05)
+        nn.init.normal_(self.first.weight, std=0.05)
+        nn.init.normal_(self.second.weight, std=0.05)
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
 
@@ -143,51 +144,37 @@ class Glow(nn.Module):
 
     def __init__(self, dim: int, *, levels: int = 3, depth: int = 3, width: int = 32) -> None:
         super().__init__()
-        channels = list(_channels(dim, levels))
+        channels = [dim]
+        while len(channels) < levels:
+            channels.append(channels[-1] - channels[-1] // 2)
         if channels[-1] < 2:
             raise NearfarError(
                 f"the last level of a flow of {levels} levels over {dim} dimensions would have one channel, too few "
                 "for a coupling; choose fewer levels."
             )
         self.dim = dim
-        self.factored_out = [halves(count)[1] for count in channels[:-1]] + channels[-1:]
-        """Number of channels that each level factors out into z."""
         self.levels = nn.ModuleList(nn.Sequential(*(Step(count, width) for _ in range(depth))) for count in channels)
 
     def forward(self, x: Float[Tensor, "texts dim"]) -> tuple[Float[Tensor, "texts dim"], Float[Tensor, " texts"]]:
         """Return z and log p(x), in nats, of each row."""
         parts = []
-        for level, done in zip(self.levels, self.factored_out, strict=True):
-            y = level(x)
-            x, part = y.split((y.shape[-1] - done, done), dim=-1)
+        for level in self.levels[:-1]:
+            x, part = level(x).chunk(2, dim=-1)
             parts.append(part)
+        parts.append(self.levels[-1](x))
         z = torch.cat(parts, dim=-1)
         log_normal = -0.5 * (z.square().sum(dim=-1) + self.dim * math.log(2 * math.pi))
         scales = [step.norm.log_scale for step in self.modules() if isinstance(step, Step)]
         return z, log_normal + torch.stack([SCALE_FACTOR * log_scale.sum() for log_scale in scales]).sum()
 
+    @torch.no_grad()
     def initialise(self, x: Float[Tensor, "texts dim"]) -> None:
         """Fit each actnorm, also those inside couplings, to its input for this batch."""
         norms = [module for module in self.modules() if isinstance(module, ActNorm)]
         hooks = [norm.register_forward_pre_hook(lambda norm, inputs: norm.fit(*inputs)) for norm in norms]
-        try:
-            with torch.no_grad():
-                self(x)
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-
-def halves(channels: int) -> tuple[int, int]:
-    """Return the sizes of the two halves; the first one is larger if the number is odd."""
-    return channels - channels // 2, channels // 2
-
-
-def _channels(dim: int, levels: int) -> Iterator[int]:
-    """Yield the number of channels of each level."""
-    for _ in range(levels):
-        yield dim
-        dim, _ = halves(dim)
+        self(x)
+        for hook in hooks:
+            hook.remove()
 
 
 # --- the baseline ---
@@ -217,15 +204,9 @@ class Flow:
         """Return the embeddings as float32 [texts, dim], not normalised.
 
         Raises:
-            NearfarError: ``encode`` does not return one finite vector of the flow's dimension per text.
+            NearfarError: ``encode`` does not return one finite vector per text.
         """
-        embeddings = _embed(self.encode, texts)
-        if embeddings.shape[1] != self.glow.dim:
-            raise NearfarError(
-                f"the encoder has {embeddings.shape[1]} dimensions, but the flow was fitted on {self.glow.dim}; use "
-                "the encoder that it was fitted with."
-            )
-        chunks = torch.from_numpy(embeddings).split(CHUNK)
+        chunks = torch.from_numpy(_embed(self.encode, texts)).split(CHUNK)
         return torch.cat([self.glow(chunk)[0] for chunk in chunks]).numpy()
 
 
@@ -234,10 +215,6 @@ def fit_glow(
     *,
     epochs: int = 1,
     batch_size: int = 64,  # texts: the authors' 32 pairs
-    learning_rate: float = 1e-3,
-    weight_decay: float = 0.01,
-    clip: float = 1.0,
-    data_init: bool = True,
     seed: int = 0,
     progress: bool = False,
 ) -> tuple[Glow, tuple[float, ...]]:
@@ -248,27 +225,23 @@ def fit_glow(
     Rows are shuffled in each epoch; an incomplete last batch is dropped. A seed gives the same weights on the same
     machine, independent of torch's global generator, whose state is restored.
 
-    ``data_init``: before the first step, actnorm is fitted to the first batch, as in Kingma & Dhariwal 2018 (section
-    3.1). The authors' code intends this too, but leaves it to a session hook (``GlowInitHook``) that ``run_siamese.py``
-    imports and never passes to its estimator. ``False`` reproduces what it actually runs: actnorm starts from
-    TensorFlow's default, Glorot-uniform, and learns the embeddings' mean and scale by gradient. The re-implementation
-    UKPLab/pytorch-bertflow initialises from data, and was reported to reproduce the results.
+    Before the first step, actnorm is fitted to the first batch, as in Kingma & Dhariwal 2018 (section 3.1). The
+    authors' code intends this too, but leaves it to a session hook (``GlowInitHook``) that ``run_siamese.py`` imports
+    and never passes to its estimator, so that actnorm starts from TensorFlow's default, Glorot-uniform. The
+    re-implementation UKPLab/pytorch-bertflow initialises from data, and was reported to reproduce the results.
 
     Raises:
         NearfarError: embeddings that are not a matrix, contain a NaN or infinity, are all equal, or have fewer
-            dimensions than the levels need; a batch larger than the number of texts; a setting out of its range; a
-            loss that is not finite.
+            dimensions than the levels need; a batch larger than the number of texts; a loss that is not finite.
     """
     matrix = _matrix(embeddings)
     rows, dim = matrix.shape
-    if rows < 2:
-        raise NearfarError(f"a flow needs at least 2 texts to fit on, not {rows}.")
     if not 2 <= batch_size <= rows:
         raise NearfarError(f"batch_size is {batch_size}, but must be from 2 to the number of texts, {rows}.")
     if not np.ptp(matrix, axis=0).any():
         raise NearfarError(f"all {rows} embeddings are equal, so there is no distribution to fit a flow to.")
 
-    console, x = Console(stderr=True), torch.from_numpy(matrix)
+    x = torch.from_numpy(matrix)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         glow = Glow(dim)
@@ -276,33 +249,27 @@ def fit_glow(
         losses: list[float] = []
         for epoch in range(epochs):
             batches = torch.randperm(rows)[: rows // batch_size * batch_size].split(batch_size)
-            steps = track(batches, f"flow, epoch {epoch + 1}", console=console, transient=True, disable=not progress)
+            bar = track(batches, "flow", console=Console(stderr=True), transient=True, disable=not progress)
             total = 0.0
-            for step, batch in enumerate(steps, start=epoch * len(batches) + 1):
-                if step == 1 and data_init:
+            for step, batch in enumerate(bar, start=epoch * len(batches) + 1):
+                if step == 1:
                     glow.initialise(x[batch])
-                _, log_density = glow(x[batch])
-                bits = -log_density.mean() / (dim * math.log(2))
+                bits = -glow(x[batch])[1].mean() / (dim * math.log(2))
                 optimiser.zero_grad()
                 (SIDES * bits).backward()
-                norm = torch.nn.utils.clip_grad_norm_(glow.parameters(), clip)
+                norm = torch.nn.utils.clip_grad_norm_(glow.parameters(), CLIP)
                 if not (math.isfinite(bits.item()) and math.isfinite(norm.item())):
                     raise NearfarError(
-                        f"the flow's loss is {bits.item()} at step {step}, with a gradient of norm {norm.item()}; "
-                        f"lower learning_rate, which is {learning_rate}."
+                        f"the flow's loss is {bits.item()} at step {step}; its embeddings cannot be fitted."
                     )
-                _without_bias_correction(optimiser, step, learning_rate=learning_rate, weight_decay=weight_decay)
+                _without_bias_correction(optimiser, step)
                 optimiser.step()
                 total += bits.item()
             losses.append(total / len(batches))
-            if progress:
-                console.print(f"flow, epoch {epoch + 1}: {losses[-1]:.4f} bits per dimension", highlight=False)
     return glow.eval().requires_grad_(False), tuple(losses)
 
 
-def _without_bias_correction(
-    optimiser: torch.optim.Optimizer, step: int, *, learning_rate: float, weight_decay: float
-) -> None:
+def _without_bias_correction(optimiser: torch.optim.Optimizer, step: int) -> None:
     """Set the parameter groups so that torch's next step is that of BERT's Adam, without bias correction.
 
     BERT: w -= learning_rate (m / (sqrt(v) + 1e-6) + weight_decay w). torch: w -= rate m / (1 - beta1^t) /
@@ -311,7 +278,7 @@ def _without_bias_correction(
     correction = math.sqrt(1 - BETAS[1] ** step)
     factor = (1 - BETAS[0] ** step) / correction
     for group in optimiser.param_groups:
-        group["lr"], group["weight_decay"] = learning_rate * factor, weight_decay / factor
+        group["lr"], group["weight_decay"] = LEARNING_RATE * factor, WEIGHT_DECAY / factor
         group["eps"] = EPSILON / correction
 
 

@@ -142,22 +142,20 @@ def layer_cosines(states: Float[Tensor, "tokens layers dim"]) -> Float[Tensor, "
 
 def unify_layers(cosines: Float[Tensor, "tokens layers layers"], *, window: int) -> Float[Tensor, "tokens layers"]:
     """Return the weights alpha of each token's layers, which sum to 1 (see the module docstring)."""
-    layers = cosines.shape[1]
-    neighbours, real = _neighbours(layers, window)
-    neighbours, real = neighbours.to(cosines.device), real.to(cosines.device)
-    counts = real.sum(1)
-    ordered = torch.cat([neighbours, torch.arange(layers, device=cosines.device)[:, None]], dim=1)
-    windows = cosines[:, ordered[:, :, None], ordered[:, None, :]]  # [tokens, layers, window, window]
-    # A missing neighbour is replaced by a vector orthogonal to all others, which does not change the result.
-    real = torch.cat([real, real.new_ones(layers, 1)], dim=1)
-    both = real[:, :, None] & real[:, None, :]
-    windows = torch.where(both, windows, torch.eye(ordered.shape[1], dtype=cosines.dtype, device=cosines.device))
-    novelty = distance_of_last(windows)
-    projected = (1 - novelty.square()).clamp(min=0).sqrt()  # ||P_k h_k|| / ||h_k||
-    alignment = windows[..., :-1, -1].sum(-1) / counts / projected
-    inverse = 1 / (2 * (counts + 1) * alignment)
+    layers = range(cosines.shape[1])
+    novelties, inverses = [], []
+    for layer in layers:
+        first = layer - window if layer >= window else layer  # the authors' slice: see the module docstring
+        near = [other for other in layers[first : layer + window + 1] if other != layer]
+        windows = cosines[:, [*near, layer]][:, :, [*near, layer]]
+        novelty = distance_of_last(windows)
+        projected = (1 - novelty.square()).clamp(min=0).sqrt()  # ||P_k h_k|| / ||h_k||
+        alignment = windows[:, :-1, -1].mean(dim=1) / projected
+        novelties.append(novelty)
+        inverses.append(1 / (2 * (len(near) + 1) * alignment))
+    novelty, inverse = torch.stack(novelties, dim=1), torch.stack(inverses, dim=1)
     total = novelty.sum(1, keepdim=True)
-    shares = torch.where(total > 0, novelty / total, 1 / layers)  # equal weights if no layer has novelty
+    shares = torch.where(total > 0, novelty / total, 1 / len(layers))  # equal weights if no layer has novelty
     return (shares + inverse / inverse.sum(1, keepdim=True)) / 2
 
 
@@ -173,12 +171,3 @@ def distance_of_last(gram: Float[Tensor, "*batch vectors vectors"]) -> Float[Ten
         gram = gram[..., 1:, 1:] - factor[..., None, None] * row[..., :, None] * row[..., None, :]
     left = gram[..., 0, 0]
     return torch.where(left > RANK_TOLERANCE, left, 0).sqrt()
-
-
-def _neighbours(layers: int, window: int) -> tuple[Tensor, Tensor]:
-    """Return the neighbours of each layer, [layers, 2 * window], and a mask of those that exist (others are 0)."""
-    offsets = torch.tensor([*range(-window, 0), *range(1, window + 1)])
-    layer = torch.arange(layers)[:, None]
-    neighbours = layer + offsets
-    real = (neighbours < layers) & ((offsets > 0) | (layer >= window))  # the authors' slice: see the module docstring
-    return torch.where(real, neighbours, 0), real

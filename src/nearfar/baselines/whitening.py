@@ -64,7 +64,9 @@ class Whitening:
         vectors = np.asarray(encode(texts))
         if not np.isfinite(vectors).all():
             raise NearfarError("whitening: the embeddings to fit on hold a NaN or infinity.")
-        mean, covariance = _moments(vectors)
+        mean = vectors.mean(axis=0, dtype=np.float64)
+        parts = (vectors[start : start + ROWS_AT_ONCE] - mean for start in range(0, len(vectors), ROWS_AT_ONCE))
+        covariance = np.sum([centred.T @ centred for centred in parts], axis=0) / (len(vectors) - 1)
         values, directions = np.linalg.eigh(covariance)
         values, directions = values[::-1], directions[:, ::-1]
         rank = int((values > NO_VARIANCE * (np.diag(covariance) + mean**2).max()).sum())
@@ -91,16 +93,6 @@ class Whitening:
         """Return the whitened vectors, in the order of ``texts``."""
         vectors = np.asarray(self.encode(texts), dtype=np.float64)
         return ((vectors - self.mean) @ self.kernel).astype(np.float32)
-
-
-def _moments(vectors: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean [dim] and covariance [dim, dim] in float64, without a float64 copy of all vectors."""
-    mean = vectors.mean(axis=0, dtype=np.float64)
-    covariance = np.zeros((len(mean), len(mean)))
-    for start in range(0, len(vectors), ROWS_AT_ONCE):
-        centred = vectors[start : start + ROWS_AT_ONCE] - mean
-        covariance += centred.T @ centred
-    return mean, covariance / (len(vectors) - 1)
 
 
 class CachedEncode:

@@ -30,6 +30,7 @@ MAX_NUMBERS = 5 * 10**8
 """Maximum size of the matrix of a bag of words: 2 GB."""
 # Words, English clitics as the corpora behind GloVe split them (does n't, dog 's), and single punctuation marks.
 _PARTS = re.compile(r"\w+(?=n['’]t\b)|n['’]t\b|['’](?:s|m|d|re|ve|ll)\b|\w+|[^\w\s]", re.IGNORECASE)
+_NUMBER_AFTER = re.compile(r" [-+]?\.?\d[\d.]*([eE][-+]?\d+)?$")
 
 
 def words_of(text: str) -> set[str]:
@@ -101,45 +102,35 @@ class Glove:
         dim = lines = 0
         for where, whole in read_lines(path):
             line = whole.rstrip(" ")  # fastText ends its lines with a space
-            if not dim:
-                fields = line.split(" ")
-                if where.number == 1 and len(fields) == 2 and all(field.isdecimal() for field in fields):
-                    declared, dim = int(fields[0]), int(fields[1])
-                    continue
-                dim = len(fields) - 1
-                if not dim:
-                    raise NearfarError(f"{where}: has no numbers. A line is a word and its vector: word v1 v2 ...")
-            lines += 1
-            word, *values = line.rsplit(" ", dim)
+            fields = line.split(" ")
+            if where.number == 1 and len(fields) == 2 and all(field.isdecimal() for field in fields):
+                declared, dim = int(fields[0]), int(fields[1])
+                continue
+            lines, dim = lines + 1, dim or len(fields) - 1
+            word, vector = _parse(line, dim, where)
             if word not in rows:
-                numbers.extend(_parse(word, values, dim, where))
+                numbers.extend(vector)
                 rows[word] = len(rows)
-        if not lines:
-            raise NearfarError(f"{path}: has no vectors. A line is a word and its vector: word v1 v2 ...")
-        if declared not in (None, lines):
+        if not lines or declared not in (None, lines):
             raise NearfarError(
-                f"{path}: the first line says {declared} vectors, but the file has {lines}. Download it again, or "
-                "remove the first line if you shortened the file yourself."
+                f"{path}: has {lines} vectors, and its first line says {declared or 'nothing of their number'}. A line "
+                "is a word and its vector: word v1 v2 ... Download it again, or remove a first line that is wrong."
             )
         return cls(rows, np.frombuffer(numbers, dtype=np.float32).reshape(len(rows), dim), title=str(path))
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return one vector per text; a text without known words gets the zero vector, and a warning counts these."""
+        rows = [list(self._rows(text)) for text in texts]
+        known = [[row for row in of_text if row is not None] for of_text in rows]
         averages = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
-        tokens = unknown = empty = 0
-        for number, text in enumerate(texts):
-            rows = list(self._rows(text))
-            known = [row for row in rows if row is not None]
-            tokens += len(rows)
-            unknown += len(rows) - len(known)
-            if known:
-                averages[number] = self.vectors[known].mean(axis=0)
-            else:
-                empty += 1
-        if empty:
+        for average, of_text in zip(averages, known, strict=True):
+            if of_text:
+                average[:] = self.vectors[of_text].mean(axis=0)
+        if empty := known.count([]):
+            tokens, found = sum(map(len, rows)), sum(map(len, known))
             warnings.warn(
                 f"{empty} of {len(texts)} texts have no word in {self.title} and get the zero vector; "
-                f"{100 * unknown / max(tokens, 1):.1f}% of all tokens are unknown.",
+                f"{100 * (tokens - found) / max(tokens, 1):.1f}% of all tokens are unknown.",
                 stacklevel=2,
             )
         return averages
@@ -153,32 +144,22 @@ class Glove:
                 yield from map(self._row, _PARTS.findall(piece))
 
     def _row(self, token: str) -> int | None:
-        row = self.words.get(token)
-        return row if row is not None or self.lower else self.words.get(token.lower())
+        return self.words.get(token, self.words.get(token.lower()))
 
 
-def _parse(word: str, values: list[str], dim: int, where: Location) -> list[float]:
-    if len(values) != dim or _is_number(word.rpartition(" ")[2] if " " in word else ""):
-        count = len(f"{word} {' '.join(values)}".split(" ")) - 1
-        raise NearfarError(f"{where}: {count} numbers, but the first line has or declares {dim}.")
+def _parse(line: str, dim: int, where: Location) -> tuple[str, list[float]]:
+    """The word and the vector of a line; a word can contain spaces, but its last part is no number."""
+    word, *values = line.rsplit(" ", dim)
     try:
-        numbers = [float(value) for value in values]
+        numbers = list(map(float, values))
     except ValueError:
-        wrong = next(value for value in values if not _is_number(value))
+        numbers = []
+    if not dim or len(numbers) != dim or not math.isfinite(sum(numbers)) or _NUMBER_AFTER.search(word):
         raise NearfarError(
-            f"{where}: {wrong!r} is not a number. A line is a word and its vector: word v1 v2 ..."
-        ) from None
-    if not math.isfinite(sum(numbers)):
-        raise NearfarError(f"{where}: the vector of {word!r} holds a NaN or infinity.")
-    return numbers
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+            f"{where}: must be a word and {dim or 'its'} finite numbers, as the first line has or declares: word v1 v2 "
+            f"... The line begins with {line[:40]!r}."
+        )
+    return word, numbers
 
 
 PUBLISHED = "https://tfhub.dev/google/universal-sentence-encoder/4"

@@ -88,7 +88,7 @@ def train(
                 slots.append(_Slot(number, jobs[number], start))
             _train_to_check(slots, matrix, targets, steps, loss=loss, probe=probe)
             for slot in slots:
-                slot.update_best(score(slot.job.check, _logits(slot.weights, matrix[slot.job.check])), probe)
+                slot.update_best(score(slot.job.check, outputs(slot.weights, features[slot.job.check])), probe)
             for slot in (slot for slot in slots if slot.stopped.all()):
                 trained[slot.number] = FittedClassifiers(slot.best, tuple(slot.best_weights))
             slots = [slot for slot in slots if not slot.stopped.all()]
@@ -97,7 +97,8 @@ def train(
 
 def outputs(weights: Sequence[Tensor], features: Tensor) -> Tensor:
     """Logits of the classifiers of a job: features [rows, dim] -> [grid, classes, rows]."""
-    return _logits(weights, torch.cat([features, torch.ones(len(features), 1)], dim=1))
+    inputs = torch.cat([features, features.new_ones(len(features), 1)], dim=1)
+    return _forward([weight[None] for weight in weights], inputs[None])[0][0]
 
 
 class _Slot:
@@ -107,7 +108,7 @@ class _Slot:
         grid = len(job.penalties)
         self.number, self.job = number, job
         self.weights = [weight.expand(grid, -1, -1).clone() for weight in start]
-        self.moments = [(torch.zeros_like(weight), torch.zeros_like(weight)) for weight in self.weights]
+        self.moments = [torch.zeros_like(weight) for weight in 2 * self.weights]
         self.best_weights = [weight.clone() for weight in self.weights]
         self.best = np.full(grid, -1.0)
         self.misses = np.zeros(grid, dtype=int)
@@ -138,11 +139,11 @@ def _train_to_check(
     slots: Sequence[_Slot], matrix: Tensor, targets: Tensor, steps: int, *, loss: str, probe: Probe
 ) -> None:
     """Train all slots until their next check, ``steps`` minibatches an epoch."""
-    weights = [torch.stack(layer) for layer in zip(*(slot.weights for slot in slots), strict=True)]
-    firsts, seconds = (
-        [torch.stack(layer) for layer in zip(*([m[k] for m in slot.moments] for slot in slots), strict=True)]
-        for k in (0, 1)
+    weights, moments = (
+        [torch.stack(layer) for layer in zip(*(getattr(slot, name) for slot in slots), strict=True)]
+        for name in ("weights", "moments")
     )
+    firsts, seconds = moments[: len(weights)], moments[len(weights) :]
     penalties = torch.tensor([slot.job.penalties for slot in slots])[:, :, None, None]
     sizes = np.array([len(slot.job.train) for slot in slots])
     left = sizes - (steps - 1) * probe.batch_size
@@ -178,11 +179,7 @@ def _train_to_check(
             slot.epochs += 1
     for number, slot in enumerate(slots):
         slot.weights = [layer[number] for layer in weights]
-        slot.moments = [(first[number], second[number]) for first, second in zip(firsts, seconds, strict=True)]
-
-
-def _logits(weights: Sequence[Tensor], inputs: Tensor) -> Tensor:
-    return _forward([weight[None] for weight in weights], inputs[None])[0][0]
+        slot.moments = [moment[number] for moment in moments]
 
 
 def _forward(weights: Sequence[Tensor], inputs: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -56,16 +56,11 @@ class RunScores(NamedTuple):
     bound: float = 0.0
     """Of means over units, the largest difference of a unit, as ``crossed_difference`` takes it."""
 
-    @property
-    def reason(self) -> str | None:
-        """The first of the reasons."""
-        return next(filter(None, self.reasons), None)
-
-    def select(self, runs: Sequence[int]) -> "RunScores":
-        """The scores of some of the runs, by their positions."""
+    def of(self, runs: Sequence[int]) -> tuple[tuple[Floats, Floats], str | None]:
+        """The scores of some of the runs, by their positions, and why they have none, if they have none."""
         positions = list(runs)
-        reasons = tuple(self.reasons[run] for run in positions)
-        return RunScores(self.points[positions], self.draws[positions], reasons, self.units, self.bound)
+        reason = next((self.reasons[run] for run in positions if self.reasons[run]), None)
+        return (self.points[positions], self.draws[positions]), reason
 
 
 def shared_tasks(runs: Sequence[EvaluationRun]) -> list[str]:
@@ -89,30 +84,35 @@ def _pairing(first: Sequence[EvaluationRun], second: Sequence[EvaluationRun]) ->
     return [b.index(seed) for seed in a]
 
 
-def _check_same_data(task: str, runs: Sequence[EvaluationRun]) -> None:
-    """Refuse runs whose rows cannot be paired.
+def _describe_task(task: str, runs: Sequence[EvaluationRun], measure: str | None) -> dict[str, Any]:
+    """The fields of a :class:`TaskTest` that describe a task: kind, size, and of retrieval the measure.
 
     Raises:
-        NearfarError: they do not all have the task, were scored on different data, or probed in different ways.
+        NearfarError: the runs do not all have the task or the measure, were scored on different data, or probed in
+            different ways.
     """
     for run in runs:
-        if task not in run.result.all_tasks:
+        scored = run.result.all_tasks.get(task)
+        if scored is None:
             raise NearfarError(f"{run.source}: has no task {task}, only {', '.join(run.result.all_tasks)}.")
-    first = fingerprints(runs[0], task)
-    for run in runs:
-        own = fingerprints(run, task)
+        first, own = fingerprints(runs[0], task), fingerprints(run, task)
         differ = [name for name in {**first, **own} if own.get(name) != first.get(name)]
-        both = f"{runs[0].source} and {run.source} were"
-        if differ == ["probe"]:
-            raise NearfarError(
-                f"{both} probed differently on task {task} ({first['probe']}; {own['probe']}). Evaluate both in the "
-                "same way."
-            )
         if differ:
+            how, what = "scored on different data", f"subset {differ[0]}"
+            if differ == ["probe"]:
+                how, what = "probed differently", f"{first['probe']}; {own['probe']}"
             raise NearfarError(
-                f"{both} scored on different data (task {task}, subset {differ[0]}), so their pairs cannot be "
-                "compared. Evaluate both on the same data."
+                f"{runs[0].source} and {run.source} were {how} (task {task}, {what}), so their pairs cannot be "
+                "compared. Evaluate both in the same way."
             )
+        if isinstance(scored, results.RetrievalScores):
+            measure = measure or scored.main
+            if scored.metric(measure) is None:
+                has = ", ".join(scored.measures)
+                raise NearfarError(f"{run.source}: task {task} has no measure {measure}, only {has}.")
+    known = runs[0].result.all_tasks[task]
+    of_retrieval = isinstance(known, results.RetrievalScores)
+    return {"kind": known.kind, "pairs": known.size, "measure": measure if of_retrieval else None}
 
 
 def fingerprints(run: EvaluationRun, task: str) -> dict[str, str | None]:
@@ -127,24 +127,6 @@ def fingerprints(run: EvaluationRun, task: str) -> dict[str, str | None]:
         return {"queries": scored.digest}
     transfer = run.result.transfer if isinstance(scored, results.ClassificationScores) else None
     return {"probe": transfer.describe_probe() if transfer else None, "rows": scored.digest}
-
-
-def _measure_of(task: str, runs: Sequence[EvaluationRun], measure: str | None) -> str | None:
-    """The measure that is compared on a retrieval task: ``measure``, or the task's own; None for other tasks.
-
-    Raises:
-        NearfarError: a run does not have the measure.
-    """
-    for run in runs:
-        scored = run.result.all_tasks[task]
-        if not isinstance(scored, results.RetrievalScores):
-            return None
-        measure = measure or scored.main
-        if scored.metric(measure) is None:
-            raise NearfarError(
-                f"{run.source}: task {task} has no measure {measure}, only {', '.join(scored.measures)}."
-            )
-    return measure
 
 
 def _score(
@@ -162,12 +144,12 @@ def _score(
         None if measure or one.reason is None else f"undefined for {run.source}: {one.reason}"
         for run, one in zip(runs, estimates, strict=True)
     )
-    points, draws = np.full(len(runs), np.nan), np.full((len(runs), resamples), np.nan)
-    defined = [number for number, why in enumerate(reasons) if why is None]
     units: Units | None = next((one.units for one in scored if one.units is not None), None)
+    count = scored[0].size if units is None else max(units) + 1
     how: dict[str, Any] = {"resamples": resamples, "seed": [seed, *task.encode()], "units": units}
     of_means = isinstance(scored[0], results.RetrievalScores | results.ClassificationScores)
-    if defined:
+    points, draws = np.full(len(runs), np.nan), np.full((len(runs), resamples), np.nan)
+    if defined := [number for number, why in enumerate(reasons) if why is None]:
         subsets = getattr(scored[defined[0]], "subsets", {"": scored[defined[0]]})
         values = np.array([_values(scored[run], measure, list(subsets)) for run in defined], dtype=np.float64)
         if of_means:
@@ -177,12 +159,12 @@ def _score(
                 points[defined] = [(estimates[run].score or 0.0) / 100 for run in defined]
         else:
             golds = [np.array(part.gold, dtype=float) for part in subsets.values()]
-            gold, sizes = np.concatenate(golds), list(map(len, golds))
             by = aggregate if isinstance(scored[0], results.SimilarityScores) else "all"
-            points[defined] = correlation.scores(weighted_spearman, gold, values, sizes=sizes).aggregate(by)[:, 0]
-            drawn = correlation.bootstrap_scores(weighted_spearman, gold, values, sizes=sizes, only=by, **how)
-            draws[defined] = drawn.aggregate(by)
-    return RunScores(points, draws, reasons, scored[0].size if units is None else max(units) + 1, float(of_means))
+            given: Any = (weighted_spearman, np.concatenate(golds), values)
+            sizes = list(map(len, golds))
+            points[defined] = correlation.scores(*given, sizes=sizes).aggregate(by)[:, 0]
+            draws[defined] = correlation.bootstrap_scores(*given, sizes=sizes, only=by, **how).aggregate(by)
+    return RunScores(points, draws, reasons, count, float(of_means))
 
 
 def _values(scored: TaskScores, measure: str | None, subsets: Sequence[str]) -> Sequence[float]:
@@ -248,15 +230,8 @@ def compare_pairwise(
     correlation.check_resampling(resamples, seed, at_least=2)
     runs = [run for side in sides for run in side]
     chosen = list(dict.fromkeys(tasks or shared_tasks(runs)))
-    every = dict.fromkeys(task for run in runs for task in run.result.all_tasks)
-    for task in chosen:
-        _check_same_data(task, runs)
+    facts = {task: _describe_task(task, runs, measure) for task in chosen}
     bar = track(chosen, "comparing", console=Console(stderr=True), transient=True, disable=not progress)
-    known = runs[0].result.all_tasks
-    facts: dict[str, dict[str, Any]] = {
-        task: {"kind": known[task].kind, "pairs": known[task].size, "measure": _measure_of(task, runs, measure)}
-        for task in chosen
-    }
     drawn: dict[str, Any] = {"resamples": resamples, "seed": seed}
     scored = {task: _score(task, runs, aggregate, facts[task]["measure"], **drawn) for task in bar}
     ends = np.cumsum([0, *map(len, sides)]).tolist()
@@ -264,6 +239,7 @@ def compare_pairwise(
     how: dict[str, Any] = {"facts": facts, "averages": _averaged_tasks(facts), "margin": margin}
     comparisons = compare_pairs(scored, numbers, **how, order=lambda i, j: _pairing(sides[i], sides[j]))
     described = [_describe(side, chosen) for side in sides]
+    every = dict.fromkeys(task for run in runs for task in run.result.all_tasks)
     left_out = [] if tasks else [task for task in every if task not in chosen]
     settings: dict[str, Any] = {"aggregate": aggregate, "measure": measure, "margin": margin, **drawn}
     return pairwise_result(described, comparisons, not_compared=left_out, **settings)
@@ -343,16 +319,15 @@ def _averaged_tasks(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, list[st
 def with_verdicts(family: Sequence[_Test], margin: float) -> list[_Test]:
     """The tests of a family with p corrected by Holm's method, and the verdicts against ``margin``, in points."""
     corrected = iter(statistics.holm([row.p for row in family if row.p is not None]))
-    told = []
-    for row in family:
-        if row.p is None or row.low is None or row.high is None:
-            told.append(row)
-            continue
-        p = next(corrected)
-        says = statistics.verdict(row.low, row.high, margin, p_holm=p)
-        more = row.more_units or None if says == "cannot tell" else None
-        told.append(replace(row, p_holm=round(p, 6), verdict=says, more_units=more))
-    return told
+    return [row if row.p is None else _with_verdict(row, next(corrected), margin) for row in family]
+
+
+def _with_verdict(row: _Test, p_holm: float, margin: float) -> _Test:
+    assert row.low is not None
+    assert row.high is not None
+    says = statistics.verdict(row.low, row.high, margin, p_holm=p_holm)
+    more = row.more_units or None if says == "cannot tell" else None
+    return replace(row, p_holm=round(p_holm, 6), verdict=says, more_units=more)
 
 
 def difference_fields(
@@ -401,10 +376,10 @@ def _test(
 
     The sides are the positions of their runs.
     """
-    a, b = scored.select(first), scored.select(second)
-    means = {"first": statistics.percent(a.points.mean()), "second": statistics.percent(b.points.mean())}
+    (a, why_a), (b, why_b) = scored.of(first), scored.of(second)
+    means = {"first": statistics.percent(a[0].mean()), "second": statistics.percent(b[0].mean())}
     how: dict[str, Any] = {"units": scored.units, "order": order, "margin": margin, "bound": scored.bound}
-    return means | difference_fields(a[:2], b[:2], **how, reason=a.reason or b.reason)
+    return means | difference_fields(a, b, **how, reason=why_a or why_b)
 
 
 def _describe(side: Sequence[EvaluationRun], tasks: Collection[str]) -> results.ComparedSide:

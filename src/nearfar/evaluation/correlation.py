@@ -9,6 +9,7 @@ the seeds of one model) whose cosines are correlated with the same gold scores.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -258,16 +259,12 @@ def _score(
     *,
     only: Aggregate | None = None,
 ) -> Scores:
-    ends = np.cumsum(sizes)
-    parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)] if only != "all" else []
-    on_all = _correlate(weighted, gold, systems)
-    apart = [_correlate(weighted, gold[part], systems[:, part]) for part in parts] if len(parts) > 1 else [on_all]
-    undefined = len(parts) > 1 and only is not None
-    whole, split = [np.empty((len(systems), 0))], [np.empty((len(systems), len(parts), 0))]
-    for counts in blocks:
-        whole.append(np.full((len(systems), len(counts)), np.nan) if undefined else on_all(counts))
-        if len(parts) == 1:
-            split.append(whole[-1][:, None])
-        elif parts:
-            split.append(np.stack([on(counts[:, part]) for on, part in zip(apart, parts, strict=True)], axis=1))
-    return Scores(np.concatenate(whole, axis=-1), np.concatenate(split, axis=-1), tuple(sizes))
+    several = len(sizes) > 1 and only != "all"
+    subsets = [slice(start, end) for start, end in pairwise(np.cumsum([0, *sizes]))] if several else []
+    parts = subsets if several and only else [slice(None), *subsets]
+    correlated = [(part, _correlate(weighted, gold[part], systems[:, part])) for part in parts]
+    none = np.empty((len(systems), len(parts), 0))
+    on_blocks = (np.stack([on(counts[:, part]) for part, on in correlated], axis=1) for counts in blocks)
+    drawn = np.concatenate([none, *on_blocks], axis=2)
+    on_all = np.full_like(drawn[:, 0], np.nan) if several and only else drawn[:, 0]
+    return Scores(on_all, drawn[:, -len(subsets) :] if several else drawn[:, : len(sizes) == 1], tuple(sizes))

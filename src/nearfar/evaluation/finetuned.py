@@ -14,7 +14,7 @@ from nearfar.data.fingerprints import units_of_rows
 from nearfar.data.named_sets import Metric
 from nearfar.disk.model_folder import SeenHashes
 from nearfar.evaluation import results
-from nearfar.evaluation.correlation import spearman
+from nearfar.evaluation.correlation import pearson, spearman
 from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.transfer import classification, confusion_estimate, confusions, f1_score, relatedness
 from nearfar.types import NearfarError
@@ -29,9 +29,7 @@ def metrics_of(*, labels: int, pairs: bool) -> tuple[str, ...]:
     """The metrics of a task with this number of labels (0 where rows have scores), of single texts or of pairs."""
     if not labels:
         return ("pearson", "spearman")
-    if labels > 2:
-        return ("accuracy",)
-    return ("accuracy", "f1", "matthews") if pairs else ("accuracy", "matthews")
+    return ("accuracy", "f1", "matthews")[:: 1 if pairs else 2] if labels == 2 else ("accuracy",)
 
 
 def main_metric(metric: Metric, chosen: str | None, *, labels: int, pairs: bool) -> str:
@@ -63,10 +61,10 @@ def validation_scores(
     targets = np.asarray(gold, dtype=np.float64)
     if not labels:
         scores = outputs[:, 0].astype(np.float64)
-        if np.ptp(scores) == 0 or np.ptp(targets) == 0:
-            return {"pearson": 0.0, "spearman": 0.0}
-        rank = float(np.nan_to_num(spearman(targets, scores)))
-        return {"pearson": float(np.corrcoef(targets, scores)[0, 1]), "spearman": rank}
+        return {
+            metric: float(np.nan_to_num(correlate(targets, scores)))
+            for metric, correlate in (("pearson", pearson), ("spearman", spearman))
+        }
     predicted = outputs.argmax(axis=1)
     found = {"accuracy": float(np.mean(predicted == targets))}
     measures = {"f1": f1_score, "matthews": matthews}

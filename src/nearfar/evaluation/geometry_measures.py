@@ -179,11 +179,9 @@ def collapse_warning(measures: Mapping[str, float]) -> str | None:
 
     ``measures`` are those of :func:`geometry`; a missing or NaN measure is ignored.
     """
-    found = []
-    if (cosine := measures.get("mean_cosine", math.nan)) > COLLAPSED_COSINE:
-        found.append(f"two random texts have a mean cosine of {cosine:.2f}")
-    if (rank := measures.get("effective_rank", math.nan)) < COLLAPSED_RANK:
-        found.append(f"the embeddings use only about {rank:.1f} directions")
+    cosine, rank = measures.get("mean_cosine", math.nan), measures.get("effective_rank", math.nan)
+    narrow = [f"two random texts have a mean cosine of {cosine:.2f}"] if cosine > COLLAPSED_COSINE else []
+    found = narrow + ([f"the embeddings use only about {rank:.1f} directions"] if rank < COLLAPSED_RANK else [])
     if not found:
         return None
     return (

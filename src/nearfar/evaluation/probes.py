@@ -34,19 +34,21 @@ y < 1 has the soft label (y, 0, 0, 0, 0), which does not sum to one. No predicti
 These scores are not comparable with correlations of cosines, which the published tables of SBERT and SimCSE contain.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from nearfar.evaluation import classifiers, logistic
+from nearfar.evaluation.classifiers import FittedClassifiers, Job
 from nearfar.evaluation.correlation import Floats, Indices, pearson
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.types import NearfarError
 
+Features: TypeAlias = NDArray[np.floating]
 C_SPLIT = tuple(2.0**power for power in range(-2, 4))  # also of inner_kfold
 C_KFOLD = tuple(2.0**power for power in range(-1, 6))
 HELD_OUT = 0.05
@@ -73,56 +75,44 @@ class ProbeResult(NamedTuple):
     """Validation accuracy by penalty, for each outer fold or once."""
 
 
-def inner_kfold(features: NDArray[np.floating], labels: Indices, *, classes: int, probe: Probe) -> ProbeResult:
+def inner_kfold(features: Features, labels: Indices, *, classes: int, probe: Probe) -> ProbeResult:
     """Probe one pool; ``features`` [rows, dim], and labels from 0 to ``classes - 1``. Every row is tested once."""
-    grid = _grid(probe, C_SPLIT)
-    fit = _fitting(features, labels, classes, probe)
+    fits, grid = _Fits(features, labels, classes, probe), _grid(probe, C_SPLIT)
     outer = _folds(labels, np.arange(len(labels)), probe)
     inner = [fold for train, _ in outer for fold in _folds(labels, train, probe)]
-    inner_scores = fit(inner, [grid] * len(inner), False).scores
-    dev = [_mean_scores(inner_scores[k : k + probe.folds]) for k in range(0, len(inner), probe.folds)]
-    chosen = [grid[int(np.argmax(scores))] for scores in dev]
-    refit = fit([(train, train) for train, _ in outer], [(penalty,) for penalty in chosen], True)
+    scores = np.array([fitted.scores for fitted in fits.choose(inner, grid)]).reshape(len(outer), probe.folds, -1)
+    dev = [_mean_scores(of_fold) for of_fold in scores]
+    chosen = [grid[int(np.argmax(of_fold))] for of_fold in dev]
     predicted = np.zeros(len(labels), dtype=np.intp)
     accuracies = []
-    for number, (_, test) in enumerate(outer):
-        predicted[test] = refit.predict(number, 0, test)
+    for (_, test), fitted in zip(outer, fits.refit([train for train, _ in outer], chosen), strict=True):
+        predicted[test] = fits.predict(fitted, test)
         accuracies.append(_percent(predicted[test] == labels[test]))
-    accuracy, best = float(round(np.mean(accuracies), 2)), float(round(np.mean([max(scores) for scores in dev]), 2))
+    accuracy, best = float(round(np.mean(accuracies), 2)), float(round(np.mean([max(of_fold) for of_fold in dev]), 2))
     return ProbeResult(accuracy, best, predicted, accuracies, chosen, grid, dev)
 
 
 def kfold(
-    features: NDArray[np.floating], labels: Indices, train: Indices, test: Indices, *, classes: int, probe: Probe
+    features: Features, labels: Indices, train: Indices, test: Indices, *, classes: int, probe: Probe
 ) -> ProbeResult:
     """Probe rows ``train`` and ``test`` of ``features`` [rows, dim]."""
-    grid = _grid(probe, C_KFOLD)
-    fit = _fitting(features, labels, classes, probe)
-    inner = _folds(labels, train, probe)
-    scores = _mean_scores(fit(inner, [grid] * len(inner), False).scores)
-    best = int(np.argmax(scores))
-    refit = fit([(train, train)], [(grid[best],)], True)
-    return _tested(labels[test], refit.predict(0, 0, test), grid, scores)
+    fits, grid = _Fits(features, labels, classes, probe), _grid(probe, C_KFOLD)
+    scores = _mean_scores([fitted.scores for fitted in fits.choose(_folds(labels, train, probe), grid)])
+    (refitted,) = fits.refit([train], [grid[int(np.argmax(scores))]])
+    return _tested(labels[test], fits.predict(refitted, test), grid, scores)
 
 
 def split(
-    features: NDArray[np.floating],
-    labels: Indices,
-    train: Indices,
-    dev: Indices,
-    test: Indices,
-    *,
-    classes: int,
-    probe: Probe,
+    features: Features, labels: Indices, train: Indices, dev: Indices, test: Indices, *, classes: int, probe: Probe
 ) -> ProbeResult:
     """Probe rows ``train``, ``dev`` and ``test`` of ``features`` [rows, dim].
 
     SentEval trains the chosen penalty again on the same rows with the same seed, which gives the same classifier.
     """
-    grid = _grid(probe, C_SPLIT)
-    fitted = _fitting(features, labels, classes, probe)([(train, dev)], [grid], False)
-    scores = _mean_scores(fitted.scores)
-    return _tested(labels[test], fitted.predict(0, int(np.argmax(scores)), test), grid, scores)
+    fits, grid = _Fits(features, labels, classes, probe), _grid(probe, C_SPLIT)
+    (fitted,) = fits.choose([(train, dev)], grid)
+    scores = _mean_scores([fitted.scores])
+    return _tested(labels[test], fits.predict(fitted, test, int(np.argmax(scores))), grid, scores)
 
 
 def check_labels(splits: Mapping[str, Sequence[int]], names: Sequence[str], probe: Probe) -> None:
@@ -175,14 +165,7 @@ def soft_labels(scores: Floats) -> NDArray[np.float32]:
 
 
 def fit_relatedness(
-    features: NDArray[np.floating],
-    scores: Floats,
-    train_rows: Indices,
-    dev_rows: Indices,
-    test_rows: Indices,
-    *,
-    seed: int = 1111,
-    probe: Probe = RELATEDNESS,
+    features: Features, scores: Floats, train_rows: Indices, dev_rows: Indices, test_rows: Indices, *, seed: int = 1111
 ) -> tuple[Floats, float | None]:
     """Fit on the training rows and predict the scores of the test rows, each from 1 to 5.
 
@@ -196,7 +179,6 @@ def fit_relatedness(
         dev_rows: rows for early stopping.
         test_rows: rows to predict.
         seed: seed of weights and minibatches.
-        probe: when training stops.
 
     Returns:
         Predictions, and the best correlation on dev; None where it was never defined, as all predictions are equal.
@@ -207,9 +189,9 @@ def fit_relatedness(
         grades = map(_mean_grades, logits)
         return np.array([pearson(scores[rows], of) if np.ptp(of) > PREDICTION_TOLERANCE else np.nan for of in grades])
 
-    job = classifiers.Job(train_rows, dev_rows, (0.0,), np.random.RandomState(seed))
+    job = Job(train_rows, dev_rows, (0.0,), np.random.RandomState(seed))
     targets = torch.from_numpy(soft_labels(scores))
-    probe = replace(probe, seed=seed)
+    probe = replace(RELATEDNESS, seed=seed)
     trained = classifiers.train(inputs, targets, [job], score=score, probe=probe, loss="mse")[0]
     predicted = _mean_grades(classifiers.outputs(trained.weights, inputs[test_rows])[0])
     return predicted, float(trained.scores[0]) if trained.scores[0] > -1 else None
@@ -220,63 +202,44 @@ def _mean_grades(logits: torch.Tensor) -> Floats:
     return np.arange(1, GRADES + 1) @ torch.softmax(logits, dim=0).double().numpy()
 
 
-class _Fitted(NamedTuple):
-    scores: NDArray[np.float64]
-    """Accuracy of each classifier on the check rows, in [0, 1] [folds, grid]."""
-    predict: Callable[[int, int, Indices], Indices]
-    """Fold, position in its grid, rows -> predicted labels."""
+class _Fits(NamedTuple):
+    """Fits of classifiers on rows of one matrix, by the protocol of ``probe``."""
 
+    features: Features
+    labels: Indices
+    classes: int
+    probe: Probe
 
-_Folds: TypeAlias = Sequence[tuple[Indices, Indices]]
-"""Training rows and check rows of each fold."""
-_Fit: TypeAlias = Callable[[_Folds, Sequence[tuple[float, ...]], bool], _Fitted]
-"""Folds, the grid of each, and whether to hold out training rows for early stopping (else the check rows)."""
+    def choose(self, folds: Sequence[tuple[Indices, Indices]], grid: tuple[float, ...]) -> list[FittedClassifiers]:
+        """Fit each penalty on the training rows of each fold; scores are accuracies on its check rows, in [0, 1]."""
+        jobs = [Job(train, check, grid, np.random.RandomState(self.probe.seed)) for train, check in folds]
+        return self._fit(jobs)
 
-
-def _fitting(features: NDArray[np.floating], labels: Indices, classes: int, probe: Probe) -> _Fit:
-    return (_early_stopping if probe.protocol == "senteval" else _exact)(features, labels, classes, probe)
-
-
-def _early_stopping(features: NDArray[np.floating], labels: Indices, classes: int, probe: Probe) -> _Fit:
-    inputs, gold = torch.as_tensor(features).float(), torch.as_tensor(labels)
-    targets = torch.nn.functional.one_hot(gold, classes).float()
-
-    def score(rows: Indices, logits: torch.Tensor) -> NDArray[np.float64]:
-        return (logits.argmax(dim=1) == gold[rows]).sum(dim=1).numpy() / len(rows)
-
-    def fit(folds: _Folds, grids: Sequence[tuple[float, ...]], hold_out: bool) -> _Fitted:
+    def refit(self, rows: Sequence[Indices], penalties: Sequence[float]) -> list[FittedClassifiers]:
+        """Fit each of some rows with its chosen penalty; SentEval's classifier stops by a random part of them."""
         jobs = []
-        for (train, check), grid in zip(folds, grids, strict=True):
-            rng, fitted, stop_by = np.random.RandomState(probe.seed), train, check
-            if hold_out:
-                order = rng.permutation(len(train))
-                held = int(HELD_OUT * len(train))
-                fitted, stop_by = train[order[held:]], train[order[:held]]
-            jobs.append(classifiers.Job(fitted, stop_by, grid, rng))
-        trained = classifiers.train(inputs, targets, jobs, score=score, probe=probe)
+        for train, penalty in zip(rows, penalties, strict=True):
+            rng, share = np.random.RandomState(self.probe.seed), HELD_OUT * (self.probe.protocol == "senteval")
+            held, fitted = np.split(train[rng.permutation(len(train))], [int(share * len(train))])
+            jobs.append(Job(fitted, held, (penalty,), rng))
+        return self._fit(jobs)
 
-        def predict(fold: int, number: int, rows: Indices) -> Indices:
-            weights = [weight[number : number + 1] for weight in trained[fold].weights]
-            return classifiers.outputs(weights, inputs[rows])[0].argmax(dim=0).numpy().astype(np.intp)
+    def predict(self, fitted: FittedClassifiers, rows: Indices, number: int = 0) -> Indices:
+        """The labels of ``rows`` by the classifier with this number in its grid; a tie goes to the lower label."""
+        weights = [layer[number : number + 1] for layer in fitted.weights]
+        inputs = torch.as_tensor(self.features[rows]).to(weights[0].dtype)
+        return classifiers.outputs(weights, inputs)[0].argmax(dim=0).numpy().astype(np.intp)
 
-        return _Fitted(np.array([one.scores for one in trained]), predict)
+    def _fit(self, jobs: Sequence[Job]) -> list[FittedClassifiers]:
+        inputs, gold = torch.as_tensor(self.features), torch.as_tensor(self.labels)
 
-    return fit
+        def score(rows: Indices, logits: torch.Tensor) -> Floats:
+            return (logits.argmax(dim=1) == gold[rows]).sum(dim=1).numpy() / max(len(rows), 1)
 
-
-def _exact(features: NDArray[np.floating], labels: Indices, classes: int, probe: Probe) -> _Fit:  # noqa: ARG001
-    def fit(folds: _Folds, grids: Sequence[tuple[float, ...]], hold_out: bool) -> _Fitted:  # noqa: ARG001
-        jobs = [logistic.Job(train, grid) for (train, _), grid in zip(folds, grids, strict=True)]
-        weights = logistic.fit(features, labels, jobs, classes=classes)
-        found = [logistic.predict(one, features[check]) for one, (_, check) in zip(weights, folds, strict=True)]
-        scores = [(one == labels[check]).mean(axis=1) for one, (_, check) in zip(found, folds, strict=True)]
-
-        def predict(fold: int, number: int, rows: Indices) -> Indices:
-            return logistic.predict(weights[fold][number : number + 1], features[rows])[0]
-
-        return _Fitted(np.array(scores), predict)
-
-    return fit
+        if self.probe.protocol == "senteval":
+            targets = torch.nn.functional.one_hot(gold, self.classes).float()
+            return classifiers.train(inputs.float(), targets, jobs, score=score, probe=self.probe)
+        return logistic.fit(self.features, self.labels, jobs, score=score, classes=self.classes)
 
 
 def _grid(probe: Probe, inverse: tuple[float, ...]) -> tuple[float, ...]:
@@ -290,9 +253,9 @@ def _folds(labels: Indices, rows: Indices, probe: Probe) -> list[tuple[Indices, 
     return [(rows[train], rows[check]) for train, check in parts]
 
 
-def _mean_scores(scores: NDArray[np.float64]) -> list[float]:
+def _mean_scores(scores: ArrayLike) -> list[float]:
     """Mean over folds of [folds, grid], x 100, rounded."""
-    return [float(round(100 * np.mean(column), 2)) for column in scores.T]
+    return [float(round(100 * np.mean(column), 2)) for column in np.transpose(scores)]
 
 
 def _percent(right: NDArray[np.bool_]) -> float:

@@ -22,6 +22,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, Never
 
 import numpy as np
@@ -151,25 +152,20 @@ class _Search(NamedTuple):
             NearfarError: they have different widths.
         """
         order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
-        texts = dict.fromkeys(task.documents[position] for position in order)
-        distinct = dict.fromkeys(task.queries)
+        texts = list(dict.fromkeys(task.documents[position] for position in order))
+        apart = not self.per_task and self.encode_query is not self.encode_document
+        every = list(dict.fromkeys(task.queries if apart else [*texts, *task.queries]))
         if self.per_task:
-            together = embed_tasks(self.encode_document, {"": [*texts, *distinct]}, per_task=True)[""]
-            queries = together._replace(vectors=together.vectors.astype(np.float32))
-            documents = queries._replace(vectors=queries.vectors[: len(texts)])
+            queries = embed_tasks(self.encode_document, {"": every}, per_task=True)[""]
+            queries = queries._replace(vectors=queries.vectors.astype(np.float32))
         else:
-            documents = embed(self.encode_document, list(texts), texts_per_call=TEXTS_PER_CALL)
-            known = documents.rows if self.encode_query is self.encode_document else {}
-            shared = [text for text in distinct if text in known]
-            others = [text for text in distinct if text not in known]
-            queries = embed(self.encode_query, others, texts_per_call=TEXTS_PER_CALL)
-            if shared:
-                parts = [documents.vectors[[known[text] for text in shared]], *([queries.vectors] if others else ())]
-                rows = {text: row for row, text in enumerate([*shared, *others])}
-                queries = queries._replace(rows=rows, vectors=np.concatenate(parts))
+            queries = embed(self.encode_query, every, texts_per_call=TEXTS_PER_CALL)
+        documents = queries._replace(vectors=queries.vectors[: len(texts)])
+        if apart:
+            documents = embed(self.encode_document, texts, texts_per_call=TEXTS_PER_CALL)
         if self.similarity == "cosine":
             unit_rows(queries.vectors)
-            if not self.per_task:  # where those of the documents are among these
+            if apart:  # else they are among these
                 unit_rows(documents.vectors)
         failure = queries.failure_reason(queries.rows) or documents.failure_reason(documents.rows)
         widths = queries.vectors.shape[1], documents.vectors.shape[1]
@@ -185,8 +181,7 @@ class _Search(NamedTuple):
         from nearfar.neighbours.exact import nearest  # imports torch, which the measures of ranked documents do without
 
         queries, documents, order, _ = embedded
-        row_of = {text: row for row, text in enumerate(dict.fromkeys(task.queries))}
-        vectors = queries.vectors[[queries.rows[text] for text in row_of]]
+        vectors = queries.vectors[[queries.rows[text] for text in task.queries]]
         depth, cells = DEPTH + bool(task.excluded), len(vectors) * len(documents.vectors)
         how: dict[str, Any] = {"similarity": self.similarity, "device": self.device}
         with progress_bar(f"searching {name}", cells, unit="pairs", shown=self.progress, stderr=True) as advance:
@@ -196,8 +191,7 @@ class _Search(NamedTuple):
         by_text = np.argsort(text_of, kind="stable")
         starts = np.searchsorted(text_of[by_text], np.arange(len(documents.vectors) + 1))
         ranked = []
-        for query, text in enumerate(task.queries):
-            ids, scores = (part[row_of[text]].tolist() for part in found)
+        for query, (ids, scores) in enumerate(zip(found.ids.tolist(), found.scores.tolist(), strict=True)):
             best = sorted(
                 (-score, place)
                 for number, score in zip(ids, scores, strict=True)
@@ -213,9 +207,8 @@ def retrieval_digest(task: RetrievalTask) -> str:
     fingerprint = hashlib.sha256()
     for part in ("queries", "documents", "query_ids", "document_ids"):
         texts: list[str] = getattr(task, part)
-        fingerprint.update(f"{part} {len(texts)}\n".encode())
-        for text in texts:
-            fingerprint.update(json.dumps(text).encode() + b"\n")
+        for line in chain([f"{part} {len(texts)}"], map(json.dumps, texts)):
+            fingerprint.update(f"{line}\n".encode())
     for grades in task.relevant:
         fingerprint.update(json.dumps(sorted(grades.items())).encode() + b"\n")
     fingerprint.update(json.dumps(sorted(task.excluded.items())).encode())
@@ -227,8 +220,6 @@ def _unjudged_copies(task: RetrievalTask) -> int:
 
     They have the score of the relevant one, so identifiers alone decide which of them comes first.
     """
-    if len(set(task.documents)) == len(task.documents):
-        return 0
     positions = defaultdict[str, list[int]](list)
     for position, text in enumerate(task.documents):
         positions[text].append(position)

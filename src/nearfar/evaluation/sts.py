@@ -132,12 +132,12 @@ def _undefined_mean_reason(task: str, subsets: Sequence[str], whys: Sequence[str
 def _average(
     members: Sequence[str], scored: Mapping[str, results.SimilarityScores], draws: Mapping[str, Draws]
 ) -> results.SimilarityAverage:
-    averages: dict[str, Any] = {}
+    averages = {}
     for metric in CORRELATIONS:
-        means = {}
-        for kind in AGGREGATES:
-            estimates = {task: scored[task].metric(metric).of(kind) for task in members}
-            means[kind] = mean_estimate(estimates, [draws[task][metric][kind] for task in members])
+        each = {kind: {task: scored[task].metric(metric).of(kind) for task in members} for kind in AGGREGATES}
+        means = {
+            kind: mean_estimate(each[kind], [draws[task][metric][kind] for task in members]) for kind in AGGREGATES
+        }
         averages[metric] = results.AggregateEstimates(**means)
     return results.SimilarityAverage(tasks=list(members), **averages)
 
@@ -168,8 +168,7 @@ def _compare_pairs(
         if similarity == "cosine":
             a, b = correlation.usual_size(a), correlation.usual_size(b)
         lengths = np.sqrt(np.einsum("pd,pd->p", a, a) * np.einsum("pd,pd->p", b, b))
-        values[part] = pair_similarities(a, b, similarity)
-        if similarity == "cosine":
-            values[part] = np.divide(values[part], lengths, out=np.zeros_like(lengths), where=lengths > 0)
+        scale = np.where(lengths > 0, lengths, 1) if similarity == "cosine" else 1
+        values[part] = pair_similarities(a, b, similarity) / scale
         zeros += int(np.sum(lengths == 0))
     return np.rint(values / COSINE_UNIT), zeros

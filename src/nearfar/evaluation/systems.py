@@ -149,13 +149,13 @@ def _ranked(
     signs = [{"better": 1, "worse": -1}.get(test.verdict or "", 0) for test in tests]
     pairs = [pair[::sign] for pair, sign in zip(combinations(range(len(sides)), 2), signs, strict=True) if sign]
     above, below = Counter(worse for _, worse in pairs), Counter(better for better, _ in pairs)
-    each = [scored.select(side) for side in sides]
-    ranked, most = [], sum(own.reason is None for own in each)
+    each = [scored.of(side) for side in sides]
+    ranked, most = [], sum(reason is None for _, reason in each)
     zero = np.zeros(1), np.zeros((1, scored.draws.shape[1]))
-    for side, own in enumerate(each):
-        how: dict[str, Any] = {"units": own.units, "bound": own.bound, "reason": own.reason}
-        tested = comparison.difference_fields(own[:2], zero, order=None, margin=0.0, **how)
-        ranks = (None, None) if own.reason else (1 + above[side], most - below[side])
+    how: dict[str, Any] = {"units": scored.units, "bound": scored.bound, "order": None, "margin": 0.0}
+    for side, (own, reason) in enumerate(each):
+        tested = comparison.difference_fields(own, zero, **how, reason=reason)
         interval = [tested.get(key) for key in ("difference", "low", "high", "reason")]
+        ranks = (None, None) if reason else (1 + above[side], most - below[side])
         ranked.append(results.RankedScore(*interval, *ranks))
     return ranked

@@ -9,7 +9,7 @@ Entries are :class:`~nearfar.evaluation.results.ClassificationScores` and
 its rows. Where a task has no result, its estimates are undefined with a reason and its lists are empty.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -114,13 +114,13 @@ class _SortedRows(NamedTuple):
     @classmethod
     def of(cls, task: TransferTask) -> "_SortedRows":
         """The rows of a task."""
-        texts: list[Any] = []
+        texts: list[tuple[str, ...]] = []
         targets: list[float] = []
         splits, lines, named, order = [], [], task.label_names, [0]
         for name, rows in task.splits.items():
             keys = [(*(len(text.split()) for text in row), target) for row, target in zip(*rows, strict=True)]
             order = sorted(range(len(keys)), key=keys.__getitem__)
-            splits.append(np.arange(len(texts), len(texts) + len(order)))
+            splits.append(len(texts) + np.arange(len(order)))
             texts += [rows.texts[place] for place in order]
             targets += [rows.targets[place] for place in order]
             lines += [[name, *row, named[int(y)] if named else y] for row, y in zip(*rows, strict=True)]
@@ -129,9 +129,8 @@ class _SortedRows(NamedTuple):
 
     def in_file_order(self, values: NDArray[Any] | None = None) -> NDArray[Any]:
         """Values of the tested rows, by default their targets, in the order of the file."""
-        values = self.targets[self.splits[-1]] if values is None else values
-        ordered = np.empty_like(values)
-        ordered[self.file_order] = values
+        ordered = np.array(self.targets[self.splits[-1]] if values is None else values)
+        ordered[self.file_order] = ordered.copy()
         return ordered
 
 
@@ -154,9 +153,11 @@ def _unprobeable_reason(task: TransferTask, probe: Probe) -> str | None:
 
 def _features(texts: Sequence[tuple[str, ...]], embedded: TextEmbeddings) -> NDArray[np.float32]:
     """The classifier's features of each row [rows, features]."""
-    places = [[embedded.rows[text] for text in side] for side in zip(*texts, strict=True)]
     with np.errstate(over="ignore", invalid="ignore"):
-        sides = [embedded.vectors[side].astype(np.float32, copy=False) for side in places]
+        sides = [
+            embedded.vectors[[embedded.rows[text] for text in side]].astype(np.float32, copy=False)
+            for side in zip(*texts, strict=True)
+        ]
         return sides[0] if len(sides) == 1 else probes.pair_features(*sides)
 
 
@@ -321,11 +322,10 @@ def neighbour_vote(
     found = nearest(vectors, labelled, k, similarity=similarity, device=device)
     winners = []
     for places, similarities in zip(found.ids.tolist(), found.scores.tolist(), strict=True):
-        votes, weights = Counter[str](), defaultdict[str, float](float)
+        votes = defaultdict[str, NDArray[np.float64]](lambda: np.zeros(2))
         for place, weight in zip(places, similarities, strict=True):
-            votes[labels[place]] += 1
-            weights[labels[place]] += weight
-        winners.append(min(votes, key=lambda label: (-votes[label], -weights[label], label)))
+            votes[labels[place]] += 1, weight
+        winners.append(min(votes, key=lambda label: (*-votes[label], label)))
     return winners
 
 
