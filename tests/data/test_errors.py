@@ -65,9 +65,9 @@ ROWS = [
     (read, "tsv", "label\thypothesis\n1\tx\n2\n", "line 3: 1 fields, but the header has 2 columns"),
     (read, "tsv", "label\thypothesis\n1\tx\ty\n", "line 2: 3 fields"),
     (read, "tsv", b"label\thypothesis\n1\tx\n2\t\xe9t\xe9\n", "line 3: not UTF-8 (byte 3 of the line is 0xe9)"),
-    (read, "tsv", NLI.encode("utf-16"), "line 1: not UTF-8 (byte 1 of the line is 0xff). It is UTF-16. Save the file"),
+    (read, "tsv", NLI.encode("utf-16"), "line 1: not UTF-8 (byte 1 of the line is 0xff). Save it as text in UTF-8"),
     (read, "tsv", NLI.encode("utf-16-le"), "contains NUL bytes, as UTF-16 does"),
-    (read, "tsv", gzip.compress(NLI.encode()), "It is gzipped: add .gz to its name"),
+    (read, "tsv", gzip.compress(NLI.encode()), "the name of a gzipped file ends in .gz"),
     (read, "tsv", "label\tlabel\thypothesis\n", "line 1: 2 columns named 'label'"),
     (read, "tsv", "a dog\ta cat\tneutral\n", "no column 'hypothesis'. Its columns: a dog, a cat, neutral"),
     (read, "tsv", "\t".join(f"c{n}" for n in range(10**5)), "no column 'hypothesis'. Its columns: c0, c1"),
@@ -76,15 +76,14 @@ ROWS = [
     (read, "csv", 'label,hypothesis\n1,"x\ny"\n2\n', "line 4: 1 fields"),
     (read, "csv", 'label,hypothesis\n1,x\n2,"never closed\n3,y\n', "line 3: not well-formed CSV"),
     (read, "csv", 'label,hypothesis\n1,"x" y\n', "line 2: not well-formed CSV"),
-    (read, "csv", b"PK\x03\x04\x14\x00\xff\xfe\n", "It is a ZIP archive, as spreadsheets are"),
-    (read, "csv", "hypothesis,label\ra,neutral\r", "a carriage return without a line feed"),
+    (read, "csv", "hypothesis,label\ra,neutral\r", "line 1: not well-formed CSV"),
     (read, "jsonl", "", "is empty"),
     (read, "jsonl", JSON + '{"label": 1\n', "line 2: not a JSON object"),
     (read, "jsonl", JSON + '{"label": 1}\n', "line 2: no column 'hypothesis'"),
     (read, "json", '[{"label": 1, "hypothesis": "x"}]\n', "line 1: a JSON list, not an object"),
     (read, "json", '[\n{"label": 1, "hypothesis": "x"}\n]\n', "line 1: not a JSON object"),
     (read, "jsonl", "3\n", "line 1: a JSON int, not an object"),
-    (read, "jsonl", '{"label": ' + "[" * 10**5 + "\n", "line 1: not a JSON object: it is nested"),
+    (read, "jsonl", '{"label": ' + "[" * 10**5 + "\n", "line 1: not a JSON object"),
     (read, "tsv.gz", NLI, "cannot be read: Not a gzipped file"),
     (read, "tsv.gz", gzip.compress(b""), "is empty"),
     (read, "tsv.gz", gzip.compress(NLI.encode(), mtime=0)[:-4], "cannot be read: Compressed file ended"),
@@ -92,8 +91,8 @@ ROWS = [
     (read, "parquet", "PAR1" * 40, "cannot be read as Parquet"),
     (read, "txt", "label", "unknown extension. Files with columns end in .tsv, .tsv.gz, .csv"),
     (read, "parquet.gz", "label", "unknown extension"),
-    (names, "tsv", "", " is empty; its first line should name the columns"),
-    (names, "tsv", " \na\tb\n", "bad.tsv, line 1: is blank, and should name the columns"),
+    (names, "tsv", "", "line 1: is empty or blank, and should name the columns"),
+    (names, "tsv", " \na\tb\n", "bad.tsv, line 1: is empty or blank, and should name the columns"),
     (names, "jsonl", "\n", " is empty; each line should be a JSON object"),
     (names, "jsonl", "[1]\n", "line 1: a JSON list, not an object"),
     (names, "parquet", "text", "cannot be read as Parquet"),
@@ -115,11 +114,11 @@ ROWS = [
     (load_labelled, "tsv", LABELLED + "x\ta\nx\tb\ny\tc\ny\tc\n", "The label 'y' has a single text, 'c'; contrastive"),
     (load_labelled, "tsv", LABELLED + "x\ta\ny\ta\n", "All labelled texts are equal ('a')"),
     (load_labelled, "tsv", LABELLED, "bad.tsv: no labelled texts"),
-    (load_labelled, "tsv", LABELLED + f"{X}\ta\ny\tb\ny\tc\n", f"The label '{X[:79]}... has a single text, 'a'"),
-    (load_labelled, "tsv", LABELLED + f"x\t{A}\ny\tb\ny\tc\n", f"The label 'x' has a single text, '{A[:79]}..."),
-    (load_labelled, "tsv", LABELLED + f"{X}\ta\n{X}\tb\n", f"Every text has the label '{X[:79]}...; there"),
+    (load_labelled, "tsv", LABELLED + f"{X}\ta\ny\tb\ny\tc\n", f"The label '{X[:75]} ... has a single text, 'a'"),
+    (load_labelled, "tsv", LABELLED + f"x\t{A}\ny\tb\ny\tc\n", f"The label 'x' has a single text, '{A[:75]} ..."),
+    (load_labelled, "tsv", LABELLED + f"{X}\ta\n{X}\tb\n", f"Every text has the label '{X[:75]} ...; there"),
     (load_labelled_task, "tsv", LABELLED, "bad.tsv: no rows, only a header."),
-    (load_labelled_task, "tsv", "text\tlabels\none\tx\n", "Labelled data has the columns text and label, or sentence1"),
+    (load_labelled_task, "tsv", "text\tlabels\none\tx\n", "labelled data has the columns text and label, or sentence1"),
     (load_classification, "tsv", LABELLED, "bad.tsv: no rows, only a header."),
     (load_classification, "tsv", LABELLED + "yes\tone\nyes\ttwo\n", "every row has the label 'yes'; there must be at"),
     (load_classification, "tsv", LABELLED + "yes\tone\nno\ttwo\n", "bad.tsv: too few rows to hold some out for test;"),
@@ -149,14 +148,14 @@ ROWS = [
     (load_nli, "tsv", NLI + "p\th\tneutral\np\th\tmaybe\n", "line 3: unknown label 'maybe'. Known: entailment,"),
     (load_nli, "tsv", NLI + "p\th\t3\n", "line 2: unknown label '3'. Known: entailment, neutral, contradiction;"),
     (load_nli, "tsv", NLI + "p\th\t3\n", "and integers as in SNLI: 0 as entailment, 1 as neutral, 2 as contradiction"),
-    (load_nli, "jsonl", JSON.replace("1", "true"), "line 1: unknown label True"),
+    (load_nli, "jsonl", JSON.replace("1", "true"), "line 1: unknown label true"),
     (load_nli, "jsonl", JSON.replace("1", "0.5"), "line 1: unknown label 0.5"),
     (load_nli, "jsonl", JSON.replace("1", "1" * 400), "line 1: unknown label 1111"),
     (load_nli, "jsonl", JSON.replace("1", "NaN"), "line 1: unknown label nan"),
     (load_nli, "jsonl", JSON.replace('"a dog"', "[" * 400 + "]" * 400), "line 1: column 'premise' holds"),
-    (load_nli, "jsonl", JSON.replace('"a dog"', "[" + "1," * 10**5 + "1]"), "1, 1... (list), not text"),
-    (load_nli, "tsv", NLI, "bad.tsv: no labelled rows (0 without"),
-    (load_nli, "tsv", NLI + "p\th\t-\np\th\t-1\n", "bad.tsv: no labelled rows (2 without"),
+    (load_nli, "jsonl", JSON.replace('"a dog"', "[" + "1," * 10**5 + "1]"), " ... (list), not text"),
+    (load_nli, "tsv", NLI, "bad.tsv: no labelled NLI rows."),
+    (load_nli, "tsv", NLI + "p\th\t-\np\th\t-1\n", "bad.tsv: no labelled NLI rows, 2 dropped"),
     # --- pairs and triplets
     (load_tuples, "csv", "anchor,positive\na,a\n", "All pairs are equal"),
     (load_tuples, "tsv", "anchor\tpositive\na\tb\nc\t\n", "line 3: column 'positive' is empty"),
@@ -204,8 +203,8 @@ PARQUET = [
     ),
     ("premise", lambda: pa.array([2**62, 2**62], pa.timestamp("us")), "bad.parquet cannot be read as Parquet"),
     ("label", lambda: pa.array(["neutral", "maybe"]).dictionary_encode(), "row 2: unknown label 'maybe'"),
-    ("label", lambda: pa.array([True, False]), "row 1: unknown label True"),
-    ("premise", lambda: pa.array([], pa.string()), "bad.parquet: no labelled rows"),
+    ("label", lambda: pa.array([True, False]), "row 1: unknown label true"),
+    ("premise", lambda: pa.array([], pa.string()), "bad.parquet: no labelled NLI rows"),
 ]
 
 
@@ -223,7 +222,7 @@ def test_parquet_that_is_cut_off_or_has_broken_class_names(tmp_path):
     table = pa.table({name: ["a", "b"] for name in ("premise", "hypothesis", "label")})
     info = json.dumps({"info": {"features": {"label": {"names": 3, "_type": "Nonsense"}}}})
     pq.write_table(table.replace_schema_metadata({"huggingface": info}), file)
-    assert "bad.parquet: the class names" in error_of(load_nli, str(file))
+    assert "bad.parquet cannot be read" in error_of(load_nli, str(file))
     content = file.read_bytes()
     for kept in (0.1, 0.99):
         file.write_bytes(content[: int(kept * len(content))])

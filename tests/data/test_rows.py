@@ -37,8 +37,8 @@ def test_rows_of_several_sources_in_order(tmp_path):
     assert data.dropped == 1
     assert data.repaired == 0
     assert data.sources == (
-        f"{first}: 2 rows, 1 more without a label dropped",
-        f"{tmp_path / 'second.jsonl'}: 1 rows, 0 more without a label dropped",
+        f"{first}: 2 labelled NLI rows, 1 dropped",
+        f"{tmp_path / 'second.jsonl'}: 1 labelled NLI rows",
     )
     assert load_nli(first).rows == data.rows[:2]
 
@@ -146,7 +146,7 @@ def test_a_plain_text_file_has_one_sentence_per_line(tmp_path):
     data = load_sentences(path)
     assert data.rows == [('first "one"',), ("second one",), ("last",)]
     assert (data.repaired, data.dropped, data.targets, data.label_names) == (1, 1, None, ())
-    assert data.sources == (f"{path}: 3 sentences, 1 duplicates dropped",)
+    assert data.sources == (f"{path}: 3 sentences, 1 dropped",)
     with gzip.open(tmp_path / "a.txt.gz", "wb") as file:
         file.write((tmp_path / "a.txt").read_bytes())
     assert load_sentences(str(tmp_path / "a.txt.gz")).rows == data.rows
@@ -161,8 +161,8 @@ def test_sentences_of_tables_and_several_sources(tmp_path):
     assert data.dropped == 1
     assert [source.rpartition(": ")[2] for source in data.sources] == [
         "n",
-        "1 sentences, 1 duplicates dropped",
-        "1 sentences, 0 duplicates dropped",
+        "1 sentences, 1 dropped",
+        "1 sentences",
     ]
     assert sentences(table, column="n") == ["1", "2"]
 
@@ -251,7 +251,7 @@ def test_pairs_and_triplets_of_a_table(tmp_path):
     data = load_tuples(path, columns=("anchor", "positive", "negative"))
     assert data.rows == [("a", "p p", "n"), ("b", "q", "n")]
     assert (data.repaired, data.dropped, data.targets) == (1, 0, None)
-    assert data.sources == (f"{path}: 2 triplets, 0 duplicates dropped",)
+    assert data.sources == (f"{path}: 2 triplets",)
     assert load_tuples(path).sources[0].endswith("; columns that are not read: negative")
 
 
@@ -311,9 +311,9 @@ def test_the_columns_of_a_table_determine_how_it_is_read(tmp_path):
     assert data.rows == [("p", "e", "c"), ("p", "f", "c"), ("a", "b", "c"), ("s", "t", "u")]
     assert data.dropped == 1  # q entails itself
     assert data.sources == (
-        f"{nli} ({nli}: 6 rows, 1 more without a label dropped): 2 triplets, 1 duplicates dropped",
-        f"{own}: 1 triplets, 0 duplicates dropped; columns that are not read: label, premise, hypothesis",
-        f"{simcse}: 1 triplets, 0 duplicates dropped",
+        f"{nli} ({nli}: 6 labelled NLI rows, 1 dropped): 2 triplets, 1 dropped",
+        f"{own}: 1 triplets; columns that are not read: label, premise, hypothesis",
+        f"{simcse}: 1 triplets",
     )
     assert load_triplets([nli, own], limit=2).rows == data.rows[:2]
 
@@ -330,6 +330,6 @@ def test_captions_are_split_by_image(tmp_path, monkeypatch):
     assert [row[0].split()[-1] for row in rows[":dev"]] == ["7", "7", "8", "8"]
     assert set(rows[":dev"]) < set(rows[":train"])
     assert [text for (text,) in load_sentences("flickr8k:test").rows] == [caption for _, caption in captions[36:]]
-    monkeypatch.setattr("nearfar.data.sources.LAST_GROUPS", 1)
+    monkeypatch.setattr("nearfar.data.catalog.LAST_GROUPS", 1)
     assert len(load_tuples("flickr8k:test").rows) == 2
     assert "flickr8k has no split 'valid'. It has: all, train, test, dev." in error_of(load_tuples, "flickr8k:valid")

@@ -1,7 +1,6 @@
 """What another user of the machine can do in shared folders: nothing of it is trusted, followed or overwritten."""
 
 import os
-import stat
 import sys
 import tempfile
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearfar import NearfarError
-from nearfar.disk import exclusive_file, is_private, private_temporary_folder, write_bytes, write_text
+from nearfar.disk import exclusive_file, is_private, write_bytes, write_text
 from nearfar.disk.folders import folder_lock
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="owners and modes are those of POSIX")
@@ -50,20 +49,6 @@ def test_private_folders(tmp_path: Path, shared: Path, monkeypatch: pytest.Monke
     assert is_private(folder)
     as_another_user(monkeypatch)
     assert not is_private(folder)
-
-
-def test_the_temporary_folder_has_no_predictable_name(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (shared / "nearfar-x-00000000").mkdir(mode=0o777)
-    (shared / "nearfar-x-00000000").chmod(0o777)
-    (shared / "nearfar-x-11111111").symlink_to("/")
-    folder = private_temporary_folder("nearfar-x-")
-    assert folder is not None
-    assert folder.parent == shared
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert folder.name not in ("nearfar-x-00000000", "nearfar-x-11111111")
-    assert private_temporary_folder("nearfar-x-") == folder
-    as_another_user(monkeypatch)
-    assert private_temporary_folder("nearfar-x-") is None
 
 
 @pytest.mark.parametrize("write", [lambda file: write_text(file, "new"), lambda file: write_bytes(file, b"new")])

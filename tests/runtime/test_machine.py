@@ -21,7 +21,7 @@ PI = "processor\t: 0\nFeatures\t: fp asimd\n"
 
 @pytest.fixture(autouse=True)
 def _clear_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
+    for name in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -44,7 +44,6 @@ def write_cpuinfo(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (GENOA, {"ATEN_CPU_CAPABILITY": "avx512"}, "avx2 avx512f avx512_vnni avx512_bf16", True),
         (GENOA, {"ONEDNN_MAX_CPU_ISA": "AVX2"}, "avx2", False),
         (GENOA, {"ONEDNN_MAX_CPU_ISA": "avx512_core_vnni"}, "avx2 avx512f avx512_vnni", False),
-        (GENOA, {"DNNL_MAX_CPU_ISA": "AVX512_CORE"}, "avx2 avx512f", False),
         (GENOA, {"ONEDNN_MAX_CPU_ISA": "ALL"}, "avx2 avx512f avx512_vnni avx512_bf16", True),
         (SAPPHIRE, {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}, "avx2 avx512f avx512_vnni avx512_bf16", True),
         (GENOA, {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "ALL"}, "avx2", False),

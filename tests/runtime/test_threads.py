@@ -54,8 +54,6 @@ def test_nothing_is_set_after_torch_is_imported(monkeypatch: pytest.MonkeyPatch)
         ({"cpu.max": "50000 100000\n"}, 1),
         ({"cpu.max": "nonsense"}, None),
         ({"cpu.max": "1 0"}, None),
-        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
     ],
 )
 def test_a_containers_quota_limits_the_threads(

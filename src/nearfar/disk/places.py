@@ -153,14 +153,9 @@ class LocalFolder(Place):
     def write(self, name: str, content: bytes) -> None:
         """See :class:`Place`."""
         aside = self.writing(name, self.shared)
-        try:
-            with disk_errors(self.shared / name):
-                aside.write_bytes(content)
-            self.publish(aside, name)
-        except BaseException:
-            with suppress(OSError):
-                aside.unlink(missing_ok=True)
-            raise
+        with disk_errors(self.shared / name):
+            aside.write_bytes(content)
+        self.publish(aside, name)
 
     def free_bytes(self) -> int | None:
         """See :class:`Place`."""
