@@ -310,7 +310,7 @@ def test_too_few_or_too_similar_rows_are_refused(refuse: Refusals) -> None:
     )
     one = "".join(f"same\ttext {n}\n" for n in range(12))
     refuse("Every text has the label 'same'", "supcon-text", data=refuse.write("one.tsv", "label\ttext\n" + one))
-    refuse("--batch-size is 3, but must be at least 4: balanced batches hold two texts", "supcon-text", batch_size=3)
+    refuse("--batch-size is 3, but must be from 4 to the number of rows", "supcon-text", batch_size=3)
 
 
 @pytest.mark.parametrize("method", METHODS)
