@@ -383,14 +383,11 @@ def test_a_sample_is_a_function_of_its_seed():
 
 
 def test_impossible_samples_raise():
-    assert draw_error(TARGETS, 2, balanced=False, seed=0).startswith(
-        "A sample of 2 rows cannot be drawn: it must be from 3,"
-    )
-    assert "to 100, the number of rows" in draw_error(TARGETS, 101, balanced=True, seed=0)
-    assert draw_error(TARGETS, 33, balanced=True, seed=0) == (
-        "The label 1 has 10 rows, but a balanced sample of 33 needs 11. Draw fewer rows, or keep the proportions of "
-        "the labels."
-    )
+    for count in (2, 101):
+        expected = f"A sample has from 3 (the labels) to 100 rows (all), not {count}."
+        assert draw_error(TARGETS, count, balanced=True, seed=0) == expected
+    message = "The label 1 has 10 rows, but a balanced sample needs 11."
+    assert draw_error(TARGETS, 33, balanced=True, seed=0) == message
     names = ("no", "maybe", "yes")
     assert draw_error(TARGETS, 60, balanced=True, seed=0, label_names=names).startswith("The label 'maybe' has 10 rows")
 

@@ -235,7 +235,7 @@ def test_empty_cells_are_counted_and_listed_and_can_be_left_out(kind, tmp_path):
     numbers = {"pairs": "3, 4, 6", "sentences": "3, 4, 6", "labelled": "3, 4, 6", "scored": "3, 4, 6"}[kind]
     found = error_of(load, file)
     assert "a.csv, line 3: column " in found
-    assert f" is empty. Rows with empty cells: 3 (line {numbers}). Fill them in, remove the rows, or" in found
+    assert f" is empty. Rows with empty cells: 3 (line {numbers}). Fill them in, or leave them out" in found
     assert "--skip-empty" in found
     with (
         skipping_empty(True),

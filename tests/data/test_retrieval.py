@@ -88,11 +88,11 @@ def test_a_document_with_the_id_of_the_query_is_excluded_on_request(beir):
         ({"corpus": (*CORPUS, '{"_id": "d5", "text": "a", "title": 3}')}, "line 5: column 'title' holds 3"),
         ({"test": (*QRELS, "q1\td3\tinf")}, "line 7: column 'score' holds 'inf'"),
         ({"test": (*QRELS, "q1\td3\t1e300")}, "a whole number, at most"),
-        ({"test": (QRELS[0], QRELS[-1])}, "no query has a relevant document, with a score of at least 1"),
+        ({"test": (QRELS[0], QRELS[-1])}, "no query has a relevant document"),
         ({"test": QRELS[:1]}, "no query has a relevant document"),
         (
             {"test": (*QRELS, "q1\td1\t1")},
-            "line 7: query 'q1' and document 'd1' have the score 1, and 2 in a line above",
+            "line 7: 'q1' and 'd1' have another score in a line above",
         ),
         ({"test": QRELS[1:]}, "line 1: no column 'query-id'"),
         (
@@ -154,7 +154,7 @@ def test_a_corpus_without_texts_and_settings_of_the_other_kind(beir, tmp_path):
     empty = write(tmp_path / "empty.txt", "\n")
     assert error_of(load_retrieval, file, corpus=empty) == f"{empty}: no documents."
     assert "--exclude-same-id is for data in BEIR's layout" in error_of(load_retrieval, file, exclude_same_id=True)
-    assert "adds documents to pairs and NLI rows only" in error_of(load_retrieval, beir(), corpus=file)
+    assert "--corpus is for pairs and NLI rows only" in error_of(load_retrieval, beir(), corpus=file)
 
 
 NLI = (

@@ -107,7 +107,7 @@ BAD_LINES = {
     "two grades": (
         read_qrels,
         "q1 0 d1 1\nq1 0 d1 2\n",
-        "line 2: query 'q1' and document 'd1' have the score 2, and 1",
+        "line 2: 'q1' and 'd1' have another score in a line above",
     ),
 }
 

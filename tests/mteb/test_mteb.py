@@ -158,7 +158,7 @@ def test_tasks_that_cannot_be_used(
     ("row", "message"),
     [
         *(
-            (row, "row 1 of test must have two texts, sentence1 and sent")
+            (row, "row 1 of test must have two texts and a score")
             for row in (
                 {"sentence1": None, "sentence2": "b", "score": 1.0},
                 {"sentence1": "a", "sentence2": 3, "score": 1.0},

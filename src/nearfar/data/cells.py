@@ -94,6 +94,11 @@ class EmptyCellError(NearfarError):
     """A row has an empty cell."""
 
 
+def bad_cell(value: object, column: str, where: Location, problem: str) -> NearfarError:
+    """The error of a cell, which says where it is and what it holds."""
+    return NearfarError(f"{where}: column {column!r} holds {format_value(value)}{problem}")
+
+
 def is_blank(value: object) -> bool:
     """Whether a cell is empty: None, or text of white space and control characters."""
     return value is None or (isinstance(value, str) and not normalize_whitespace(value))
@@ -116,9 +121,7 @@ def text_field(value: object, column: str, where: Location) -> str:
 
     """
     if not isinstance(value, str | None):
-        raise NearfarError(
-            f"{where}: column {column!r} holds {format_value(value)} ({type(value).__name__}), not text."
-        )
+        raise bad_cell(value, column, where, f" ({type(value).__name__}), not text.")
     text = normalize_whitespace(value or "")
     if not text:
         raise EmptyCellError(f"{where}: column {column!r} is empty. Fill it in, or remove the row.")
@@ -149,9 +152,7 @@ def score_check(scale: tuple[float, float] | None = None) -> Check:
         if is_blank(value):
             raise EmptyCellError(f"{where}: column {column!r} is empty.")
         if math.isnan(score):
-            raise NearfarError(
-                f"{where}: column {column!r} holds {format_value(value)}, not a number. Correct it, or remove the row."
-            )
+            raise bad_cell(value, column, where, ", not a number. Correct it, or remove the row.")
         if scale is not None and not scale[0] <= score <= scale[1]:
             raise NearfarError(f"{where}: score {score:g} is outside {scale[0]:g} to {scale[1]:g}.")
         return score
@@ -172,27 +173,19 @@ def label_field(value: object, column: str, where: Location) -> str:
     if value is None or (isinstance(value, Number) and str(value).lower() == "nan"):
         value = ""
     if not isinstance(value, str | Number):
-        raise NearfarError(
-            f"{where}: column {column!r} holds {format_value(value)}. A label is a string or an integer."
-        )
+        raise bad_cell(value, column, where, ". A label is a string or an integer.")
     name = normalize_whitespace(value) if isinstance(value, str) else str(value)
     if not name:
         raise EmptyCellError(f"{where}: column {column!r} is empty. Fill in a label, or remove the row.")
     if name in MISSING_VALUES:
-        raise NearfarError(
-            f"{where}: column {column!r} holds {name!r}, which marks a missing value. Fill in a label, or remove the "
-            "row; if it is the name of a class, rename the class, for example to 'none'."
-        )
+        raise bad_cell(value, column, where, ", which marks a missing value. Write another word, or remove the row.")
     if name.lower() in ("true", "false"):
         return name.lower()
     number = parse_number(name)
     if number.is_integer() and ("." in name or isinstance(value, float)):
         return str(int(number))
     if not (math.isnan(number) or number.is_integer()) or (isinstance(value, Number) and math.isnan(number)):
-        raise NearfarError(
-            f"{where}: column {column!r} holds {format_value(value)}. A label is a string or an integer; numbers with "
-            "fractions are scores."
-        )
+        raise bad_cell(value, column, where, ". A label is a string or an integer; numbers with fractions are scores.")
     return name
 
 

@@ -136,10 +136,7 @@ def draw(
     """
     rows_of = _rows_of(targets)
     if not len(rows_of) <= count <= len(targets):
-        raise NearfarError(
-            f"A sample of {count} rows cannot be drawn: it must be from {len(rows_of)}, the number of labels, to "
-            f"{len(targets)}, the number of rows."
-        )
+        raise NearfarError(f"A sample has from {len(rows_of)} (the labels) to {len(targets)} rows (all), not {count}.")
     generator = _generator(seed)
     sizes = [len(rows) for rows in rows_of.values()]
     shares = largest_remainder([1 for _ in sizes] if balanced else sizes, count, generator)
@@ -149,10 +146,7 @@ def draw(
             shares[index] = 1
         if shares[index] > len(rows):
             name = repr(label_names[label]) if label_names else str(label)
-            raise NearfarError(
-                f"The label {name} has {len(rows)} rows, but a balanced sample of {count} needs {shares[index]}. "
-                "Draw fewer rows, or keep the proportions of the labels."
-            )
+            raise NearfarError(f"The label {name} has {len(rows)} rows, but a balanced sample needs {shares[index]}.")
     return _sample(list(rows_of.values()), shares, generator)
 
 

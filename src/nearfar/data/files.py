@@ -129,10 +129,7 @@ def decode_lines(
     for number, line in enumerate(iter(partial(readline, MAX_LINE_BYTES + 1), b""), 1):
         where = Location(str(shown), number)
         if len(line) > MAX_LINE_BYTES:
-            raise NearfarError(
-                f"{where}: the line is longer than {MAX_LINE_BYTES / 2**20:g} MiB. Write one row per line, and split "
-                "long texts."
-            )
+            raise NearfarError(f"{where}: the line is longer than {MAX_LINE_BYTES / 2**20:g} MiB. Split long texts.")
         try:
             yield number, line.decode("utf-8-sig" if number == 1 and encoding == "utf-8" else encoding)
         except UnicodeDecodeError as error:

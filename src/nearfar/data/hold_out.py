@@ -423,13 +423,11 @@ def number_to_hold_out(total: int, size: float | None, *, source: str) -> int:
     """
     usual = min(max(round(SHARE * total), AT_LEAST), AT_MOST, int(LARGEST_SHARE * total))
     if size is None and usual < FEWEST:
-        raise NearfarError(
-            f"{source}: {total} anchors are too few to hold out a fifth and to measure anything on it. {_ADVICE}"
-        )
+        raise NearfarError(f"{source}: {total} anchors are too few to hold out a fifth of them. {_ADVICE}")
     found = usual if size is None else round(size * total) if size <= 0.5 else int(size)
     if size is not None and not 2 <= found <= total / 2:
         raise NearfarError(
-            f"--hold-out {size:g}: {source} has {total:,} anchors; hold out from 2 to {total // 2:,} of them, or 0."
+            f"--hold-out {size:g}: {source} has {total:,} anchors; hold out from 2 to {total // 2:,}, or 0."
         )
     return found
 

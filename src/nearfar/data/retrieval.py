@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from nearfar.data.catalog import find
-from nearfar.data.cells import Location, find_columns, is_blank, parse_number, text_field
+from nearfar.data.cells import Location, bad_cell, find_columns, is_blank, parse_number, text_field
 from nearfar.data.files import is_known, is_plain_text, stem
 from nearfar.data.named_sets import CATALOG, MIXTURES
 from nearfar.data.paths import as_path, is_file, is_folder, list_names, status
@@ -119,10 +119,7 @@ class Layout(NamedTuple):
         unknown = {f"judgements of unknown {what}": left_out[what] for what in ("queries", "documents")}
         if not kept:
             counted = ", ".join(f"{count} {what}" for what, count in unknown.items())
-            raise NearfarError(
-                f"{self.judgements.title}: no query has a relevant document, with a score of at least 1. {counted}; "
-                f"{len(queries)} queries, {len(documents)} documents."
-            )
+            raise NearfarError(f"{self.judgements.title}: no query has a relevant document. {counted}.")
         same = {number: positions[name] for number, name in enumerate(kept) if name in positions}
         excluded = {number: place for number, place in same.items() if place not in relevant[kept[number]]}
         counts = {
@@ -156,10 +153,7 @@ def agreeing(judgements: Iterable[Judgement]) -> Iterator[Judgement]:
     seen: dict[tuple[str, str], int] = {}
     for one in judgements:
         if seen.setdefault((one.query, one.document), one.grade) != one.grade:
-            raise NearfarError(
-                f"{one.where}: query {one.query!r} and document {one.document!r} have the score {one.grade}, and "
-                f"{seen[one.query, one.document]} in a line above. Remove one of them."
-            )
+            raise NearfarError(f"{one.where}: {one.query!r} and {one.document!r} have another score in a line above.")
         yield one
 
 
@@ -230,9 +224,7 @@ def _id(value: object, column: str, where: Location) -> str:
     if type(value) is int:
         return str(value)
     if not isinstance(value, str) or not value:
-        raise NearfarError(
-            f"{where}: column {column!r} holds {format_value(value)}. An id is a text that is not empty."
-        )
+        raise bad_cell(value, column, where, ". An id is a text that is not empty.")
     return value
 
 
@@ -243,9 +235,7 @@ def _by_id(table: Table, what: str) -> dict[str, tuple[str, str]]:
     for where, (value, text, *title) in table.rows(("_id", "text"), optional=titles):
         name, body = _id(value, "_id", where), _field(text, "text", where)
         if name in rows:
-            raise NearfarError(
-                f"{where}: the {what} id {format_value(name)} is already that of a row above. Each row needs its own."
-            )
+            raise NearfarError(f"{where}: the {what} id {format_value(name)} is already that of a row above.")
         head = "".join(_field(cell, "title", where) for cell in title)
         rows[name] = (f"{head} {body}".strip(), body)
     if not rows:
@@ -273,10 +263,7 @@ def grade_field(value: object, column: str, where: Location) -> int:
     """
     number = parse_number(value)
     if not number.is_integer() or abs(number) > MAX_GRADE:
-        raise NearfarError(
-            f"{where}: column {column!r} holds {format_value(value)}. A grade of relevance is a whole number, at most "
-            f"{MAX_GRADE}."
-        )
+        raise bad_cell(value, column, where, f". A grade of relevance is a whole number, at most {MAX_GRADE}.")
     return int(number)
 
 
@@ -324,9 +311,7 @@ def load_retrieval(
     layout = _open_layout(spec)
     if layout is not None:
         if corpus is not None:
-            raise NearfarError(
-                f"{spec}: has its own corpus; --corpus {corpus} adds documents to pairs and NLI rows only."
-            )
+            raise NearfarError(f"{spec}: has its own corpus; --corpus is for pairs and NLI rows only.")
         return layout.task(exclude_same_id=exclude_same_id)
     if exclude_same_id:
         raise NearfarError(f"{spec}: has no ids; --exclude-same-id is for data in BEIR's layout.")
@@ -334,9 +319,7 @@ def load_retrieval(
         data = load_nli(spec)
         pairs = [(row.premise, row.hypothesis) for row in data.rows if row.label == ENTAILMENT]
         if not pairs:
-            raise NearfarError(
-                f"{spec}: none of the {len(data.rows)} NLI rows is an entailment, so no document is relevant."
-            )
+            raise NearfarError(f"{spec}: no NLI row is an entailment, so no document is relevant.")
         silent = {row.premise for row in data.rows} - {premise for premise, _ in pairs}
         counts = {
             "rows without a label dropped": data.dropped,
@@ -370,8 +353,7 @@ def _open_layout(spec: str) -> Layout | None:
         if any(is_file(path / marker) for marker in SAVED_DATASET):
             return None
         raise NearfarError(
-            f"{path}: is a folder, but not in BEIR's layout: it has no corpus.jsonl, queries.jsonl and "
-            f"qrels/SPLIT.tsv. It has: {', '.join(list_names(path)[:12]) or 'nothing'}."
+            f"{path}: is a folder, but not in BEIR's layout: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv."
         )
     file = Path(name)
     looks_like_a_file = is_known(file) or is_plain_text(file) or is_folder(as_path(name).parent)

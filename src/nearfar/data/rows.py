@@ -110,9 +110,7 @@ def require_different(data: TextData, kind: str) -> TextData:
     texts = chain.from_iterable(data.rows)
     first = next(texts, "")
     if all(text == first for text in texts):
-        raise NearfarError(
-            f"All {kind} are equal ({format_value(first)}): there is nothing to learn. {data.sources[0]}."
-        )
+        raise NearfarError(f"All {kind} are equal ({format_value(first)}). {data.sources[0]}.")
     return data
 
 
@@ -237,13 +235,11 @@ def load_mteb_pairs(name: str) -> dict[str, list[ScoredPair]]:
     except Exception as error:  # whatever mteb, datasets, the hub's client or the task's own code raises
         reason = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
         raise NearfarError(
-            f"--mteb {name}: its data cannot be loaded ({reason}); without a network, load them once where there is "
-            "one, and bring the cache of the hub (HF_HOME) along"
+            f"--mteb {name}: its data cannot be loaded, nor found in the hub's cache ({reason})"
         ) from error
     if not is_sts:
         raise NearfarError(
-            f"--mteb {name}: is a task of the type {task.metadata.type}, and --mteb takes those of the type STS; for "
-            "others, give nearfar.mteb.MtebModel to mteb.evaluate"
+            f"--mteb {name}: is a task of the type {task.metadata.type}, and --mteb takes those of the type STS"
         )
     subsets: dict[str, list[ScoredPair]] = {}
     for subset in task.hf_subsets if task.metadata.is_multilingual else [None]:
@@ -261,10 +257,7 @@ def _mteb_pair(task: Any, subset: str, number: int, row: Mapping[str, Any]) -> S
     first, second = (row.get(column) for column in task.column_names)
     score = parse_number(row.get("score"))
     if not isinstance(first, str) or not isinstance(second, str) or math.isnan(score):
-        raise NearfarError(
-            f"--mteb {task.metadata.name}: row {number} of {subset} must have two texts, "
-            f"{' and '.join(task.column_names)}, and a score"
-        )
+        raise NearfarError(f"--mteb {task.metadata.name}: row {number} of {subset} must have two texts and a score")
     return ScoredPair(first, second, score)
 
 
@@ -349,14 +342,12 @@ def load_labelled(
         texts_of[label].add(text)
     numbers = {name: number for number, name in enumerate(texts_of)}
     if len(numbers) < 2:
-        raise NearfarError(
-            f"Every text has the label {format_value(*numbers)}; there must be at least two labels. {data.sources[0]}."
-        )
+        raise NearfarError(f"Every text has the label {format_value(*numbers)}. {data.sources[0]}.")
     for name, texts in texts_of.items():
         if len(texts) < 2:
             raise NearfarError(
                 f"The label {format_value(name)} has a single text, {format_value(min(texts))}; contrastive losses "
-                f"need two texts per label. Add another, or remove that one. {data.sources[0]}."
+                f"need two. {data.sources[0]}."
             )
     return replace(data, targets=[numbers[label] for label in labels], label_names=tuple(numbers))
 

@@ -53,9 +53,7 @@ def _load_hub(name: str, split: str | None) -> Any:
         raise NearfarError(f"hub:{name}: a hub data set is named owner/name, or owner/name/config.")
     repository, config = match.groups()
     if is_folder(Path(repository)):  # load_dataset would read that folder instead
-        raise NearfarError(
-            f"hub:{name}: the folder {repository} in the working directory hides it; change the working directory."
-        )
+        raise NearfarError(f"hub:{name}: the folder {repository} in the working directory hides it.")
     with _one_line_errors(f"hub:{name}: "):
         return datasets.load_dataset(repository, config, split=split)
 
@@ -65,10 +63,8 @@ def load_folder(path: Path, *, split: str | None = None) -> "Dataset":
     import datasets
 
     if not any(is_file(path / marker) for marker in SAVED_DATASET):
-        raise NearfarError(
-            f"{path} is a folder that was not written by datasets' save_to_disk. Name one of its files: "
-            f"{', '.join(list_names(path)[:12]) or 'it is empty'}."
-        )
+        names = ", ".join(list_names(path)[:12]) or "it is empty"
+        raise NearfarError(f"{path} is a folder that was not written by datasets' save_to_disk. Name a file: {names}.")
     with _one_line_errors(f"{path} cannot be read: "):
         data = datasets.load_from_disk(str(path))
     if split is not None and isinstance(data, datasets.Dataset):
@@ -279,10 +275,9 @@ def _report_empty(title: str, empty: "Sequence[tuple[Location, EmptyCellError]]"
     (first, error), more = empty[0], ", ..." * (len(empty) > _SHOWN_ROWS)
     counted = f"{len(empty):,} ({first.unit} {', '.join(str(where.number) for where, _ in empty[:_SHOWN_ROWS])}{more})"
     if not skips_empty():
-        raise EmptyCellError(
-            f"{str(error).partition(' is empty')[0]} is empty. Rows with empty cells: {counted}. Fill them in, remove "
-            "the rows, or leave them out by --skip-empty."
-        )
+        cell = str(error).partition(" is empty")[0]
+        way = "Fill them in, or leave them out by --skip-empty."
+        raise EmptyCellError(f"{cell} is empty. Rows with empty cells: {counted}. {way}")
     warnings.warn(f"{title}: rows with empty cells that are left out: {counted}.", stacklevel=3)
 
 

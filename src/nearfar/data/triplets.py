@@ -84,10 +84,7 @@ def load_tuples(
 
     """
     if len(columns) not in (2, 3):
-        raise NearfarError(
-            f"Name two columns (anchor, positive) or three (anchor, positive, negative), not {len(columns)}: "
-            f"{', '.join(columns) or 'none'}."
-        )
+        raise NearfarError(f"Name two columns (anchor, positive) or three (and negative), not {len(columns)}.")
     tables = []
     for spec in as_specs(specs):
         entry = set_of_pairs(spec)

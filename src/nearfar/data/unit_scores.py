@@ -83,8 +83,7 @@ def read_scores(file: Path) -> Systems:
     if len(twice):
         row = twice.iloc[0]
         raise NearfarError(
-            f"{row['where']}: {_run(row.system, row.seed)} has a score on unit {format_value(row.unit)} in a row "
-            "above. Remove one; a column 'seed' tells several training runs apart, 'task' several tasks."
+            f"{row['where']}: {_run(row.system, row.seed)} has a score on unit {row.unit!r} in a row above."
         )
     if frame.empty:
         raise NearfarError(f"{file}: has no rows.")
@@ -95,9 +94,7 @@ def read_scores(file: Path) -> Systems:
         clusters = of_task.groupby("unit").cluster.agg(["nunique", "first"])
         if (clusters["nunique"] > 1).any():
             unit = clusters.index[clusters["nunique"] > 1][0]
-            raise NearfarError(
-                f"{file}: unit {format_value(unit)} of task {task} has two clusters. Name one in all its rows."
-            )
+            raise NearfarError(f"{file}: unit {format_value(unit)} of task {task} has two clusters.")
         wide = of_task.pivot(index=["system", "seed"], columns="unit", values="score")
         lacking = wide.isna()  # refused, as a system's failures would go unseen
         for (system, seed), of_run in lacking[lacking.any(axis=1)].iterrows():
@@ -105,8 +102,7 @@ def read_scores(file: Path) -> Systems:
             few = ", ".join(units[:_FEW]) + ", ..." * (len(units) > _FEW)
             raise NearfarError(
                 f"{file}: task {task}: {_run(system, seed)} has no score on {len(units)} of {wide.shape[1]} units: "
-                f"{few}. Systems are compared on the same units: add the scores (of no answer, the lowest), or remove "
-                "these units' rows."
+                f"{few}. Systems are compared on the same units: add the scores, or remove these units' rows."
             )
         numbers = clusters["first"].astype("category").cat.codes.to_numpy(np.int64)
         tasks[str(task)] = UnitScores(list(wide.index), wide.to_numpy() / scale, numbers, measure)
@@ -161,9 +157,7 @@ def read_run(file: Path) -> Run:
     for where, (query, _, document, _, score, tag) in _fields(file, RUN_COLUMNS):
         of_query = found.setdefault(query, {})
         if document in of_query:
-            raise NearfarError(
-                f"{where}: query {format_value(query)} has document {format_value(document)} in a line above. Drop one."
-            )
+            raise NearfarError(f"{where}: query {query!r} has document {document!r} in a line above.")
         number = check(score, "score", where)
         assert isinstance(number, float)
         of_query[document] = float(np.float32(number))

@@ -294,9 +294,7 @@ def refuse_planted(folder: Path, *, flag: str = "--output") -> None:
         return
     shared = parent.st_mode & stat.S_ISVTX and parent.st_mode & stat.S_IWOTH
     if shared and status.st_uid not in (os.getuid(), parent.st_uid):
-        raise NearfarError(
-            f"{folder}: belongs to another user, in a folder that every user can write to; choose another {flag}."
-        )
+        raise NearfarError(f"{folder}: belongs to another user, in a shared folder; choose another {flag}.")
 
 
 @contextmanager
@@ -359,10 +357,7 @@ def disk_errors(path: Path) -> Iterator[None]:
         if not isinstance(error, OSError | SafetensorError) and not of_tokenizers:
             raise
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise NearfarError(
-            f"{path}: cannot be written ({reason}). The previous version is unchanged; free some space, or choose "
-            "another path."
-        ) from error
+        raise NearfarError(f"{path}: cannot be written ({reason}). The previous version is unchanged.") from error
 
 
 def write_text(file: Path, text: str) -> None:
@@ -494,9 +489,7 @@ def remove(path: Path) -> None:
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise NearfarError(
-            f"{path}: cannot be deleted ({error.strerror or error}). Run the command again, or delete it."
-        ) from error
+        raise NearfarError(f"{path}: cannot be deleted ({error.strerror or error}). Delete it.") from error
 
 
 def flush(path: Path) -> None:

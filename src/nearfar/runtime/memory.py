@@ -23,17 +23,15 @@ def paused() -> Iterator[None]:
 
     Later collections of the younger generations skip these objects. The collector's settings are restored.
     """
-    if not gc.isenabled():
-        yield
-        return
+    enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if not gc.get_freeze_count():  # otherwise unfreeze would also affect objects frozen by the program
+        if enabled:
             gc.freeze()
             gc.unfreeze()  # moves all objects to the oldest generation, without traversing them
-        gc.enable()
+            gc.enable()
 
 
 def skip_at_exit() -> None:

@@ -253,7 +253,7 @@ def test_sentences_that_cannot_be_held_out_are_refused(folder: Path, tmp_path: P
     settings = distill(folder, tmp_path, evaluate_on=None)
     with pytest.raises(NearfarError, match="20 anchors are too few to hold out a fifth"):
         train(distill(folder, tmp_path, evaluate_on=None, limit=20))
-    with pytest.raises(NearfarError, match=r"--hold-out 20: .* has 31 anchors; hold out from 2 to 15 of them, or 0"):
+    with pytest.raises(NearfarError, match=r"--hold-out 20: .* has 31 anchors; hold out from 2 to 15, or 0"):
         train(replace(settings, hold_out=20))
     result = train(replace(settings, hold_out=0, max_steps=1, output=str(tmp_path / "none")))
     assert result.metric is None
