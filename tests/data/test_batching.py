@@ -80,13 +80,6 @@ def test_each_epoch_and_each_seed_has_its_own_order(order):
     assert len(orders) == 9
 
 
-def test_shuffling_is_uniform_over_premises():
-    batches, epochs = of_order(pairs_of([1] * 10), 1), 400
-    first = [next(batches.epoch(epoch)).rows[0] for epoch in range(epochs)]
-    spread = (epochs * 0.1 * 0.9) ** 0.5
-    assert all(abs(first.count(row) - epochs / 10) < 4 * spread for row in range(10))
-
-
 def test_the_order_is_the_same_in_every_process():
     """String hashing, and so the order of sets, differs between processes; the batches must not."""
     rows = [(f"p{n % 7}", f"h{n}") for n in range(12)]
@@ -174,12 +167,6 @@ def test_all_classes_and_texts_are_drawn_equally_often():
     assert sorted(row for batch in sampled for row in batch) == [*range(6), *range(10, 16)]
 
 
-def test_a_repeated_text_of_a_class_counts_once():
-    texts, labels = [("a",), ("a",), ("b",), ("c",), ("d",), ("c",)], [0, 0, 0, 1, 1, 1]
-    for batch in TextBatches(texts, 6, targets=labels, balanced=True).epoch(0):
-        assert sorted(batch.rows) == [0, 2, 3, 4]
-
-
 # --- batches without repeated texts: no row is dropped, no text repeats where another order exists ---
 
 
@@ -206,13 +193,6 @@ def test_no_text_repeats_where_there_are_enough_others():
 
 def test_a_group_larger_than_the_batch_is_a_batch_by_itself():
     assert fill_distinct([[0], [1, 2, 3], [4]], lambda row: {str(row)}, 2) == [[0], [1, 2, 3], [4]]
-
-
-def test_fewer_groups_wait_than_the_limit(monkeypatch):
-    monkeypatch.setattr("nearfar.data.batching.WAITING", 1)
-    # a waits twice; the third a joins, because two groups wait already
-    texts = ["a", "a", "a", "a", "b", "c"]
-    assert fill_distinct([[row] for row in range(6)], lambda row: texts[row], 2) == [[0, 3], [1, 4], [2, 5]]
 
 
 def test_premises_in_batches_without_repeated_texts():

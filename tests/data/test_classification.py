@@ -16,7 +16,6 @@ from nearfar.commands.finetune import resolve_splits
 from nearfar.data.classification import load_classification
 from nearfar.data.draws import draw, hold_out, largest_remainder
 from nearfar.data.labelled import load_labelled_task, load_transfer
-from nearfar.data.rows import load_sentences
 from nearfar.types import LABEL_NAMES
 from tests.data.files import error_of, texts_of, write, write_lines
 
@@ -174,13 +173,6 @@ def test_own_files_for_each_split(tmp_path):
     wrong = write_lines(tmp_path / "wrong.tsv", "label\ttext", "yes\tone", "maybe\ttwo")
     assert error(path, test=wrong) == f"{wrong}, line 3: the label 'maybe' is not one of the labels of {path}: no, yes."
     assert error(path, validation=wrong, test=other).startswith(f"{wrong}, line 3: the label 'maybe'")
-
-
-def test_invalid_row_counts_raise(tmp_path):
-    path = own_rows(tmp_path)
-    assert error(path, limit=0) == "The limit on training rows is 0, but must be at least 1."
-    assert error(path, validation_rows=0) == "The number of validation rows is 0, but must be at least 1."
-    assert "neither a file nor a named data set" in error("sst3")
 
 
 # --- columns, labels and scores of own data ---
@@ -350,15 +342,6 @@ def counts(rows, targets=TARGETS):
 draw_error = partial(error_of, draw)
 
 
-def test_labels_with_one_more_row_are_chosen_at_random():
-    more = Counter()
-    for seed in range(60):
-        drawn = counts(draw(TARGETS, 8, balanced=True, seed=seed))
-        assert sorted(drawn.values()) == [2, 3, 3]
-        more.update(label for label, count in drawn.items() if count == 3)
-    assert min(more[label] for label in (0, 1, 2)) > 25  # 40 expected
-
-
 @pytest.mark.parametrize(
     ("targets", "count", "balanced", "drawn"),
     [
@@ -418,15 +401,6 @@ def test_largest_remainders(sizes, percent, seed):
     assert not up or not down or min(up) >= max(down)
 
 
-@pytest.mark.parametrize("name", ["mr", "cr", "subj", "mpqa"])
-def test_a_pool(folder, name):
-    write(folder / f"senteval/{name.upper()}.tsv", "label\ttext\n1\tone  fine \x0bfilm\n0\tbad\n1\tone fine film\n")
-    task = load_transfer(name)
-    assert task.name == name
-    assert task.splits == {"all": ([("one fine film",), ("bad",), ("one fine film",)], [1, 0, 1])}
-    assert (task.label_names, task.pairs, task.source) == (("0", "1"), False, None)
-
-
 def test_splits_and_labels_have_the_order_of_senteval(folder):
     for split, label in {"train": "NUM", "test": "ABBR"}.items():
         write(folder / f"senteval/TREC/{split}.tsv", f"label\ttext\tfine_label\n{label}\twhat is {split} ?\tx:y\n")
@@ -442,17 +416,6 @@ def test_splits_and_labels_have_the_order_of_senteval(folder):
     assert {split: rows.targets for split, rows in task.splits.items()} == {"train": [2], "dev": [1], "test": [0]}
     assert task.splits["dev"].texts == [("a dog", "a cat")]
     assert task.pairs
-
-
-def test_the_training_questions_of_trec_have_two_parts(folder):
-    """The dev part is the last fifth of the distinct questions; trec:test is read by neither."""
-    lines = "".join(f"NUM\tquestion {number % 10} ?\tx:y\n" for number in range(11))
-    write(folder / "senteval/TREC/train.tsv", "label\ttext\tfine_label\n" + lines)
-    texts = {split: [text for (text,) in rows.texts] for split, rows in load_transfer("trec-dev").splits.items()}
-    assert texts["test"] == ["question 8 ?", "question 9 ?"]
-    assert texts["train"] == [f"question {number % 10} ?" for number in (0, 1, 2, 3, 4, 5, 6, 7, 10)]
-    assert load_sentences("trec-parts").rows == load_sentences("trec-parts:train").rows
-    assert [text for (text,) in load_sentences("trec-parts:dev").rows] == texts["test"]
 
 
 def test_a_missing_or_wrong_set_is_named(folder):

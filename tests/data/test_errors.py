@@ -82,44 +82,31 @@ ROWS = [
     (read, "jsonl", JSON + '{"label": 1}\n', "line 2: no column 'hypothesis'"),
     (read, "json", '[{"label": 1, "hypothesis": "x"}]\n', "line 1: a JSON list, not an object"),
     (read, "json", '[\n{"label": 1, "hypothesis": "x"}\n]\n', "line 1: not a JSON object"),
-    (read, "jsonl", "3\n", "line 1: a JSON int, not an object"),
     (read, "jsonl", '{"label": ' + "[" * 10**5 + "\n", "line 1: not a JSON object"),
     (read, "tsv.gz", NLI, "cannot be read: Not a gzipped file"),
     (read, "tsv.gz", gzip.compress(b""), "is empty"),
     (read, "tsv.gz", gzip.compress(NLI.encode(), mtime=0)[:-4], "cannot be read: Compressed file ended"),
     (read, "parquet", "label", "cannot be read as Parquet"),
-    (read, "parquet", "PAR1" * 40, "cannot be read as Parquet"),
     (read, "txt", "label", "unknown extension. Files with columns end in .tsv, .tsv.gz, .csv"),
-    (read, "parquet.gz", "label", "unknown extension"),
     (names, "tsv", "", "line 1: is empty or blank, and should name the columns"),
     (names, "tsv", " \na\tb\n", "bad.tsv, line 1: is empty or blank, and should name the columns"),
     (names, "jsonl", "\n", " is empty; each line should be a JSON object"),
-    (names, "jsonl", "[1]\n", "line 1: a JSON list, not an object"),
-    (names, "parquet", "text", "cannot be read as Parquet"),
-    (names, "txt", "a text\n", "unknown extension. Files with columns end in .tsv"),
-    (names, "csv", '"a\n', "line 1: not well-formed CSV"),
     # --- texts
     (texts, "txt", b"a dog\n\xff\n", "line 2: not UTF-8"),
-    (texts, "txt.gz", gzip.compress(b"a dog\n" * 1000)[:-9], "bad.txt.gz cannot be read"),
     (texts, "tsv", "said\n", "is a table; name the column"),
     (text, "tsv", "said\na dog\n \n", "line 3: column 'said' is empty"),
     (text, "tsv", "sayd\na dog\n", "no column 'said'. Its columns: sayd. Did you mean 'sayd'?"),
     (load_sentences, "txt", "one\n\x00\n", "line 2: column 'text' is empty"),
     (load_sentences, "txt", "\n \n", "bad.txt: no sentences."),
     (load_sentences, "txt", "same\nsame\n", "All sentences are equal ('same')"),
-    (load_sentences, "tsv", "text\n", "bad.tsv: no sentences."),
     # --- labels
     (load_labelled, "tsv", LABELLED + "x\ta\nx\tb\n", "Every text has the label 'x'"),
-    (load_labelled, "tsv", LABELLED + "x\ta\nx\tb\n", "bad.tsv: 2 labelled texts."),
     (load_labelled, "tsv", LABELLED + "x\ta\nx\tb\ny\tc\ny\tc\n", "The label 'y' has a single text, 'c'; contrastive"),
     (load_labelled, "tsv", LABELLED + "x\ta\ny\ta\n", "All labelled texts are equal ('a')"),
     (load_labelled, "tsv", LABELLED, "bad.tsv: no labelled texts"),
     (load_labelled, "tsv", LABELLED + f"{X}\ta\ny\tb\ny\tc\n", f"The label '{X[:75]} ... has a single text, 'a'"),
-    (load_labelled, "tsv", LABELLED + f"x\t{A}\ny\tb\ny\tc\n", f"The label 'x' has a single text, '{A[:75]} ..."),
-    (load_labelled, "tsv", LABELLED + f"{X}\ta\n{X}\tb\n", f"Every text has the label '{X[:75]} ... "),
     (load_labelled_task, "tsv", LABELLED, "bad.tsv: no rows, only a header."),
     (load_labelled_task, "tsv", "text\tlabels\none\tx\n", "labelled data has the columns text and label, or sentence1"),
-    (load_classification, "tsv", LABELLED, "bad.tsv: no rows, only a header."),
     (load_classification, "tsv", LABELLED + "yes\tone\nyes\ttwo\n", "every row has the label 'yes'; there must be at"),
     (load_classification, "tsv", LABELLED + "yes\tone\nno\ttwo\n", "bad.tsv: too few rows to hold some out for test;"),
     *(
@@ -133,9 +120,6 @@ ROWS = [
     # --- scores
     (load_scored, "tsv", SCORED + "3\ta\tb\n3\ta\tc\n", "bad.tsv: every score is 3;"),
     (load_scored, "tsv", SCORED + "3\ta\ta\n4\ta\ta\n", "All scored pairs are equal ('a')"),
-    (load_scored, "tsv", SCORED + "x\ta\tb\n", "line 2: column 'score' holds 'x', not a number"),
-    (load_scored, "tsv", SCORED + "1\ta\t\n", "line 2: column 'sentence2' is empty"),
-    (load_scored, "tsv", SCORED, "bad.tsv: no pairs"),
     (load_pairs, "tsv", SCORED, "bad.tsv: no pairs"),
     *((load_pairs, "tsv", SCORED + f"1\ta\tb\n{score}\ta\tb\n", f"line 3: {HOLDS}") for score in NO_SCORES),
     (load_pairs, "tsv", SCORED + "1\ta\tb\n\ta\tb\n", "line 3: column 'score' is empty"),
@@ -146,12 +130,9 @@ ROWS = [
     ),
     # --- NLI rows
     (load_nli, "tsv", NLI + "p\th\tneutral\np\th\tmaybe\n", "line 3: unknown label 'maybe'. Known: entailment,"),
-    (load_nli, "tsv", NLI + "p\th\t3\n", "line 2: unknown label '3'. Known: entailment, neutral, contradiction;"),
     (load_nli, "tsv", NLI + "p\th\t3\n", "and integers as in SNLI: 0 as entailment, 1 as neutral, 2 as contradiction"),
     (load_nli, "jsonl", JSON.replace("1", "true"), "line 1: unknown label true"),
-    (load_nli, "jsonl", JSON.replace("1", "0.5"), "line 1: unknown label 0.5"),
     (load_nli, "jsonl", JSON.replace("1", "1" * 400), "line 1: unknown label 1111"),
-    (load_nli, "jsonl", JSON.replace("1", "NaN"), "line 1: unknown label nan"),
     (load_nli, "jsonl", JSON.replace('"a dog"', "[" * 400 + "]" * 400), "line 1: column 'premise' holds"),
     (load_nli, "jsonl", JSON.replace('"a dog"', "[" + "1," * 10**5 + "1]"), " ... (list), not text"),
     (load_nli, "tsv", NLI, "bad.tsv: no labelled NLI rows."),
@@ -162,9 +143,7 @@ ROWS = [
     (triplets, "tsv", "anchor\tpositive\n", "line 1: no column 'negative'. Its columns: anchor, positive."),
     (load_tuples, "tsv", "anchor\tpositive\n", "bad.tsv: no pairs."),
     (load_tuples, "txt", "a\nb\n", "unknown extension"),
-    (load_labelled, "txt", "a\nb\n", "unknown extension"),
     (load_triplets, "csv", "anchor,positive\na,b\n", "positive, negative; or sent0, sent1, hard_neg; or premise"),
-    (load_triplets, "csv", "anchor,positive\na,b\n", "Its columns: anchor, positive"),
     # Errors in a file are not reported as missing columns.
     (load_triplets, "csv", "sent0,sent1,hard_neg\na,b\n", "line 2: 2 fields"),
     (load_triplets, "tsv", TRIPLETS + "a\tb\t\n", "line 2: column 'negative' is empty"),
@@ -174,7 +153,6 @@ ROWS = [
     (load_translations, "tsv", TRANSLATED + "a\t \n", "line 2: column 'translation' is empty"),
     (load_translations, "tsv", "sentence\tpivot\na\tb\n", "line 1: no column 'translation'"),
     (load_retrieval, "tsv", NLI + "a\ty\t2\nb\tz\t1\n", "no NLI row is an entailment, so no document is"),
-    (load_retrieval, "tsv", "premise\thypothesis\na\tb\n", "no column 'anchor'"),
 ]
 
 
@@ -227,24 +205,3 @@ def test_parquet_that_is_cut_off_or_has_broken_class_names(tmp_path):
     for kept in (0.1, 0.99):
         file.write_bytes(content[: int(kept * len(content))])
         assert "bad.parquet cannot be read as Parquet" in error_of(load_nli, str(file))
-
-
-@pytest.mark.parametrize(
-    ("load", "settings", "message"),
-    [
-        (load_sentences, {}, "No source of sentences was named"),
-        (load_scored, {}, "No source of scored pairs was named"),
-        (load_tuples, {}, "No source of pairs was named"),
-        (load_triplets, {}, "No source of triplets was named"),
-        (load_nli, {}, "name at least one"),
-        (load_scored, {"columns": ("a", "b")}, "Scored pairs need three columns"),
-        (load_tuples, {"columns": ("anchor",)}, "not 1"),
-    ],
-)
-def test_no_source_and_columns_that_are_too_few(load, settings, message):
-    assert message in error_of(load, ["a.tsv"] * bool(settings), **settings)
-
-
-def test_a_named_set_of_pairs_has_no_triplets():
-    for name in ("flickr8k", "microworld"):
-        assert f"{name} has pairs" in error_of(load_tuples, name, columns=("a", "b", "c"))

@@ -184,10 +184,3 @@ def test_two_texts_of_each_label_remain() -> None:
     assert len(task.training_texts) == 7
     assert {*task.labels} <= {"x", "y", "rare"}
     assert split.held_out.anchors(TEST) == len(task.texts)
-
-
-def test_sentences_have_nothing_to_hold_out() -> None:
-    sentences = text_data([(f"text {n}",) for n in range(100)])
-    assert kind_of(sentences) is None
-    with pytest.raises(NearfarError, match="no positives, labels or scores"):
-        hold_out(sentences)

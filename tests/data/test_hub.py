@@ -24,28 +24,12 @@ def hub(fake_hub):
     return fake_hub(lambda name, config, split: SPLITS if split is None else SPLITS[split])
 
 
-def test_a_name_without_owner(hub):
-    with pytest.raises(NearfarError, match="hub:squad: a hub data set is named owner/name"):
-        load_hub("squad")
-    assert hub == []
-
-
 def test_a_folder_of_the_same_name_is_not_read_instead(hub, tmp_path, monkeypatch):
     (tmp_path / "owner" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NearfarError, match="the folder owner/name in the working directory hides it"):
         load_hub("owner/name", split="train")
     assert hub == []
-
-
-def test_errors_of_the_library_become_one_line(fake_hub):
-    def fail(name, config, split):
-        raise ValueError('Unknown split "dev".\nmore')
-
-    fake_hub(fail)
-    with pytest.raises(NearfarError) as caught:
-        load_hub("owner/name", split="dev")
-    assert str(caught.value) == 'hub:owner/name: ValueError: Unknown split "dev".'
 
 
 @pytest.mark.long

@@ -107,20 +107,6 @@ def test_malformed_folders(beir, files, message):
     assert re.search(message, found), found
 
 
-def test_missing_parts(beir, tmp_path):
-    folder = beir()
-    (tmp_path / "beir" / "queries.jsonl").unlink()
-    assert error_of(load_retrieval, folder) == f"{folder}: has no queries.jsonl, as BEIR's layout does."
-    folder = beir()
-    (tmp_path / "beir" / "qrels" / "test.tsv").unlink()
-    assert "has no qrels/SPLIT.tsv" in error_of(load_retrieval, folder)
-    (tmp_path / "empty").mkdir()
-    message = error_of(load_retrieval, str(tmp_path / "empty"))
-    assert "is a folder, but not in BEIR's layout" in message
-    assert "has no file" not in message
-    assert "no such file" in error_of(load_retrieval, str(tmp_path / "none.tsv"))
-
-
 PAIRS = ("anchor\tpositive\tnote", "a\tx\t1", "b\ty\t2", "a\tz\t3", "c\tx\t4", "a\tx\t5", "x\ty\t6", "d\td\t7")
 
 
@@ -147,14 +133,6 @@ def test_a_corpus_adds_distractors(tmp_path, name):
     assert task.documents == ["x", "y", "z", "w"]
     assert task.counts["documents added by the corpus"] == 1
     assert task.relevant == load_retrieval(file).relevant
-
-
-def test_a_corpus_without_texts_and_settings_of_the_other_kind(beir, tmp_path):
-    file = write_lines(tmp_path / "pairs.tsv", *PAIRS)
-    empty = write(tmp_path / "empty.txt", "\n")
-    assert error_of(load_retrieval, file, corpus=empty) == f"{empty}: no documents."
-    assert "--exclude-same-id is for data in BEIR's layout" in error_of(load_retrieval, file, exclude_same_id=True)
-    assert "--corpus is for pairs and NLI rows only" in error_of(load_retrieval, beir(), corpus=file)
 
 
 NLI = (
@@ -187,12 +165,6 @@ def test_nli_rows(tmp_path):
     assert load_retrieval(file, corpus=more).documents == [*task.documents, "u"]
 
 
-@pytest.mark.realdata
-def test_named_nli_rows(nearfar_data):
-    task = load_retrieval("mnli:dev_matched")
-    assert (len(task.queries), len(task.documents)) == (3125, 9814)
-
-
 def table(**columns):
     return datasets.Dataset.from_dict(columns)
 
@@ -206,12 +178,6 @@ HUB = {
     ("owner/mteb", "default"): {
         "train": table(**{"query-id": ["q1"], "corpus-id": ["d1"], "score": [2]}),
         "test": table(**{"query-id": ["q2"], "corpus-id": ["d1"], "score": [1]}),
-    },
-    ("owner/many", "corpus"): {"one": table(_id=["a"], text=["A"]), "two": table(_id=["b"], text=["B"])},
-    ("owner/many", "queries"): {"one": table(_id=["q"], text=["uno"]), "two": table(_id=["q"], text=["dos"])},
-    ("owner/many", "qrels"): {
-        "one": table(**{"query-id": ["q"], "corpus-id": ["a"]}),
-        "two": table(**{"query-id": ["q"], "corpus-id": ["b"]}),
     },
     ("owner/bare", "corpus"): {"corpus": table(_id=["d1"], text=["one"])},
     ("owner/pairs", None): {"train": table(anchor=["a", "b"], positive=["x", "y"])},

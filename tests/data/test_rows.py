@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.data.named_sets import CATALOG
-from nearfar.data.rows import load_labelled, load_nli, load_pairs, load_scored, load_sentences, load_task
+from nearfar.data.rows import load_labelled, load_nli, load_scored, load_sentences, load_task
 from nearfar.data.triplets import load_triplets, load_tuples, nli_triplets
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow, ScoredPair
 from tests.data.files import error_of, write
@@ -41,11 +41,6 @@ def test_rows_of_several_sources_in_order(tmp_path):
         f"{tmp_path / 'second.jsonl'}: 1 labelled NLI rows",
     )
     assert load_nli(first).rows == data.rows[:2]
-
-
-def test_labels_as_text_in_any_case_or_integers(tmp_path):
-    path = write_nli(tmp_path / "a.tsv", "ENTAILMENT", " neutral ", "Contradiction", "0", "1", "2")
-    assert labels(path) == [0, 1, 2, 0, 1, 2]
 
 
 def test_unlabelled_rows_are_counted_for_any_texts(tmp_path):
@@ -98,13 +93,6 @@ HEADER = "score\tsentence1\tsentence2\n"
 error = partial(error_of, load_task)
 
 
-def test_a_file_is_a_task_named_by_its_stem(tmp_path):
-    (tmp_path / "mine.tsv").write_text(HEADER + "4.5\ta\tb  c\n-1e1\td\te\n")
-    pairs = [ScoredPair("a", "b c", 4.5), ScoredPair("d", "e", -10.0)]
-    assert load_task(str(tmp_path / "mine.tsv")) == {"mine": pairs}
-    assert load_pairs(str(tmp_path / "mine.tsv")) == pairs
-
-
 def test_stsb_clean_has_no_pair_of_the_test_sets(tmp_path, monkeypatch):
     monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
     tests = {f"STS{year}": CATALOG[f"sts{year}"].splits for year in range(12, 17)}
@@ -124,17 +112,6 @@ def test_stsb_clean_has_no_pair_of_the_test_sets(tmp_path, monkeypatch):
     (tmp_path / "sts" / "SICK" / "test.tsv").unlink()
     monkeypatch.setenv("NEARFAR_DATA", f"{tmp_path}/.")  # another folder by name: the pairs are read once per folder
     assert "sickr:test was not found." in error("stsb-clean")
-
-
-def test_a_named_set_defines_its_scale(tmp_path, monkeypatch):
-    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
-    for folder, low in (("STSB", "0"), ("SICK", "1")):
-        (tmp_path / "sts" / folder).mkdir(parents=True)
-        (tmp_path / "sts" / folder / "test.tsv").write_text(HEADER + f"{low}\ta\tb\n5\ta\tb\n")
-    assert [pair.score for pair in load_pairs("stsb")] == [0.0, 5.0]
-    assert [pair.score for pair in load_pairs("sickr")] == [1.0, 5.0]
-    (tmp_path / "sts" / "SICK" / "test.tsv").write_text(HEADER + "3\ta\tb\n0.9\ta\tb\n")
-    assert f"{tmp_path / 'sts' / 'SICK' / 'test.tsv'}, line 3: score 0.9 is outside 1 to 5" in error("sickr")
 
 
 def sentences(*args, **kwargs):
@@ -229,17 +206,6 @@ def test_own_scores_are_scaled_by_their_range(tmp_path):
     data = load_scored(path, columns=("u", "v", "gold"))
     assert data.targets == [0.0, 1.0, 0.25]
     assert data.sources == (f"{path}: 3 scored pairs, scores of -1 to 3 rescaled to 0 to 1",)
-
-
-@pytest.mark.nightly
-@pytest.mark.realdata
-@pytest.mark.parametrize(
-    ("spec", "read", "dropped"),
-    [("stsb-text", 17256, 1801), ("wiki", 34502, 0), ("sentences", 121446, 0), ("flickr8k", 37196, 141)],
-)
-def test_real_sentences(spec, read, dropped, nearfar_data):
-    data = load_sentences(spec)
-    assert (len(data.rows) + data.dropped, data.dropped) == (read, dropped)
 
 
 texts = st.sampled_from(["a", "b", "c", "d"])

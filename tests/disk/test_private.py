@@ -63,12 +63,6 @@ def test_a_planted_link_is_not_followed(write: object, shared: Path, tmp_path: P
     assert [one.name for one in shared.iterdir()] == ["result.json"]
 
 
-def test_the_permissions_of_written_files_follow_the_umask(tmp_path: Path) -> None:
-    write_text(tmp_path / "new", "text")
-    (tmp_path / "usual").touch()
-    assert (tmp_path / "new").stat().st_mode == (tmp_path / "usual").stat().st_mode
-
-
 @pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork and file locks")
 def test_processes_that_write_the_same_file_publish_only_whole_ones(tmp_path: Path) -> None:

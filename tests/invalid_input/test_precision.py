@@ -10,18 +10,9 @@ import torch
 from nearfar.encoder.encoder import Encoder
 from nearfar.training import gradients
 from tests.invalid_input.cli_runner import assert_refused, run_cli
-from tests.invalid_input.runs import FINETUNE, STOPPED, STOPPED_FINETUNE, TRAIN
+from tests.invalid_input.runs import STOPPED, STOPPED_FINETUNE
 from tests.precision_mocks import machine
 
-EVALUATE = "evaluate tiny --tasks pairs.tsv --resamples 0 --output e.json --overwrite".split()
-ENCODE = "encode tiny --input texts.txt --output v.npy --overwrite".split()
-VERBS = {
-    "train": [*TRAIN, "--output", "new"],
-    "finetune": [*FINETUNE, "--output", "new"],
-    "evaluate": EVALUATE,
-    "encode": ENCODE,
-    "predict": "predict classifier --input texts.txt --output l.tsv --overwrite".split(),
-}
 RESUMED = {"stopped": [*STOPPED, "--resume"], "tuning": [*STOPPED_FINETUNE, "--resume"]}
 NO_NATIVE_BF16 = (
     "was started in bf16, which this machine does not compute natively. Resume it on a machine with native bfloat16"
@@ -65,35 +56,6 @@ def used(monkeypatch: pytest.MonkeyPatch) -> set[bool]:
     monkeypatch.setattr(gradients.Gradients, "__init__", starting)
     monkeypatch.setattr(Encoder, "forward", encoding)
     return found
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("verb", "flags", "native", "expected"),
-    [
-        ("train", [], True, "bf16"),
-        ("finetune", [], True, "bf16"),
-        ("evaluate", [], True, "fp32"),
-        ("evaluate", ["--precision", "bf16"], True, "bf16"),
-    ],
-)
-def test_the_precision_is_recorded(
-    verb: str, flags: list[str], native: bool, expected: str, used: set[bool], workspace: Path, monkeypatch: Any
-) -> None:
-    machine(monkeypatch, native=native)
-    assert "bfloat16" not in run_ok([*VERBS[verb], *flags])
-    assert verb == "finetune" or used == {expected == "bf16"}
-    if verb == "evaluate":
-        assert read("e.json")["config"]["precision"] == expected
-        return
-    found = read("new/run.json")
-    assert found["precision"] == found["config"]["precision"] == found["inputs"]["precision"] == expected
-    assert f'precision = "{flags[-1] if flags else "auto"}"' in Path("new/config.toml").read_text()
-    if verb == "train" and expected == "bf16":
-        run_ok("report run new --output r.html".split())  # both with auto in config.toml
-        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in Path("r.md").read_text().splitlines()]
-        assert ["run", "fp32"] in rows
-        assert ["new", "bf16"] in rows
 
 
 @pytest.mark.long

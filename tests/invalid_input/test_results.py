@@ -80,8 +80,6 @@ def test_a_value_of_another_type_is_named(name: str, results: Path, tmp_path: Pa
 
 ROWS = [  # of the right type: verb, file, path of a value, its new value, words in the message besides the file
     ("compare", "scores", "schema", 2, "schema 2"),
-    ("compare", "scores", "kind", "geometry", "geometry"),
-    ("compare", "scores", f"{TASK}/pairs", HUGE, "not a complete JSON file"),
     ("compare", "scores", f"{TASK}/pearson/wmean/high", -INFINITY, "Infinity"),
     ("compare", "scores", f"{TASK}/subsets/pairs/gold/0", 1e200, "is not finite, or too large"),
     ("compare", "tuned", f"{TUNED}/predicted", [], "predictions"),

@@ -1,7 +1,6 @@
 """Files of rows and texts, by the commands that read them; what each reader refuses is tested in ``tests/data``."""
 
 import gzip
-import json
 import os
 import socket
 from collections.abc import Callable
@@ -10,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from nearfar import NearfarError, SupconTextConfig
-from nearfar.commands.train.run import prepare
+from nearfar import NearfarError
 from nearfar.data import files
+from nearfar.data.cells import Location, label_field
 from nearfar.data.classification import load_classification
-from nearfar.data.labelled import infer_reader, label_summary, load_labelled_task
-from nearfar.data.rows import load_labelled
+from nearfar.data.labelled import label_summary
 from nearfar.data.sources import read_columns
-from tests.invalid_input.cli_runner import assert_refused, run_cli
+from tests.invalid_input.cli_runner import assert_refused
 from tests.invalid_input.runs import link_runs
 from tests.invalid_input.tables import COMMANDS, FORMATS, argv_of, paired, row_location, rows_of, write_rows
 
@@ -115,25 +113,6 @@ def test_a_line_over_the_limit(extension: str, tmp_path: Path, monkeypatch: pyte
         list(files.read_lines(file))
 
 
-def test_a_long_text_in_csv_is_read(tmp_path: Path) -> None:
-    """Python's default limit is 131,072 characters."""
-    (tmp_path / "long.csv").write_text("text\n" + "x" * 200_000 + "\n")
-    ((_, (text,)),) = files.read_file(tmp_path / "long.csv", ["text"])
-    assert text == "x" * 200_000
-
-
-@pytest.mark.parametrize("name", ["*.arrow", "state.json", "dataset_info.json"])
-@pytest.mark.parametrize("change", [lambda content: content[: len(content) // 2], None], ids=["cut", "gone"])
-def test_damaged_folders_of_datasets_raise(name: str, change: Any, workspace: Path) -> None:
-    import datasets
-
-    rows = rows_of("nli")
-    datasets.Dataset.from_dict({name: [row[name] for row in rows] for name in rows[0]}).save_to_disk("bad")
-    for file in Path("bad").glob(name):
-        file.write_bytes(change(file.read_bytes())) if change else file.unlink()
-    assert_refused(argv_of("scl", "bad"), "bad")
-
-
 SPECS = {
     "none": "none: neither a file nor a named data set",
     "snli,mnli": "neither a file nor a named data set",
@@ -170,22 +149,6 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize(("name", "written"), [(name, value) for name, values in SAME.items() for value in values])
-def test_a_label_is_equal_in_every_spelling(name: str, written: Any, workspace: Path) -> None:
-    rows = [{"text": f"a dog {n}", "label": written} for n in range(0, 12, 2)]
-    others = [{"text": f"a dog {n}", "label": "other"} for n in range(1, 12, 2)]
-    for extension in FORMATS:
-        if isinstance(written, str) and "\n" in written and extension.startswith("tsv"):
-            continue
-        files = [f"written.{extension}", f"other.{extension}"] if extension == "parquet" else [f"both.{extension}"]
-        for file, some in zip(files, [rows, others] if extension == "parquet" else [[*rows, *others]], strict=True):
-            write_rows(Path(file), some)
-        assert set(load_labelled(files).label_names) == {name, "other"}
-        if len(files) == 1:
-            assert set(infer_reader(files[0], None, "label").label_names) == {name, "other"}
-            assert set(load_labelled_task(files[0]).label_names) == {name, "other"}
-
-
 def test_training_and_test_rows_of_other_formats_have_the_same_labels(workspace: Path) -> None:
     rows = [{"text": f"a dog {n}", "label": n % 2 == 0} for n in range(12)]
     write_rows(Path("train.parquet"), rows)
@@ -198,22 +161,13 @@ def test_training_and_test_rows_of_other_formats_have_the_same_labels(workspace:
     assert_refused(argv_of("test", "bad.tsv"), message, "Did you mean 'cold'?")
 
 
-@pytest.mark.long
-def test_labels_are_listed_and_rare_ones_reported_before_training(workspace: Path) -> None:
-    facts = prepare(SupconTextConfig(model="tiny", data=("labelled.tsv",), output="new", batch_size=8)).facts
-    assert "labels: cold (30), warm (30)" in facts
-    lines = Path("labelled.tsv").read_text().splitlines()
-    Path("mine.tsv").write_text("\n".join([*lines, "red dog\twram"]) + "\n")
-    result = run_cli("finetune mine.tsv --model tiny --batch-size 8 --max-steps 1 --output new".split())
-    assert result.status == 0
-    listed = "labels: cold (30), warm (30), wram (1)\n"
-    reported = "rare labels, perhaps misspelt: wram (1)\n"
-    assert result.out.index(listed) < result.out.index(reported) < result.out.index("step 0")
-    assert listed.strip() in json.loads(Path("new/run.json").read_text())["data"]
-
-
 def test_which_labels_are_reported() -> None:
     assert label_summary({"a": 100, "b": 9}) == ["labels: a (100), b (9)"]
     assert label_summary({"a": 100, "b": 5})[1:] == ["rare labels, perhaps misspelt: b (5)"]
     facts = label_summary({f"l{n}": 1000 if n < 10 else 1 for n in range(1000)})
     assert [fact.rpartition(" and ")[2] for fact in facts] == ["980 more", "970 more"]
+
+
+@pytest.mark.parametrize(("name", "written"), [(name, value) for name, values in SAME.items() for value in values])
+def test_a_label_is_equal_in_every_spelling(name: str, written: Any) -> None:
+    assert label_field(written, "label", Location("a.tsv", 2)) == name

@@ -1,10 +1,8 @@
 """Instruction sets from a mocked /proc/cpuinfo, without those that the environment disables."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from nearfar.encoder import precision
 from nearfar.evaluation.results import provenance
@@ -58,21 +56,3 @@ def test_instruction_sets(
     assert " ".join(machine.instruction_sets()) == sets
     assert precision.is_native.__wrapped__("cpu") is bf16
     assert provenance().hardware["instruction_sets"] == sets
-
-
-@pytest.mark.parametrize(("capability", "bf16"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
-def test_cuda_is_native_by_compute_capability(
-    capability: tuple[int, int], bf16: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    native = precision.is_native.__wrapped__
-    assert native() is native("cuda:0") is native(torch.device("cuda")) is bf16
-
-
-def test_the_slowdown_is_a_ratio_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    def mock_times(product: Callable[[], torch.Tensor], **_: int) -> list[float]:
-        return {torch.bfloat16: [7.0, 6.0], torch.float32: [2.0, 2.5]}[product().dtype]
-
-    monkeypatch.setattr(precision, "repeat", mock_times)
-    assert precision.bf16_slowdown() == 3.0

@@ -52,23 +52,6 @@ def test_the_collector_is_paused_inside_and_restored_afterwards() -> None:
     assert completed.returncode == 0, completed.stderr
 
 
-def exit_states(call: str) -> list[str]:
-    """Return the state seen by exit handlers, which run last to first: the first one runs after that of nearfar."""
-    code = f"""if True:
-        import atexit, gc, sys
-        from nearfar import cli
-        atexit.register(lambda: print("last", gc.get_freeze_count() > 0))
-        {call}
-        atexit.register(lambda: print("first", gc.get_freeze_count() > 0))
-    """
-    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return completed.stdout.splitlines()[1:]
-
-
-def test_the_program_freezes_its_objects_after_others_have_cleaned_up() -> None:
-    assert exit_states('sys.argv = ["nearfar", "--version"]; cli.main()') == ["first False", "last True"]
-
-
 FRAGMENTED = """if True:
     import json, os
     from pathlib import Path
