@@ -318,13 +318,9 @@ def test_splits_need_a_test_set_and_choose_the_validation_rows(folder):
     [
         ({"task": "sst2"}, "full"),
         ({"task": "sst2", "sample_size": 20}, "few-shot"),
-        ({"task": "sst2", "sample_size": 20, "splits": "full"}, "full"),
         ({"task": "mrpc-glue", "splits": "10-90"}, "10-90"),
         ({"task": "sst2", "test": "a.tsv"}, "held-out"),
-        ({"task": "mrpc"}, "held-out"),
         ({"task": "amazon2", "sample_size": 40}, "held-out"),
-        ({"task": "stsb"}, "held-out"),
-        ({"task": "mine.tsv", "sample_size": 40}, "held-out"),
     ],
 )
 def test_auto_follows_gunel_for_glue_tasks(settings, expected):

@@ -46,10 +46,6 @@ BAD_TABLES = {
     "not a number": (f"{HEAD}a\t1\t1\nb\t1\thigh\n", "line 3: column 'score' holds 'high', not a number"),
     "too large": (f"{HEAD}a\t1\t1e300\n", "line 2: score 1e+300 is outside"),
     "twice": (f"{HEAD}a\t1\t1\na\t2\t1\na\t1\t0\n", "line 4: system 'a' has a score on unit '1' in a row above"),
-    "twice with seeds": (
-        "system\tunit\tscore\tseed\na\t1\t1\t5\na\t1\t0\t5\n",
-        "line 3: system 'a', seed 5, has a score on unit '1' in a row above",
-    ),
     "other units": (
         f"{HEAD}a\t1\t1\na\t2\t1\na\t3\t1\nb\t2\t0\n",
         "task board: system 'b' has no score on 2 of 3 units: 1, 3. Systems are compared on the same units",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearfar import NearfarError
-from nearfar.disk import exclusive_file, is_private, write_bytes, write_text
+from nearfar.disk import is_private, write_bytes, write_text
 from nearfar.disk.folders import folder_lock
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="owners and modes are those of POSIX")
@@ -92,19 +92,6 @@ def test_processes_that_write_the_same_file_publish_only_whole_ones(tmp_path: Pa
             assert len(set(text)) == 1
     assert list(ends.values()) == [0, 0, 0, 0]
     assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
-
-
-def test_an_exclusive_file_replaces_links(tmp_path: Path) -> None:
-    (tmp_path / "target").write_text("kept")
-    target = tmp_path / "target"
-    for plant in (lambda: (tmp_path / "x").symlink_to("target"), lambda: (tmp_path / "x").hardlink_to(target)):
-        (tmp_path / "x").unlink(missing_ok=True)
-        plant()
-        with exclusive_file(tmp_path / "x"):
-            (tmp_path / "x").write_text("new")
-    assert (tmp_path / "target").read_text() == "kept"
-    with pytest.raises(OSError, match="folder"), exclusive_file(tmp_path / "missing" / "folder"):
-        pass
 
 
 def test_a_folder_that_another_user_planted_is_refused(

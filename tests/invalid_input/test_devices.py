@@ -14,12 +14,8 @@ COMMANDS = (
     "finetune nowhere.tsv --model nowhere --output run",
     "predict nowhere --input nowhere.txt --output out.tsv",
     "encode nowhere --input nowhere.txt --output out.npy --processes 2",
-    "mine --model nowhere --data nowhere.tsv --output out.tsv",
-    "dedup --model nowhere --input nowhere.txt",
     "search dog --model nowhere --input nowhere.tsv",
-    "soup nowhere nothing --output out --greedy --evaluate-on nowhere.tsv",
     "evaluate nowhere --tasks nowhere.tsv",
-    "evaluate wk:nowhere --tasks nowhere.tsv",
     "geometry nowhere --output shape --pairs nowhere.tsv",
     "back-translate --input nowhere.txt --output out.tsv",
 )

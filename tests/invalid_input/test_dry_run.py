@@ -47,11 +47,6 @@ SECOND = 'method = "bt"\ndata = ["{}"]\nbatch_size = 9\nsentence_column = "a"\nt
 ROWS: dict[str, tuple[Callable[[], object], str, str]] = {
     # id: what is prepared, flags that replace those of TRAIN, expected message
     "dev pairs are a pipe": (lambda: os.mkfifo("bad.tsv"), BAD, "is a pipe"),
-    "two pairs": (
-        text("bad.tsv", "score\tsentence1\tsentence2\n3\ta\tb\n2\tc\td\n"),
-        BAD,
-        "2 pairs, where a correlation",
-    ),
     "a file is in the way": (text("new", "mine"), "", "new: "),
     "a folder is in the way": (folder, "", "new: already exists"),
     "another run is in the way": (run(finished=True), "--learning-rate 0.5", "--learning-rate"),
@@ -66,11 +61,6 @@ ROWS: dict[str, tuple[Callable[[], object], str, str]] = {
     ),
     "a batch of more rows": (nothing, "--batch-size 500", "--batch-size 500: there are 120 rows in nli.tsv"),
     "views": (nothing, "train sg --data texts.txt --views 0-99", "--views 0 to 99"),
-    "one pair": (
-        text("one.tsv", "anchor\tpositive\na dog\ta cat\n"),
-        f"train info-nce {ONE} --batch-size 2",
-        "there is 1 row in one.tsv; info-nce contrasts rows",
-    ),
 }
 
 

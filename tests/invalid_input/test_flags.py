@@ -22,65 +22,29 @@ ROWS: dict[str, tuple[str, str]] = {
     "method that is fine-tuning": ("train scl-finetune --output x", "nearfar finetune"),
     "no method": ("train --output x", "name your rows by --data FILE, or a method first"),
     "unknown method": ("train qqq --output x", "There are: sbert, scl"),
-    "splits and validation rows of a file": (
-        "finetune sst2 --splits few-shot --validation v.tsv --output x",
-        "--splits few-shot and --validation: each chooses the validation rows; give one of them",
-    ),
-    "splits with a number of rows": (
-        "finetune rte --splits 10-90 --validation-rows 30 --output x",
-        "--validation-rows: --splits 10-90 sets the number of validation rows; leave one out",
-    ),
-    "settings of back-translation in a text file": (
-        "back-translate t.txt --output x.tsv",
-        "t.txt: a file of settings ends in .toml; name the sentences by --input t.txt",
-    ),
     # flags
     "unknown flag": (f"{TRAIN} --temprature 0.1", "no flag is called '--temprature'. Did you mean '--temperature'?"),
     "flag of another command": (f"{ENCODE} --epochs 3", "no flag is called '--epochs'"),
     "flag without its value": ("train scl --output", "--output"),
     "required flag missing": ("train scl", "--output"),
     "model missing": ("encode --input t.txt --output x.npy", "MODEL"),
-    "value of a flag that takes none": ("env --json=no", "--json=no: this flag takes no value; write --json alone"),
     "flag twice": (f"{TRAIN} --epochs 2 --epochs 3", "--epochs: is given twice"),
     "flag twice, spelt differently": (f"{TRAIN} --batch_size 2 --batch-size=3", "--batch-size: is given twice"),
     # lists of numbers and of names
     "weights of no widths": (f"{TRAIN} --matryoshka-weights 1", "width of --matryoshka (which is not given)"),
-    "fewer weights than widths": (
-        f"{TRAIN} --matryoshka 8 4 --matryoshka-weights 1",
-        "--matryoshka-weights 1: must be one weight for each width of --matryoshka (8 4)",
-    ),
     # settings that do not go together, or need another
-    "linear head with a ranking": (
-        f"{REGRESSION} --objective cosent --head linear",
-        "--head linear and --objective cosent: cosent ranks cosines; leave out --head",
-    ),
-    "no part of the loss": (
-        f"{REGRESSION} --objective angle --cosine-weight 0 --in-batch-weight 0 --angle-weight 0",
-        "--cosine-weight, --in-batch-weight and --angle-weight are all 0",
-    ),
-    "adapters and the start": (
-        f"{TRAIN} --start-weight 0.5 --lora-rank 4",
-        "--start-weight 0.5 and --lora-rank: adapters have no weights before training",
-    ),
     "hold out and a dev set": (f"{TRAIN} --hold-out 0.1 --evaluate-on d.tsv", "--evaluate-on and --hold-out: held-out"),
     "query and queries": (f"{SEARCH} --queries q.txt", "not both"),
-    "two ways to search": (f"{SEARCH} --approximate --quantize int8", "--approximate and --quantize int8: are two"),
-    "candidates of exact search": (f"{SEARCH} --rescore 4", "--rescore 4: is for quantized search"),
-    "evaluate nothing": ("evaluate", "no model given: nearfar evaluate"),
     "one result of two models": ("evaluate a b --output x.json", "--output is for the result of one model"),
     "greedy without a dev set": (f"{SOUP} --greedy", "--greedy: needs a dev set to choose models by; name it by"),
     "a dev set without greedy": (f"{SOUP} --evaluate-on d.tsv", "--evaluate-on: chooses the models of --greedy; add"),
-    "greedy with weights": (f"{SOUP} --greedy --evaluate-on d.tsv --weights 1,2", "--greedy and --weights: a greedy"),
     "lowest above highest": (f"{MINE} --min-score 0.9 --max-score 0.1", "--min-score 0.9: must not be above"),
     "page of another format": ("geometry m --texts t.txt --page p.pdf", "--page p.pdf: must end in .html"),
-    "geometry of nothing": ("geometry --output x", "no model given: nearfar geometry"),
-    "page of three models": ("geometry a b c --texts t.txt --page x.html", "--page shows one model, or two"),
 }
 WORDS: dict[str, tuple[list[str], str]] = {
     # id: words, one of which is empty or no valid name, and the expected message
     "no command": ([""], "no command is called ''"),
     "no method": (["train", ""], "no method is called ''"),
-    "no model to encode by": (["encode", "", "--input", "a", "--output", "x.npy"], "MODEL '': must not be empty"),
     "one of two models to average": (["soup", "a", "", "--output", "x"], "MODEL a '': must not be empty"),
     "flag of a long name": (["evaluate", "m", "--" + "x" * 5000], "no flag is called"),
     "method that is not UTF-8": (["train", "\udcff"], "no method is called '\\udcff'"),

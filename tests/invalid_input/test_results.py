@@ -86,13 +86,6 @@ ROWS = [  # of the right type: verb, file, path of a value, its new value, words
     ("report", "three", "sides", [], "does not hold one comparison for each pair of sides"),
     ("report", "three", "comparisons/1/overall", None, "does not hold the same tasks for each pair of sides"),
     ("report", "space", "models/base/projection", {"similar": [[1, 2]]}, "must be a list of 4"),
-    (
-        "report",
-        "space",
-        "models/base/projection",
-        {"labelled": {"x": [[1]]}},
-        "must be a list of 2",
-    ),
 ]
 
 
