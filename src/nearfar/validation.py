@@ -267,7 +267,7 @@ def format_value(value: Any) -> str:
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # Python converts no integer with more than 4,300 digits
-        return f"a value of the type {type(value).__name__} that is too large to show"
+        return "a number of more than 4,300 digits" if isinstance(value, int) else f"a nested {type(value).__name__}"
     text = " ".join(text.split()) if "\n" in text else text  # that of a DataFrame has several lines
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 4]} ..."
 

@@ -110,7 +110,7 @@ def test_a_single_remaining_row_joins_the_previous_batch_by_default(rows, min_ba
         (6, 7, {"min_batch_size": 1}, "--batch-size is 7, but must be from 1 to the number of rows, 6$"),
         (6, 0, {"min_batch_size": 1}, "--batch-size is 0"),
         (6, 1, {}, r"is 1, but must be from 2 to the number of rows, 6: a contrastive loss needs other rows"),
-        (0, 2, {}, "must be from 2 to the number of rows, 0"),
+        (0, 2, {}, "there are no rows to train on"),
         (4, 3, {"targets": [0, 0, 1, 1], "balanced": True}, "must be from 4 .*: two texts of each of two classes"),
     ],
 )

@@ -166,6 +166,8 @@ class TextBatches:
     order: Order = "rows"
 
     def __post_init__(self) -> None:
+        if not self.texts:
+            raise NearfarError("there are no rows to train on")
         if self.balanced and not all(float(label).is_integer() for label in self.targets or (0.5,)):
             raise NearfarError("balanced batches need an integer label for each row")
         lowest = max(self.min_batch_size, 4 if self.balanced else 1)
