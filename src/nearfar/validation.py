@@ -6,9 +6,10 @@ scalars, ``Literal``, ``Annotated`` with ``msgspec.Meta``, lists, tuples, dicts,
 ``msgspec.Struct``.
 """
 
-import math
+import sys
 from abc import ABC
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -19,8 +20,6 @@ from nearfar.types import NearfarError
 Converted = TypeVar("Converted")
 
 MAX_SHOWN_CHARS = 80
-MAX_DIGITS = 4300
-"""The maximum number of digits that Python converts between text and number."""
 
 
 class InvalidValueError(ValueError):
@@ -92,7 +91,7 @@ def convert(value: Any, kind: type[Converted], *, source: object | None = None, 
     try:
         return msgspec.convert(value, kind, dec_hook=_convert_tagged)
     except (msgspec.ValidationError, OverflowError) as error:
-        problem = _problem(value, type_info(kind), null) or InvalidValueError(str(error))
+        problem = _problem(value, kinds.type_info(kind), null) or InvalidValueError(str(error))
     if source is None:
         raise problem
     raise NearfarError(f"{source}: {problem}.")
@@ -104,19 +103,10 @@ def _convert_tagged(kind: type, value: Any) -> Any:
     return convert(value, kind.choose(value))
 
 
-def type_info(kind: Any) -> kinds.Type:
-    """What msgspec knows of a type."""
-    return kinds.type_info(kind)
-
-
-def bare(info: kinds.Type) -> kinds.Type:
-    """A type without its metadata."""
-    return bare(info.type) if isinstance(info, kinds.Metadata) else info
-
-
 def options(info: kinds.Type) -> list[kinds.Type]:
     """The types of a union; else the type alone. Without metadata."""
-    info = bare(info)
+    if isinstance(info, kinds.Metadata):
+        return options(info.type)
     return [option for part in info.types for option in options(part)] if isinstance(info, kinds.UnionType) else [info]
 
 
@@ -132,7 +122,7 @@ _NAMES: tuple[tuple[Any, str], ...] = (
 def expected(info: kinds.Type, *, null: str = "null") -> str:
     """The accepted values, in words.
 
-    >>> expected(type_info(int | None))
+    >>> expected(kinds.type_info(int | None))
     'a whole number or null'
     """
     words: list[str] = []
@@ -145,7 +135,8 @@ def expected(info: kinds.Type, *, null: str = "null") -> str:
         elif isinstance(option, kinds.NoneType):
             words.append(null)
         else:
-            words.append(next((name for kind, name in _NAMES if isinstance(option, kind)), _table(null)))
+            table = "an object" if null == "null" else "a table"
+            words.append(next((name for kind, name in _NAMES if isinstance(option, kind)), table))
     return join_or(words)
 
 
@@ -159,61 +150,66 @@ def join_or(words: Iterable[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def _table(null: str) -> str:
-    return "an object" if null == "null" else "a table"
+_MISMATCH = InvalidValueError("is of another type")
 
 
 def _problem(value: Any, info: kinds.Type, null: str) -> InvalidValueError | None:
     """Why ``value`` is no ``info``; None if it is."""
-    every = [option for option in options(info) if not isinstance(option, kinds.NoneType)]
-    if value is None and len(every) < len(options(info)):
+    problems = [_option_problem(value, option, null) for option in options(info)]
+    if None in problems:
         return None
-    if len(every) == 1 and not _is_scalar(every[0]):
-        return _problem_inside(value, every[0], null)
-    problem = None
-    for option in every:
-        one = scalar_problem(value, option) if _is_scalar(option) else _problem_inside(value, option, null) and ""
-        if one is None:
-            return None
-        problem = problem or one
-    return InvalidValueError(problem or f"must be {expected(info, null=null)}", value=value)
+    specific = (problem for problem in problems if problem is not _MISMATCH)
+    return next(specific, InvalidValueError(f"must be {expected(info, null=null)}", value=value))
 
 
-_SCALARS = (kinds.AnyType, kinds.NoneType, kinds.BoolType, kinds.IntType, kinds.FloatType, kinds.StrType)
+def _option_problem(value: Any, info: kinds.Type, null: str) -> InvalidValueError | None:
+    """Why ``value`` is no ``info``, which is no union; :data:`_MISMATCH` if it is of another type altogether."""
+    match info:
+        case kinds.TupleType() if isinstance(value, (list, tuple)) and len(value) != len(info.item_types):
+            return InvalidValueError(f"must be a list of {len(info.item_types)}", value=value)
+        case kinds.ListType() | kinds.VarTupleType() | kinds.TupleType() if isinstance(value, (list, tuple)):
+            every = info.item_types if isinstance(info, kinds.TupleType) else [info.item_type] * len(value)
+            problem = _first(zip(range(len(value)), value, every, strict=True), null)
+        case kinds.DictType() if isinstance(value, Mapping):
+            problem = _first(((key, item, info.value_type) for key, item in value.items()), null)
+        case kinds.DataclassType() | kinds.StructType() if isinstance(value, Mapping):
+            problem = _object_problem(value, info, null)
+        case kinds.CustomType():
+            try:
+                assert issubclass(info.cls, Tagged), info.cls
+                problem = _problem(value, kinds.type_info(info.cls.choose(value)), null)
+            except InvalidValueError as error:
+                return error
+        case _:
+            problem = _scalar_problem(value, info)
+    return problem
 
 
-def _is_scalar(info: kinds.Type) -> bool:
-    return isinstance(info, (*_SCALARS, kinds.LiteralType))
-
-
-def scalar_problem(value: Any, info: kinds.Type) -> str | None:
-    """Why a value is out of the bounds of a scalar type; empty for another type of value, None if nothing is wrong."""
+def _scalar_problem(value: Any, info: kinds.Type) -> InvalidValueError | None:
+    fits, problem = False, None
     match info:
         case kinds.AnyType():
-            accepted = True
+            fits = True
+        case kinds.NoneType():
+            fits = value is None
         case kinds.LiteralType():
-            accepted = any(type(value) is type(choice) and value == choice for choice in info.values)
+            fits = any(type(value) is type(choice) and value == choice for choice in info.values)
         case kinds.BoolType():
-            accepted = isinstance(value, bool)
+            fits = isinstance(value, bool)
         case kinds.StrType():
-            accepted = isinstance(value, str)
-        case kinds.IntType():
-            accepted = type(value) is int
-        case kinds.FloatType():
-            accepted = type(value) in (int, float)
-        case _:
-            accepted = value is None
-    if not accepted:
-        return ""
-    if isinstance(info, (kinds.IntType, kinds.FloatType)):
-        return _number_problem(value, info)
-    blank = isinstance(info, kinds.StrType) and info.pattern is not None and not value.strip()
-    return "must not be empty" if blank else None
+            fits = isinstance(value, str)
+            problem = "must not be empty" if fits and info.pattern is not None and not value.strip() else None
+        case kinds.IntType() | kinds.FloatType():
+            fits = type(value) is int or (isinstance(info, kinds.FloatType) and type(value) is float)
+            problem = _number_problem(value, info) if fits else None
+    if problem:
+        return InvalidValueError(problem, value=value)
+    return None if fits else _MISMATCH
 
 
 def _number_problem(value: float, info: kinds.IntType | kinds.FloatType) -> str | None:
     """Why a number is out of bounds. Bounds that are close, such as those of a probability, are named together."""
-    if isinstance(info, kinds.FloatType) and not _is_finite(value):
+    if isinstance(info, kinds.FloatType) and not -sys.float_info.max <= value <= sys.float_info.max:
         return "must be a finite number"
     low, high = info.ge if info.gt is None else info.gt, info.le if info.lt is None else info.lt
     below = low is not None and (value <= low if info.gt is not None else value < low)
@@ -229,44 +225,8 @@ def _number_problem(value: float, info: kinds.IntType | kinds.FloatType) -> str 
     return f"must be {'at most' if info.lt is None else 'below'} {_bound(high)}"
 
 
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(float(value))
-    except OverflowError:
-        return False
-
-
 def _bound(number: float | None) -> str:
     return f"{number:,}" if number == int(number or 0) else f"{number:g}"
-
-
-def _problem_inside(value: Any, info: kinds.Type, null: str) -> InvalidValueError | None:
-    """Why ``value`` is not the list, the dict or the object that ``info`` describes."""
-    if isinstance(info, kinds.CustomType):
-        try:
-            assert issubclass(info.cls, Tagged), info.cls
-            return _problem(value, type_info(info.cls.choose(value)), null)
-        except InvalidValueError as error:
-            return error
-    if isinstance(info, (kinds.ListType, kinds.VarTupleType, kinds.TupleType)):
-        return _list_problem(value, info, null)
-    if not isinstance(value, Mapping):
-        return InvalidValueError(f"must be {_table(null)}", value=value)
-    if isinstance(info, kinds.DictType):
-        return _first(((key, item, info.value_type) for key, item in value.items()), null)
-    assert isinstance(info, (kinds.DataclassType, kinds.StructType)), info
-    return _object_problem(value, info, null)
-
-
-def _list_problem(
-    value: Any, info: kinds.ListType | kinds.VarTupleType | kinds.TupleType, null: str
-) -> InvalidValueError | None:
-    if not isinstance(value, (list, tuple)):
-        return InvalidValueError("must be a list", value=value)
-    every = info.item_types if isinstance(info, kinds.TupleType) else [info.item_type] * len(value)
-    if len(every) != len(value):
-        return InvalidValueError(f"must be a list of {len(every)}", value=value)
-    return _first(zip(range(len(value)), value, every, strict=True), null)
 
 
 def _object_problem(value: Mapping[str, Any], info: Any, null: str) -> InvalidValueError | None:
@@ -276,12 +236,10 @@ def _object_problem(value: Mapping[str, Any], info: Any, null: str) -> InvalidVa
             if key not in known and key != info.tag_field:
                 return InvalidValueError(unknown_name_message(key, known, what="key"), value=msgspec.UNSET)
     for name, field in known.items():
-        if name in value:
-            problem = _first([(name, value[name], field.type)], null)
-            if problem:
-                return problem
-        elif field.required:
+        if field.required and name not in value:
             return InvalidValueError(f"lacks {name!r}")
+    if problem := _first(((name, value[name], field.type) for name, field in known.items() if name in value), null):
+        return problem
     try:  # each field is valid, so what is wrong is their combination
         msgspec.convert(value, info.cls, dec_hook=_convert_tagged)
     except msgspec.ValidationError as error:
@@ -308,9 +266,9 @@ def format_value(value: Any) -> str:
         return str(value).lower()
     try:
         text = repr(value)
-        text = " ".join(text.split()) if "\n" in text else text  # that of a DataFrame has several lines
-    except ValueError:  # Python converts no integer with more digits
-        return f"a number of more than {MAX_DIGITS:,} digits"
+    except (ValueError, RecursionError):  # Python converts no integer with more than 4,300 digits
+        return "a number of more than 4,300 digits" if isinstance(value, int) else f"a nested {type(value).__name__}"
+    text = " ".join(text.split()) if "\n" in text else text  # that of a DataFrame has several lines
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 4]} ..."
 
 
@@ -320,16 +278,20 @@ def format_text(text: str) -> str:
     return text if plain and len(text) <= MAX_SHOWN_CHARS else format_value(text)
 
 
-def unknown_name_message(name: str, known: Iterable[str], *, what: str) -> str:
+def unknown_name_message(name: str, known: Collection[str], *, what: str) -> str:
     """A sentence that refuses ``name`` and offers the nearest known one, never ``name`` itself.
 
     >>> unknown_name_message("SCL", ["scl", "sbert"], what="method")
     "no method is called 'SCL'. Did you mean 'scl'?"
     """
+    hint = nearest(name, known) or f" There are: {', '.join(known)}."
+    return f"no {what} is called {format_value(name)}.{hint}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question that offers the most similar of the first 1,000 other names, to end a sentence with, or nothing."""
     from difflib import get_close_matches
 
-    known = list(known)
-    folded = {other.casefold(): other for other in known if other != name}
-    near = get_close_matches(name.strip().casefold()[:100], list(folded), n=1, cutoff=0.5)
-    hint = f"Did you mean {folded[near[0]]!r}?" if near else f"There are: {', '.join(known)}."
-    return f"no {what} is called {format_value(name)}. {hint}"
+    folded = {other.casefold(): other for other in islice(known, 1000) if other != name}
+    near = get_close_matches(name.strip().casefold()[:200], list(folded), n=1)
+    return f" Did you mean {folded[near[0]]!r}?" if near else ""

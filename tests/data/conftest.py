@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import huggingface_hub
 import pytest
 
 Calls = list[tuple[str, str | None, str | None]]
@@ -31,7 +30,6 @@ def fake_hub(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answer], Calls]:
             calls.append((name, config, split))
             return answer(name, config, split)
 
-        monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
         monkeypatch.setattr(datasets, "load_dataset", load_dataset)
         return calls
 

@@ -80,13 +80,6 @@ def test_each_epoch_and_each_seed_has_its_own_order(order):
     assert len(orders) == 9
 
 
-def test_shuffling_is_uniform_over_premises():
-    batches, epochs = of_order(pairs_of([1] * 10), 1), 400
-    first = [next(batches.epoch(epoch)).rows[0] for epoch in range(epochs)]
-    spread = (epochs * 0.1 * 0.9) ** 0.5
-    assert all(abs(first.count(row) - epochs / 10) < 4 * spread for row in range(10))
-
-
 def test_the_order_is_the_same_in_every_process():
     """String hashing, and so the order of sets, differs between processes; the batches must not."""
     rows = [(f"p{n % 7}", f"h{n}") for n in range(12)]
@@ -111,42 +104,19 @@ def test_a_single_remaining_row_joins_the_previous_batch_by_default(rows, min_ba
     assert [len(batch.rows) for batch in batches.epoch(0)] == sizes
 
 
-def of_labels(texts, *labels):
-    return lambda size: TextBatches([(text,) for text in texts], size, targets=list(labels) or None, balanced=True)
-
-
-def of_premises(*sizes, **settings):
-    return lambda size: of_order(pairs_of(sizes), size, **settings)
-
-
-def of_texts(count, **settings):
-    return lambda size: TextBatches(singles(count), size, **settings)
-
-
 @pytest.mark.parametrize(
-    ("make", "batch_size", "message"),
+    ("rows", "batch_size", "settings", "message"),
     [
-        (of_premises(3, 3), 7, "--batch-size is 7, but must be from 1 to the number of rows, 6"),
-        (of_premises(3, 3), 0, "--batch-size is 0"),
-        (of_premises(3, 3), -1, "is -1"),
-        (of_premises(), 1, "no rows"),
-        (of_premises(3, order="random"), 1, "order must be one of premise, file, rows, not 'random'"),
-        (of_texts(1), 2, "there is 1 row to train on, but a contrastive loss needs at least 2"),
-        (of_texts(6), 1, r"is 1, but must be from 2 to the number of rows, 6 \(a contrastive loss needs other rows"),
-        (of_texts(6), 7, "--batch-size is 7, but must be from 2 to the number of rows, 6$"),
-        (of_texts(6), 0, "--batch-size is 0"),
-        (of_texts(0), 2, "no rows"),
-        (of_texts(3, targets=[0, 1]), 2, "there are 2 targets for 3 rows"),
-        (of_labels("abcd"), 4, "need an integer label"),
-        (of_labels("abcd", 0, 0.5, 1, 1), 4, "need an integer label for each row"),
-        (of_labels("abcd", 1, 1, 1, 1), 4, "at least two classes"),
-        (of_labels("abcc", 0, 0, 1, 1), 4, "label 1 has a single text, 'c'"),
-        (of_labels("abcd", 0, 0, 1, 1), 3, "--batch-size is 3, but .* at least 4"),
+        (6, 7, {"min_batch_size": 1}, "--batch-size is 7, but must be from 1 to the number of rows, 6$"),
+        (6, 0, {"min_batch_size": 1}, "--batch-size is 0"),
+        (6, 1, {}, r"is 1, but must be from 2 to the number of rows, 6: a contrastive loss needs other rows"),
+        (0, 2, {}, "there are no rows to train on"),
+        (4, 3, {"targets": [0, 0, 1, 1], "balanced": True}, "must be from 4 .*: two texts of each of two classes"),
     ],
 )
-def test_rows_that_cannot_be_batched_raise(make, batch_size, message):
+def test_rows_that_cannot_be_batched_raise(rows, batch_size, settings, message):
     with pytest.raises(NearfarError, match=message):
-        make(batch_size)
+        TextBatches(singles(rows), batch_size, **settings)
 
 
 # --- balanced batches: equal numbers of texts per class, all classes in turn, no text twice ---
@@ -197,12 +167,6 @@ def test_all_classes_and_texts_are_drawn_equally_often():
     assert sorted(row for batch in sampled for row in batch) == [*range(6), *range(10, 16)]
 
 
-def test_a_repeated_text_of_a_class_counts_once():
-    texts, labels = [("a",), ("a",), ("b",), ("c",), ("d",), ("c",)], [0, 0, 0, 1, 1, 1]
-    for batch in TextBatches(texts, 6, targets=labels, balanced=True).epoch(0):
-        assert sorted(batch.rows) == [0, 2, 3, 4]
-
-
 # --- batches without repeated texts: no row is dropped, no text repeats where another order exists ---
 
 
@@ -229,13 +193,6 @@ def test_no_text_repeats_where_there_are_enough_others():
 
 def test_a_group_larger_than_the_batch_is_a_batch_by_itself():
     assert fill_distinct([[0], [1, 2, 3], [4]], lambda row: {str(row)}, 2) == [[0], [1, 2, 3], [4]]
-
-
-def test_fewer_groups_wait_than_the_limit(monkeypatch):
-    monkeypatch.setattr("nearfar.data.batching.WAITING", 1)
-    # a waits twice; the third a joins, because two groups wait already
-    texts = ["a", "a", "a", "a", "b", "c"]
-    assert fill_distinct([[row] for row in range(6)], lambda row: texts[row], 2) == [[0, 3], [1, 4], [2, 5]]
 
 
 def test_premises_in_batches_without_repeated_texts():

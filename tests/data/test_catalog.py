@@ -30,14 +30,6 @@ def hub(fake_hub):
     return fake_hub(lambda name, config, split: TABLE)
 
 
-@pytest.fixture
-def no_hub(fake_hub):
-    def refuse(name, config, split):
-        raise ConnectionError(f"Couldn't reach '{name}'")
-
-    fake_hub(refuse)
-
-
 def texts(spec):
     return [row[0] for found in find(spec) for _, row in found.rows(["text"])]
 
@@ -74,13 +66,6 @@ def test_an_incomplete_task_comes_completely_from_the_hub(folder, hub):
     assert names("sts12") == ["all"]
     assert names("sickr-full") == ["all"]
     assert hub == [("mteb/sts12-sts", None, "test"), ("mteb/sickr-sts", None, "test")]
-
-
-def test_without_a_local_folder(folder, no_hub, monkeypatch):
-    monkeypatch.setenv("NEARFAR_DATA", str(folder / "nowhere"))
-    assert f"{folder / 'nowhere' / 'nli' / 'SNLI' / 'train.tsv'} (the folder does not exist)" in error("snli")
-    monkeypatch.delenv("NEARFAR_DATA")
-    assert "NEARFAR_DATA is not set" in error("snli")
 
 
 def test_unknown_splits_raise(folder, hub):
@@ -123,14 +108,6 @@ def test_hub_names(folder, hub):
         ("owner/name", None, "test"),
         ("owner/name", "config", "train[:1000]"),
     ]
-
-
-def test_a_name_that_is_neither_file_nor_hub_data_set(folder, no_hub):
-    message = error("owner/name")
-    assert "owner/name: no such file or folder" in message
-    assert "Couldn't reach 'owner/name'" in message
-    assert "Did you mean 'snli'?" in error("snil")
-    assert "Did you mean 'snli'?" in error("snil:dev")
 
 
 def test_sets_of_one_file_have_no_splits(folder, hub):

@@ -16,7 +16,6 @@ from nearfar.commands.finetune import resolve_splits
 from nearfar.data.classification import load_classification
 from nearfar.data.draws import draw, hold_out, largest_remainder
 from nearfar.data.labelled import load_labelled_task, load_transfer
-from nearfar.data.rows import load_sentences
 from nearfar.types import LABEL_NAMES
 from tests.data.files import error_of, texts_of, write, write_lines
 
@@ -176,13 +175,6 @@ def test_own_files_for_each_split(tmp_path):
     assert error(path, validation=wrong, test=other).startswith(f"{wrong}, line 3: the label 'maybe'")
 
 
-def test_invalid_row_counts_raise(tmp_path):
-    path = own_rows(tmp_path)
-    assert error(path, limit=0) == "The limit on training rows is 0, but must be at least 1."
-    assert error(path, validation_rows=0) == "The number of validation rows is 0, but must be at least 1."
-    assert "neither a file nor a named data set" in error("sst3")
-
-
 # --- columns, labels and scores of own data ---
 
 
@@ -198,8 +190,7 @@ def test_own_columns(tmp_path):
     one = load_classification(named, text_columns=["reply"], label_column="tone")
     assert one.train.texts == [row[1:] for row in task.train.texts]
     message = error(named)
-    assert "no column 'text'" in message
-    assert message.endswith("Labelled data has the columns text and label, or sentence1, sentence2 and label.")
+    assert "labelled data has the columns text and label, or sentence1, sentence2 and label. Its columns:" in message
     assert "no column 'label'. Its columns: said" in error(named, text_columns=["said"])
     for columns in ([], ["said"] * 2, ["said", "reply", "tone"]):
         assert error(named, text_columns=columns, label_column="tone").startswith(
@@ -223,10 +214,7 @@ def test_labels_with_fractions_are_scores(tmp_path):
     assert integers.label_names == ("0", "1", "2")
     other = write_lines(tmp_path / "b.tsv", "label\ttext", "0.5\tone", "much\ttwo")
     assert f"{other}, line 3: column 'label' holds 'much', not a number. Correct it" in error(path, test=other)
-    assert error(other) == (
-        f"{other}, line 3: column 'label' holds 'much', not a number. If one label has a fraction, as 0.5 "
-        f"({other}, line 2), all are scores and must be numbers."
-    )
+    assert f"{other}, line 3: column 'label' holds 'much', not a number. Correct it" in error(other)
     equal = write_lines(tmp_path / "c.tsv", "label\ttext", *["0.5\tone"] * 20)
     assert "every score is 0.5; there is nothing to learn" in error(equal)
 
@@ -283,12 +271,9 @@ def test_full_splits_draw_as_many_validation_rows_as_there_are_test_rows(folder)
     check_rows(task, parts, where={"train": "train", "validation": "train", "test": "dev"})
     counts = [Counter(split.targets) for split in (task.train, task.validation, task.test)]
     assert counts == [{0: 650, 1: 1950}, {0: 100, 1: 300}, {0: 100, 1: 300}]
-    assert task.sources[1] == (
-        "validation: of train, drawn by seed 0, stratified by label, as many as test rows: 400 rows"
-    )
+    assert task.sources[1] == ("validation: of train, drawn by seed 0, stratified by label: 400 rows")
     fewer = load_classification("cola", splits="full", validation_rows=40)
     assert len(fewer.validation.texts) == 40
-    assert "as many" not in fewer.sources[1]
     held_out = load_classification("cola", validation_rows=400)
     assert (held_out.train, held_out.validation, held_out.test) == (task.train, task.validation, task.test)
     write_cola(folder, train=700)
@@ -333,13 +318,9 @@ def test_splits_need_a_test_set_and_choose_the_validation_rows(folder):
     [
         ({"task": "sst2"}, "full"),
         ({"task": "sst2", "sample_size": 20}, "few-shot"),
-        ({"task": "sst2", "sample_size": 20, "splits": "full"}, "full"),
         ({"task": "mrpc-glue", "splits": "10-90"}, "10-90"),
         ({"task": "sst2", "test": "a.tsv"}, "held-out"),
-        ({"task": "mrpc"}, "held-out"),
         ({"task": "amazon2", "sample_size": 40}, "held-out"),
-        ({"task": "stsb"}, "held-out"),
-        ({"task": "mine.tsv", "sample_size": 40}, "held-out"),
     ],
 )
 def test_auto_follows_gunel_for_glue_tasks(settings, expected):
@@ -355,15 +336,6 @@ def counts(rows, targets=TARGETS):
 
 
 draw_error = partial(error_of, draw)
-
-
-def test_labels_with_one_more_row_are_chosen_at_random():
-    more = Counter()
-    for seed in range(60):
-        drawn = counts(draw(TARGETS, 8, balanced=True, seed=seed))
-        assert sorted(drawn.values()) == [2, 3, 3]
-        more.update(label for label, count in drawn.items() if count == 3)
-    assert min(more[label] for label in (0, 1, 2)) > 25  # 40 expected
 
 
 @pytest.mark.parametrize(
@@ -390,14 +362,11 @@ def test_a_sample_is_a_function_of_its_seed():
 
 
 def test_impossible_samples_raise():
-    assert draw_error(TARGETS, 2, balanced=False, seed=0).startswith(
-        "A sample of 2 rows cannot be drawn: it must be from 3,"
-    )
-    assert "to 100, the number of rows" in draw_error(TARGETS, 101, balanced=True, seed=0)
-    assert draw_error(TARGETS, 33, balanced=True, seed=0) == (
-        "The label 1 has 10 rows, but a balanced sample of 33 needs 11. Draw fewer rows, or keep the proportions of "
-        "the labels."
-    )
+    for count in (2, 101):
+        expected = f"A sample has from 3 (the labels) to 100 rows (all), not {count}."
+        assert draw_error(TARGETS, count, balanced=True, seed=0) == expected
+    message = "The label 1 has 10 rows, but a balanced sample needs 11."
+    assert draw_error(TARGETS, 33, balanced=True, seed=0) == message
     names = ("no", "maybe", "yes")
     assert draw_error(TARGETS, 60, balanced=True, seed=0, label_names=names).startswith("The label 'maybe' has 10 rows")
 
@@ -428,15 +397,6 @@ def test_largest_remainders(sizes, percent, seed):
     assert not up or not down or min(up) >= max(down)
 
 
-@pytest.mark.parametrize("name", ["mr", "cr", "subj", "mpqa"])
-def test_a_pool(folder, name):
-    write(folder / f"senteval/{name.upper()}.tsv", "label\ttext\n1\tone  fine \x0bfilm\n0\tbad\n1\tone fine film\n")
-    task = load_transfer(name)
-    assert task.name == name
-    assert task.splits == {"all": ([("one fine film",), ("bad",), ("one fine film",)], [1, 0, 1])}
-    assert (task.label_names, task.pairs, task.source) == (("0", "1"), False, None)
-
-
 def test_splits_and_labels_have_the_order_of_senteval(folder):
     for split, label in {"train": "NUM", "test": "ABBR"}.items():
         write(folder / f"senteval/TREC/{split}.tsv", f"label\ttext\tfine_label\n{label}\twhat is {split} ?\tx:y\n")
@@ -452,17 +412,6 @@ def test_splits_and_labels_have_the_order_of_senteval(folder):
     assert {split: rows.targets for split, rows in task.splits.items()} == {"train": [2], "dev": [1], "test": [0]}
     assert task.splits["dev"].texts == [("a dog", "a cat")]
     assert task.pairs
-
-
-def test_the_training_questions_of_trec_have_two_parts(folder):
-    """The dev part is the last fifth of the distinct questions; trec:test is read by neither."""
-    lines = "".join(f"NUM\tquestion {number % 10} ?\tx:y\n" for number in range(11))
-    write(folder / "senteval/TREC/train.tsv", "label\ttext\tfine_label\n" + lines)
-    texts = {split: [text for (text,) in rows.texts] for split, rows in load_transfer("trec-dev").splits.items()}
-    assert texts["test"] == ["question 8 ?", "question 9 ?"]
-    assert texts["train"] == [f"question {number % 10} ?" for number in (0, 1, 2, 3, 4, 5, 6, 7, 10)]
-    assert load_sentences("trec-parts").rows == load_sentences("trec-parts:train").rows
-    assert [text for (text,) in load_sentences("trec-parts:dev").rows] == texts["test"]
 
 
 def test_a_missing_or_wrong_set_is_named(folder):

@@ -63,65 +63,33 @@ ROWS = [
     # loader, extension, content, expected message
     # --- files with columns
     (read, "tsv", "label\thypothesis\n1\tx\n2\n", "line 3: 1 fields, but the header has 2 columns"),
-    (read, "tsv", "label\thypothesis\n1\tx\ty\n", "line 2: 3 fields"),
     (read, "tsv", b"label\thypothesis\n1\tx\n2\t\xe9t\xe9\n", "line 3: not UTF-8 (byte 3 of the line is 0xe9)"),
-    (read, "tsv", NLI.encode("utf-16"), "line 1: not UTF-8 (byte 1 of the line is 0xff). It is UTF-16. Save the file"),
+    (read, "tsv", NLI.encode("utf-16"), "line 1: not UTF-8 (byte 1 of the line is 0xff). Save it as text in UTF-8"),
     (read, "tsv", NLI.encode("utf-16-le"), "contains NUL bytes, as UTF-16 does"),
-    (read, "tsv", gzip.compress(NLI.encode()), "It is gzipped: add .gz to its name"),
-    (read, "tsv", "label\tlabel\thypothesis\n", "line 1: 2 columns named 'label'"),
-    (read, "tsv", "a dog\ta cat\tneutral\n", "no column 'hypothesis'. Its columns: a dog, a cat, neutral"),
-    (read, "tsv", "\t".join(f"c{n}" for n in range(10**5)), "no column 'hypothesis'. Its columns: c0, c1"),
+    (read, "tsv", gzip.compress(NLI.encode()), "the name of a gzipped file ends in .gz"),
     (read, "tsv", "", "is empty"),
-    (read, "csv", "\n\n", "is empty"),
     (read, "csv", 'label,hypothesis\n1,"x\ny"\n2\n', "line 4: 1 fields"),
     (read, "csv", 'label,hypothesis\n1,x\n2,"never closed\n3,y\n', "line 3: not well-formed CSV"),
-    (read, "csv", 'label,hypothesis\n1,"x" y\n', "line 2: not well-formed CSV"),
-    (read, "csv", b"PK\x03\x04\x14\x00\xff\xfe\n", "It is a ZIP archive, as spreadsheets are"),
-    (read, "csv", "hypothesis,label\ra,neutral\r", "a carriage return without a line feed"),
-    (read, "jsonl", "", "is empty"),
+    (read, "csv", "hypothesis,label\ra,neutral\r", "line 1: not well-formed CSV"),
     (read, "jsonl", JSON + '{"label": 1\n', "line 2: not a JSON object"),
-    (read, "jsonl", JSON + '{"label": 1}\n', "line 2: no column 'hypothesis'"),
     (read, "json", '[{"label": 1, "hypothesis": "x"}]\n', "line 1: a JSON list, not an object"),
-    (read, "json", '[\n{"label": 1, "hypothesis": "x"}\n]\n', "line 1: not a JSON object"),
-    (read, "jsonl", "3\n", "line 1: a JSON int, not an object"),
-    (read, "jsonl", '{"label": ' + "[" * 10**5 + "\n", "line 1: not a JSON object: it is nested"),
+    (read, "jsonl", '{"label": ' + "[" * 10**5 + "\n", "line 1: not a JSON object"),
     (read, "tsv.gz", NLI, "cannot be read: Not a gzipped file"),
-    (read, "tsv.gz", gzip.compress(b""), "is empty"),
     (read, "tsv.gz", gzip.compress(NLI.encode(), mtime=0)[:-4], "cannot be read: Compressed file ended"),
     (read, "parquet", "label", "cannot be read as Parquet"),
-    (read, "parquet", "PAR1" * 40, "cannot be read as Parquet"),
     (read, "txt", "label", "unknown extension. Files with columns end in .tsv, .tsv.gz, .csv"),
-    (read, "parquet.gz", "label", "unknown extension"),
-    (names, "tsv", "", " is empty; its first line should name the columns"),
-    (names, "tsv", " \na\tb\n", "bad.tsv, line 1: is blank, and should name the columns"),
-    (names, "jsonl", "\n", " is empty; each line should be a JSON object"),
-    (names, "jsonl", "[1]\n", "line 1: a JSON list, not an object"),
-    (names, "parquet", "text", "cannot be read as Parquet"),
-    (names, "txt", "a text\n", "unknown extension. Files with columns end in .tsv"),
-    (names, "csv", '"a\n', "line 1: not well-formed CSV"),
+    (names, "tsv", " \na\tb\n", "bad.tsv, line 1: is empty or blank, and should name the columns"),
     # --- texts
-    (texts, "txt", b"a dog\n\xff\n", "line 2: not UTF-8"),
-    (texts, "txt.gz", gzip.compress(b"a dog\n" * 1000)[:-9], "bad.txt.gz cannot be read"),
     (texts, "tsv", "said\n", "is a table; name the column"),
     (text, "tsv", "said\na dog\n \n", "line 3: column 'said' is empty"),
-    (text, "tsv", "sayd\na dog\n", "no column 'said'. Its columns: sayd. Did you mean 'sayd'?"),
     (load_sentences, "txt", "one\n\x00\n", "line 2: column 'text' is empty"),
-    (load_sentences, "txt", "\n \n", "bad.txt: no sentences."),
-    (load_sentences, "txt", "same\nsame\n", "All sentences are equal ('same')"),
-    (load_sentences, "tsv", "text\n", "bad.tsv: no sentences."),
     # --- labels
     (load_labelled, "tsv", LABELLED + "x\ta\nx\tb\n", "Every text has the label 'x'"),
-    (load_labelled, "tsv", LABELLED + "x\ta\nx\tb\n", "bad.tsv: 2 labelled texts."),
     (load_labelled, "tsv", LABELLED + "x\ta\nx\tb\ny\tc\ny\tc\n", "The label 'y' has a single text, 'c'; contrastive"),
     (load_labelled, "tsv", LABELLED + "x\ta\ny\ta\n", "All labelled texts are equal ('a')"),
     (load_labelled, "tsv", LABELLED, "bad.tsv: no labelled texts"),
-    (load_labelled, "tsv", LABELLED + f"{X}\ta\ny\tb\ny\tc\n", f"The label '{X[:79]}... has a single text, 'a'"),
-    (load_labelled, "tsv", LABELLED + f"x\t{A}\ny\tb\ny\tc\n", f"The label 'x' has a single text, '{A[:79]}..."),
-    (load_labelled, "tsv", LABELLED + f"{X}\ta\n{X}\tb\n", f"Every text has the label '{X[:79]}...; there"),
-    (load_labelled_task, "tsv", LABELLED, "bad.tsv: no rows, only a header."),
-    (load_labelled_task, "tsv", "text\tlabels\none\tx\n", "Labelled data has the columns text and label, or sentence1"),
-    (load_classification, "tsv", LABELLED, "bad.tsv: no rows, only a header."),
-    (load_classification, "tsv", LABELLED + "yes\tone\nyes\ttwo\n", "every row has the label 'yes'; there must be at"),
+    (load_labelled, "tsv", LABELLED + f"{X}\ta\ny\tb\ny\tc\n", f"The label '{X[:75]} ... has a single text, 'a'"),
+    (load_labelled_task, "tsv", "text\tlabels\none\tx\n", "labelled data has the columns text and label, or sentence1"),
     (load_classification, "tsv", LABELLED + "yes\tone\nno\ttwo\n", "bad.tsv: too few rows to hold some out for test;"),
     *(
         (load, "tsv", f"text\tlabel\na\tx\nb\ty\nc\t{label}\n", MISSING.format(label) if label else "'label' is empty")
@@ -134,12 +102,7 @@ ROWS = [
     # --- scores
     (load_scored, "tsv", SCORED + "3\ta\tb\n3\ta\tc\n", "bad.tsv: every score is 3;"),
     (load_scored, "tsv", SCORED + "3\ta\ta\n4\ta\ta\n", "All scored pairs are equal ('a')"),
-    (load_scored, "tsv", SCORED + "x\ta\tb\n", "line 2: column 'score' holds 'x', not a number"),
-    (load_scored, "tsv", SCORED + "1\ta\t\n", "line 2: column 'sentence2' is empty"),
-    (load_scored, "tsv", SCORED, "bad.tsv: no pairs"),
-    (load_pairs, "tsv", SCORED, "bad.tsv: no pairs"),
     *((load_pairs, "tsv", SCORED + f"1\ta\tb\n{score}\ta\tb\n", f"line 3: {HOLDS}") for score in NO_SCORES),
-    (load_pairs, "tsv", SCORED + "1\ta\tb\n\ta\tb\n", "line 3: column 'score' is empty"),
     (load_pairs, "jsonl", '{"sentence1": "a", "sentence2": "b", "score": null}\n', "column 'score' is empty"),
     *(
         (load_pairs, "jsonl", '{"sentence1": "a", "sentence2": "b", "score": ' + score + "}\n", f"line 1: {HOLDS}")
@@ -147,25 +110,14 @@ ROWS = [
     ),
     # --- NLI rows
     (load_nli, "tsv", NLI + "p\th\tneutral\np\th\tmaybe\n", "line 3: unknown label 'maybe'. Known: entailment,"),
-    (load_nli, "tsv", NLI + "p\th\t3\n", "line 2: unknown label '3'. Known: entailment, neutral, contradiction;"),
-    (load_nli, "tsv", NLI + "p\th\t3\n", "and integers as in SNLI: 0 as entailment, 1 as neutral, 2 as contradiction"),
-    (load_nli, "jsonl", JSON.replace("1", "true"), "line 1: unknown label True"),
-    (load_nli, "jsonl", JSON.replace("1", "0.5"), "line 1: unknown label 0.5"),
     (load_nli, "jsonl", JSON.replace("1", "1" * 400), "line 1: unknown label 1111"),
-    (load_nli, "jsonl", JSON.replace("1", "NaN"), "line 1: unknown label nan"),
     (load_nli, "jsonl", JSON.replace('"a dog"', "[" * 400 + "]" * 400), "line 1: column 'premise' holds"),
-    (load_nli, "jsonl", JSON.replace('"a dog"', "[" + "1," * 10**5 + "1]"), "1, 1... (list), not text"),
-    (load_nli, "tsv", NLI, "bad.tsv: no labelled rows (0 without"),
-    (load_nli, "tsv", NLI + "p\th\t-\np\th\t-1\n", "bad.tsv: no labelled rows (2 without"),
+    (load_nli, "jsonl", JSON.replace('"a dog"', "[" + "1," * 10**5 + "1]"), " ... (list), not text"),
+    (load_nli, "tsv", NLI + "p\th\t-\np\th\t-1\n", "bad.tsv: no labelled NLI rows, 2 dropped"),
     # --- pairs and triplets
     (load_tuples, "csv", "anchor,positive\na,a\n", "All pairs are equal"),
     (load_tuples, "tsv", "anchor\tpositive\na\tb\nc\t\n", "line 3: column 'positive' is empty"),
     (triplets, "tsv", "anchor\tpositive\n", "line 1: no column 'negative'. Its columns: anchor, positive."),
-    (load_tuples, "tsv", "anchor\tpositive\n", "bad.tsv: no pairs."),
-    (load_tuples, "txt", "a\nb\n", "unknown extension"),
-    (load_labelled, "txt", "a\nb\n", "unknown extension"),
-    (load_triplets, "csv", "anchor,positive\na,b\n", "positive, negative; or sent0, sent1, hard_neg; or premise"),
-    (load_triplets, "csv", "anchor,positive\na,b\n", "Its columns: anchor, positive"),
     # Errors in a file are not reported as missing columns.
     (load_triplets, "csv", "sent0,sent1,hard_neg\na,b\n", "line 2: 2 fields"),
     (load_triplets, "tsv", TRIPLETS + "a\tb\t\n", "line 2: column 'negative' is empty"),
@@ -173,9 +125,7 @@ ROWS = [
     (load_translations, "tsv", TRANSLATED, "bad.tsv: no translations, only a header."),
     (load_translations, "tsv", TRANSLATED + "a\tb\na\tc\n", "line 3: a second translation of 'a'"),
     (load_translations, "tsv", TRANSLATED + "a\t \n", "line 2: column 'translation' is empty"),
-    (load_translations, "tsv", "sentence\tpivot\na\tb\n", "line 1: no column 'translation'"),
-    (load_retrieval, "tsv", NLI + "a\ty\t2\nb\tz\t1\n", "none of the 2 NLI rows is an entailment, so no document is"),
-    (load_retrieval, "tsv", "premise\thypothesis\na\tb\n", "no column 'anchor'"),
+    (load_retrieval, "tsv", NLI + "a\ty\t2\nb\tz\t1\n", "no NLI row is an entailment, so no document is"),
 ]
 
 
@@ -204,8 +154,8 @@ PARQUET = [
     ),
     ("premise", lambda: pa.array([2**62, 2**62], pa.timestamp("us")), "bad.parquet cannot be read as Parquet"),
     ("label", lambda: pa.array(["neutral", "maybe"]).dictionary_encode(), "row 2: unknown label 'maybe'"),
-    ("label", lambda: pa.array([True, False]), "row 1: unknown label True"),
-    ("premise", lambda: pa.array([], pa.string()), "bad.parquet: no labelled rows"),
+    ("label", lambda: pa.array([True, False]), "row 1: unknown label true"),
+    ("premise", lambda: pa.array([], pa.string()), "bad.parquet: no labelled NLI rows"),
 ]
 
 
@@ -223,29 +173,8 @@ def test_parquet_that_is_cut_off_or_has_broken_class_names(tmp_path):
     table = pa.table({name: ["a", "b"] for name in ("premise", "hypothesis", "label")})
     info = json.dumps({"info": {"features": {"label": {"names": 3, "_type": "Nonsense"}}}})
     pq.write_table(table.replace_schema_metadata({"huggingface": info}), file)
-    assert "bad.parquet: the class names" in error_of(load_nli, str(file))
+    assert "bad.parquet cannot be read" in error_of(load_nli, str(file))
     content = file.read_bytes()
     for kept in (0.1, 0.99):
         file.write_bytes(content[: int(kept * len(content))])
         assert "bad.parquet cannot be read as Parquet" in error_of(load_nli, str(file))
-
-
-@pytest.mark.parametrize(
-    ("load", "settings", "message"),
-    [
-        (load_sentences, {}, "No source of sentences was named"),
-        (load_scored, {}, "No source of scored pairs was named"),
-        (load_tuples, {}, "No source of pairs was named"),
-        (load_triplets, {}, "No source of triplets was named"),
-        (load_nli, {}, "name at least one"),
-        (load_scored, {"columns": ("a", "b")}, "Scored pairs need three columns"),
-        (load_tuples, {"columns": ("anchor",)}, "not 1: anchor"),
-    ],
-)
-def test_no_source_and_columns_that_are_too_few(load, settings, message):
-    assert message in error_of(load, ["a.tsv"] * bool(settings), **settings)
-
-
-def test_a_named_set_of_pairs_has_no_triplets():
-    for name in ("flickr8k", "microworld"):
-        assert f"{name} has pairs" in error_of(load_tuples, name, columns=("a", "b", "c"))

@@ -15,14 +15,11 @@ from nearfar.data.fingerprints import combine_hashes, normalize_for_hash, pair_h
     [
         ("A man is playing a guitar.", "amanisplayingaguitar"),
         ("  A  MAN -- is playing\ta guitar !!", "amanisplayingaguitar"),
-        ("snake_case_1", "snakecase1"),
         ("Ünïted Größe 12½", "ünïtedgröße12½"),
-        ("ΑΘΗΝΑ, 2004", "αθηνα2004"),
         ("東京タワー（東京）", "東京タワー東京"),
         ("किताब!", "किताब"),  # vowel signs are marks: without them, different words were equal
         ("love \u2764\ufe0f it", "loveit"),  # a variation selector after a symbol is no letter's mark
         ("?!", "?!"),
-        (" ", " "),
         ("", ""),
     ],
 )

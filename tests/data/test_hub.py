@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import datasets
-import huggingface_hub
 import pytest
 
 from nearfar.data.sources import load_folder, load_hub, read_dataset
@@ -25,47 +24,12 @@ def hub(fake_hub):
     return fake_hub(lambda name, config, split: SPLITS if split is None else SPLITS[split])
 
 
-def test_a_name_without_owner(hub):
-    with pytest.raises(NearfarError, match="hub:squad: a hub data set is named owner/name"):
-        load_hub("squad")
-    assert hub == []
-
-
 def test_a_folder_of_the_same_name_is_not_read_instead(hub, tmp_path, monkeypatch):
     (tmp_path / "owner" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NearfarError, match="the folder owner/name in the working directory hides it"):
         load_hub("owner/name", split="train")
     assert hub == []
-
-
-def test_errors_of_the_library_become_one_line(fake_hub):
-    def fail(name, config, split):
-        raise ValueError('Unknown split "dev".\nmore')
-
-    fake_hub(fail)
-    with pytest.raises(NearfarError) as caught:
-        load_hub("owner/name", split="dev")
-    assert str(caught.value) == 'hub:owner/name: ValueError: Unknown split "dev".'
-
-
-def refuse(self, name, timeout):
-    raise OSError("Name or service not known")
-
-
-def test_an_unreachable_hub_is_asked_once(hub, monkeypatch, tmp_path):
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
-    with pytest.raises(NearfarError, match=r"unreachable \(Name or service not known\), and not cached"):
-        load_hub("owner/name", split="train")
-    assert hub == []
-
-
-def test_an_unreachable_hub_falls_back_to_the_cache(hub, monkeypatch, tmp_path):
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
-    (tmp_path / "owner___name").mkdir()
-    assert len(load_hub("owner/name", split="train")) == 3
 
 
 @pytest.mark.long

@@ -7,7 +7,6 @@ from typing import Any
 import datasets
 import pytest
 
-from nearfar.data.catalog import find
 from nearfar.data.classification import load_classification
 from nearfar.data.labelled import load_transfer
 from tests.data.files import error_of
@@ -65,13 +64,6 @@ def test_mrpc_joins_what_glue_splits() -> None:
     assert task.splits["train"].texts[11] == ("validation one 1", "two 1")
     assert task.splits["test"].targets == [0, 1] * 5
     assert load_classification("mrpc", validation_rows=4).label_names == ("different", "paraphrase")
-
-
-def test_the_pools_of_mr_and_subj() -> None:
-    assert load_transfer("mr").splits["all"].targets == [0, 1] * 15
-    assert load_transfer("mr").splits["all"].texts[10] == ("validation 0",)
-    assert load_transfer("subj").splits["all"].targets == [1, 0] * 10  # 1 is objective here, and subjective there
-    assert [found.name for found in find("mr:all")] == ["all"]
 
 
 def test_sst_by_sentence() -> None:

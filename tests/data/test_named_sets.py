@@ -58,7 +58,7 @@ def test_a_set_of_scored_pairs_needs_one_row(toy_pairs: list[str], folder: Path)
     assert {text for (text,) in load_sentences("toy-sts").rows} == set(toy_pairs[:31])
     assert "toy-sts" in describe_data()["whole"]  # type: ignore[operator]
     assert "Did you mean 'toy-sts'?" in error_of(load_sentences, "toy-stss")
-    assert "No hub copy of that split is known." in error_of(load_sentences, "toy-sts:dev")
+    assert "No hub copy of it is known." in error_of(load_sentences, "toy-sts:dev")
     (folder / "sts/toy/test.tsv").unlink()
     assert error_of(load_sentences, "toy-sts").endswith("Ask for it.")
 

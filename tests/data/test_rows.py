@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.data.named_sets import CATALOG
-from nearfar.data.rows import load_labelled, load_nli, load_pairs, load_scored, load_sentences, load_task
+from nearfar.data.rows import load_labelled, load_nli, load_scored, load_sentences, load_task
 from nearfar.data.triplets import load_triplets, load_tuples, nli_triplets
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow, ScoredPair
 from tests.data.files import error_of, write
@@ -37,15 +37,10 @@ def test_rows_of_several_sources_in_order(tmp_path):
     assert data.dropped == 1
     assert data.repaired == 0
     assert data.sources == (
-        f"{first}: 2 rows, 1 more without a label dropped",
-        f"{tmp_path / 'second.jsonl'}: 1 rows, 0 more without a label dropped",
+        f"{first}: 2 labelled NLI rows, 1 dropped",
+        f"{tmp_path / 'second.jsonl'}: 1 labelled NLI rows",
     )
     assert load_nli(first).rows == data.rows[:2]
-
-
-def test_labels_as_text_in_any_case_or_integers(tmp_path):
-    path = write_nli(tmp_path / "a.tsv", "ENTAILMENT", " neutral ", "Contradiction", "0", "1", "2")
-    assert labels(path) == [0, 1, 2, 0, 1, 2]
 
 
 def test_unlabelled_rows_are_counted_for_any_texts(tmp_path):
@@ -98,13 +93,6 @@ HEADER = "score\tsentence1\tsentence2\n"
 error = partial(error_of, load_task)
 
 
-def test_a_file_is_a_task_named_by_its_stem(tmp_path):
-    (tmp_path / "mine.tsv").write_text(HEADER + "4.5\ta\tb  c\n-1e1\td\te\n")
-    pairs = [ScoredPair("a", "b c", 4.5), ScoredPair("d", "e", -10.0)]
-    assert load_task(str(tmp_path / "mine.tsv")) == {"mine": pairs}
-    assert load_pairs(str(tmp_path / "mine.tsv")) == pairs
-
-
 def test_stsb_clean_has_no_pair_of_the_test_sets(tmp_path, monkeypatch):
     monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
     tests = {f"STS{year}": CATALOG[f"sts{year}"].splits for year in range(12, 17)}
@@ -126,17 +114,6 @@ def test_stsb_clean_has_no_pair_of_the_test_sets(tmp_path, monkeypatch):
     assert "sickr:test was not found." in error("stsb-clean")
 
 
-def test_a_named_set_defines_its_scale(tmp_path, monkeypatch):
-    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
-    for folder, low in (("STSB", "0"), ("SICK", "1")):
-        (tmp_path / "sts" / folder).mkdir(parents=True)
-        (tmp_path / "sts" / folder / "test.tsv").write_text(HEADER + f"{low}\ta\tb\n5\ta\tb\n")
-    assert [pair.score for pair in load_pairs("stsb")] == [0.0, 5.0]
-    assert [pair.score for pair in load_pairs("sickr")] == [1.0, 5.0]
-    (tmp_path / "sts" / "SICK" / "test.tsv").write_text(HEADER + "3\ta\tb\n0.9\ta\tb\n")
-    assert f"{tmp_path / 'sts' / 'SICK' / 'test.tsv'}, line 3: score 0.9 is outside 1 to 5" in error("sickr")
-
-
 def sentences(*args, **kwargs):
     return [row[0] for row in load_sentences(*args, **kwargs).rows]
 
@@ -146,7 +123,7 @@ def test_a_plain_text_file_has_one_sentence_per_line(tmp_path):
     data = load_sentences(path)
     assert data.rows == [('first "one"',), ("second one",), ("last",)]
     assert (data.repaired, data.dropped, data.targets, data.label_names) == (1, 1, None, ())
-    assert data.sources == (f"{path}: 3 sentences, 1 duplicates dropped",)
+    assert data.sources == (f"{path}: 3 sentences, 1 dropped",)
     with gzip.open(tmp_path / "a.txt.gz", "wb") as file:
         file.write((tmp_path / "a.txt").read_bytes())
     assert load_sentences(str(tmp_path / "a.txt.gz")).rows == data.rows
@@ -161,8 +138,8 @@ def test_sentences_of_tables_and_several_sources(tmp_path):
     assert data.dropped == 1
     assert [source.rpartition(": ")[2] for source in data.sources] == [
         "n",
-        "1 sentences, 1 duplicates dropped",
-        "1 sentences, 0 duplicates dropped",
+        "1 sentences, 1 dropped",
+        "1 sentences",
     ]
     assert sentences(table, column="n") == ["1", "2"]
 
@@ -231,17 +208,6 @@ def test_own_scores_are_scaled_by_their_range(tmp_path):
     assert data.sources == (f"{path}: 3 scored pairs, scores of -1 to 3 rescaled to 0 to 1",)
 
 
-@pytest.mark.nightly
-@pytest.mark.realdata
-@pytest.mark.parametrize(
-    ("spec", "read", "dropped"),
-    [("stsb-text", 17256, 1801), ("wiki", 34502, 0), ("sentences", 121446, 0), ("flickr8k", 37196, 141)],
-)
-def test_real_sentences(spec, read, dropped, nearfar_data):
-    data = load_sentences(spec)
-    assert (len(data.rows) + data.dropped, data.dropped) == (read, dropped)
-
-
 texts = st.sampled_from(["a", "b", "c", "d"])
 
 
@@ -251,7 +217,7 @@ def test_pairs_and_triplets_of_a_table(tmp_path):
     data = load_tuples(path, columns=("anchor", "positive", "negative"))
     assert data.rows == [("a", "p p", "n"), ("b", "q", "n")]
     assert (data.repaired, data.dropped, data.targets) == (1, 0, None)
-    assert data.sources == (f"{path}: 2 triplets, 0 duplicates dropped",)
+    assert data.sources == (f"{path}: 2 triplets",)
     assert load_tuples(path).sources[0].endswith("; columns that are not read: negative")
 
 
@@ -311,9 +277,9 @@ def test_the_columns_of_a_table_determine_how_it_is_read(tmp_path):
     assert data.rows == [("p", "e", "c"), ("p", "f", "c"), ("a", "b", "c"), ("s", "t", "u")]
     assert data.dropped == 1  # q entails itself
     assert data.sources == (
-        f"{nli} ({nli}: 6 rows, 1 more without a label dropped): 2 triplets, 1 duplicates dropped",
-        f"{own}: 1 triplets, 0 duplicates dropped; columns that are not read: label, premise, hypothesis",
-        f"{simcse}: 1 triplets, 0 duplicates dropped",
+        f"{nli} ({nli}: 6 labelled NLI rows, 1 dropped): 2 triplets, 1 dropped",
+        f"{own}: 1 triplets; columns that are not read: label, premise, hypothesis",
+        f"{simcse}: 1 triplets",
     )
     assert load_triplets([nli, own], limit=2).rows == data.rows[:2]
 
@@ -330,6 +296,6 @@ def test_captions_are_split_by_image(tmp_path, monkeypatch):
     assert [row[0].split()[-1] for row in rows[":dev"]] == ["7", "7", "8", "8"]
     assert set(rows[":dev"]) < set(rows[":train"])
     assert [text for (text,) in load_sentences("flickr8k:test").rows] == [caption for _, caption in captions[36:]]
-    monkeypatch.setattr("nearfar.data.sources.LAST_GROUPS", 1)
+    monkeypatch.setattr("nearfar.data.catalog.LAST_GROUPS", 1)
     assert len(load_tuples("flickr8k:test").rows) == 2
     assert "flickr8k has no split 'valid'. It has: all, train, test, dev." in error_of(load_tuples, "flickr8k:valid")

@@ -119,13 +119,6 @@ def test_a_finished_folder_is_refused_without_what_a_killed_process_left(tmp_pat
     assert os.listdir(tmp_path) == ["x"]
 
 
-def test_a_new_folder_of_two_processes_is_refused(tmp_path: Path) -> None:
-    with new_folder(tmp_path / "x"):  # noqa: SIM117
-        with pytest.raises(NearfarError, match="another process"), new_folder(tmp_path / "x"):
-            pass
-    assert os.listdir(tmp_path) == ["x"]
-
-
 def test_the_entries_of_new_folders_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     events = record_flushes(monkeypatch)

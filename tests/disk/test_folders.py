@@ -5,10 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, models
 
 from nearfar import NearfarError
-from nearfar.disk import disk_errors, read_errors, read_json, remove
+from nearfar.disk import read_errors, read_json, remove
 from nearfar.disk.places import LocalFolder
 from nearfar.quantization import read_ranges
 
@@ -32,15 +31,6 @@ def test_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_tokenizer_that_cannot_be_written_is_an_error_of_the_disk(tmp_path: Path) -> None:
-    tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
-    message = r"out: cannot be written \(No such file or directory \(os error 2\)\)"
-    with pytest.raises(NearfarError, match=message), disk_errors(Path("out")):
-        tokenizer.save(str(tmp_path / "missing" / "tokenizer.json"))
-    with pytest.raises(Exception, match="other"), disk_errors(Path("out")):
-        raise Exception("other")
-
-
 def test_a_failed_read_names_the_file() -> None:
     with pytest.raises(NearfarError, match=r"^a/b: cannot be read \(Input/output error\)\.$"), read_errors("a/b"):
         raise OSError(errno.EIO, "Input/output error")  # as from read(), without a name
@@ -48,18 +38,6 @@ def test_a_failed_read_names_the_file() -> None:
         raise OSError("Error of a library")
     with pytest.raises(ValueError, match="other"), read_errors("x"):
         raise ValueError("other")
-
-
-def test_a_folder_of_parts_names_the_file_that_cannot_be_read(tmp_path: Path) -> None:
-    folder = LocalFolder(str(tmp_path))
-    assert folder.read("plan.json") is None
-    (tmp_path / "plan.json").write_text("{}")
-    assert folder.read("plan.json") == b"{}"
-    (tmp_path / "folder").mkdir()  # a file that fails when it is opened or read
-    with pytest.raises(NearfarError, match="folder"):
-        folder.read("folder")
-    with pytest.raises(NearfarError, match="folder"):
-        folder.digest("folder")
 
 
 @pytest.mark.parametrize("text", ['{"a": "x\\ud800y"}', '["\\uDC00"]', '{"\\udbff": 1}'])

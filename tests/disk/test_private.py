@@ -1,7 +1,6 @@
 """What another user of the machine can do in shared folders: nothing of it is trusted, followed or overwritten."""
 
 import os
-import stat
 import sys
 import tempfile
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearfar import NearfarError
-from nearfar.disk import exclusive_file, is_private, private_temporary_folder, write_bytes, write_text
+from nearfar.disk import is_private, write_bytes, write_text
 from nearfar.disk.folders import folder_lock
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="owners and modes are those of POSIX")
@@ -52,20 +51,6 @@ def test_private_folders(tmp_path: Path, shared: Path, monkeypatch: pytest.Monke
     assert not is_private(folder)
 
 
-def test_the_temporary_folder_has_no_predictable_name(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (shared / "nearfar-x-00000000").mkdir(mode=0o777)
-    (shared / "nearfar-x-00000000").chmod(0o777)
-    (shared / "nearfar-x-11111111").symlink_to("/")
-    folder = private_temporary_folder("nearfar-x-")
-    assert folder is not None
-    assert folder.parent == shared
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert folder.name not in ("nearfar-x-00000000", "nearfar-x-11111111")
-    assert private_temporary_folder("nearfar-x-") == folder
-    as_another_user(monkeypatch)
-    assert private_temporary_folder("nearfar-x-") is None
-
-
 @pytest.mark.parametrize("write", [lambda file: write_text(file, "new"), lambda file: write_bytes(file, b"new")])
 def test_a_planted_link_is_not_followed(write: object, shared: Path, tmp_path: Path) -> None:
     """Another user foresees the name of the temporary file, and links it to a file of this user."""
@@ -76,12 +61,6 @@ def test_a_planted_link_is_not_followed(write: object, shared: Path, tmp_path: P
     assert (shared / "result.json").read_text() == "new"
     assert not (shared / "result.json").is_symlink()
     assert [one.name for one in shared.iterdir()] == ["result.json"]
-
-
-def test_the_permissions_of_written_files_follow_the_umask(tmp_path: Path) -> None:
-    write_text(tmp_path / "new", "text")
-    (tmp_path / "usual").touch()
-    assert (tmp_path / "new").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
 @pytest.mark.long
@@ -113,19 +92,6 @@ def test_processes_that_write_the_same_file_publish_only_whole_ones(tmp_path: Pa
             assert len(set(text)) == 1
     assert list(ends.values()) == [0, 0, 0, 0]
     assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
-
-
-def test_an_exclusive_file_replaces_links(tmp_path: Path) -> None:
-    (tmp_path / "target").write_text("kept")
-    target = tmp_path / "target"
-    for plant in (lambda: (tmp_path / "x").symlink_to("target"), lambda: (tmp_path / "x").hardlink_to(target)):
-        (tmp_path / "x").unlink(missing_ok=True)
-        plant()
-        with exclusive_file(tmp_path / "x"):
-            (tmp_path / "x").write_text("new")
-    assert (tmp_path / "target").read_text() == "kept"
-    with pytest.raises(OSError, match="folder"), exclusive_file(tmp_path / "missing" / "folder"):
-        pass
 
 
 def test_a_folder_that_another_user_planted_is_refused(

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from nearfar.cli import use
-from nearfar.cli.errors import torch_file_error
 from nearfar.types import NearfarError
 from tests.child_programs import environment
 from tests.invalid_input.cli_runner import BUG_MESSAGE, CliResult, run_cli
@@ -99,16 +98,6 @@ def test_a_bug_is_one_sentence_and_a_log(
     assert log_path(run_raising(error)) != log
 
 
-def test_a_log_that_cannot_be_written_is_shown(
-    run_raising: Raise, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(folder / "nowhere"))
-    result = run_raising(RuntimeError("and a full disk"))
-    assert result.status == 70
-    for words in (BUG_MESSAGE, "no file could be written", "Traceback (most recent call last)"):
-        assert words in result.err
-
-
 def test_debugging_shows_the_traceback(run_raising: Raise, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEARFAR_DEBUG", "1")
     with pytest.raises(RuntimeError, match="look at me"):
@@ -154,29 +143,6 @@ def test_what_is_no_bug(run_raising: Raise, folder: Path, error: BaseException, 
     assert message in result.err
     assert BUG_MESSAGE not in result.err
     assert not list(folder.iterdir())
-
-
-def test_the_errors_of_torch_name_the_file_and_the_reason(tmp_path: Path) -> None:
-    file = tmp_path / "none <here>: (5)"
-    with pytest.raises(RuntimeError) as caught:
-        torch.UntypedStorage.from_file(str(file), shared=False, nbytes=8)
-    found = torch_file_error(caught.value)
-    assert found is not None
-    assert (found.errno, found.strerror, found.filename) == (errno.ENOENT, os.strerror(errno.ENOENT), str(file))
-    assert torch_file_error(RuntimeError("a number (5)")) is None
-    assert torch_file_error(ValueError(str(caught.value))) is None
-
-
-@pytest.mark.parametrize("verb", ["train", "finetune"])
-def test_too_little_memory_for_training_names_its_flags(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def parse(*_: object, **__: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr("nearfar.cli.train.parse", parse)
-    result = run_cli([verb, "scl", "--output", "x"])
-    assert result.status == 2
-    assert "--batch-size" in result.err
-    assert "--micro-batch" in result.err
 
 
 def command(words: list[str], stdout: int) -> "subprocess.CompletedProcess[bytes]":

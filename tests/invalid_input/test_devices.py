@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from nearfar import Encoder, NearfarError
-from nearfar.encoder.precision import check_device, choose_device
 from tests.invalid_input.cli_runner import assert_refused
 from tests.invalid_input.tables import paired
 
@@ -16,12 +14,8 @@ COMMANDS = (
     "finetune nowhere.tsv --model nowhere --output run",
     "predict nowhere --input nowhere.txt --output out.tsv",
     "encode nowhere --input nowhere.txt --output out.npy --processes 2",
-    "mine --model nowhere --data nowhere.tsv --output out.tsv",
-    "dedup --model nowhere --input nowhere.txt",
     "search dog --model nowhere --input nowhere.tsv",
-    "soup nowhere nothing --output out --greedy --evaluate-on nowhere.tsv",
     "evaluate nowhere --tasks nowhere.tsv",
-    "evaluate wk:nowhere --tasks nowhere.tsv",
     "geometry nowhere --output shape --pairs nowhere.tsv",
     "back-translate --input nowhere.txt --output out.tsv",
 )
@@ -41,16 +35,3 @@ def cpu_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_missing_device(command: str, device: str, tmp_path: Path) -> None:
     assert_refused([*command.split(), "--device", device], f"--device {device!r}: this machine has cpu.")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_devices_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NearfarError, match="--device 'cuda': this machine has cpu"):
-        Encoder.from_pretrained("nowhere", device="cuda")
-    for name in (None, "cpu", torch.device("cpu")):
-        assert choose_device(name) == torch.device("cpu")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert choose_device(None) == choose_device("cuda") == torch.device("cuda")
-    assert choose_device("cuda:1") == choose_device(torch.device("cuda:1")) == torch.device("cuda:1")
-    with pytest.raises(NearfarError, match="--device 'cuda:2': this machine has cpu, cuda:0, cuda:1"):
-        check_device("cuda:2")

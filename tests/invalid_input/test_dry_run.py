@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,32 +46,15 @@ BAD, ONE = "--evaluate-on bad.tsv", "--data one.tsv"
 SECOND = 'method = "bt"\ndata = ["{}"]\nbatch_size = 9\nsentence_column = "a"\ntranslation_column = "b"\n'
 ROWS: dict[str, tuple[Callable[[], object], str, str]] = {
     # id: what is prepared, flags that replace those of TRAIN, expected message
-    "no dev pairs by name": (nothing, "--evaluate-on stsb:dev", "stsb:dev was not found"),
-    "missing dev pairs": (nothing, BAD, "bad.tsv: no such file"),
     "dev pairs are a pipe": (lambda: os.mkfifo("bad.tsv"), BAD, "is a pipe"),
-    "other columns": (nothing, "--evaluate-on nli.tsv", "nli.tsv, line 1: no column 'sentence1'"),
-    "two pairs": (
-        text("bad.tsv", "score\tsentence1\tsentence2\n3\ta\tb\n2\tc\td\n"),
-        BAD,
-        "2 pairs, where a correlation",
-    ),
     "a file is in the way": (text("new", "mine"), "", "new: "),
     "a folder is in the way": (folder, "", "new: already exists"),
     "another run is in the way": (run(finished=True), "--learning-rate 0.5", "--learning-rate"),
     "this run, finished": (run(finished=True), SAME, "new"),
     "this run, unfinished": (run(finished=False), SAME, "--resume"),
-    "nothing to resume": (nothing, "--resume", "there is no run to resume"),
     "no such model": (nothing, "--model nowhere/at/all", "nowhere/at/all"),
-    "no such data": (nothing, "--data nowhere.tsv", "nowhere.tsv: no such file"),
-    "no such second file": (nothing, "--second nowhere.toml", "nowhere.toml"),
     "second's data missing": (text("second.toml", SECOND.format("no.tsv")), "--second second.toml", "no.tsv"),
     "views": (nothing, "train sg --data texts.txt --views 0-99", "--views 0 to 99"),
-    "one pair": (
-        text("one.tsv", "anchor\tpositive\na dog\ta cat\n"),
-        f"train info-nce {ONE} --batch-size 2",
-        "there are 1 rows in one.tsv; info-nce contrasts rows",
-    ),
-    "a link to nothing": (lambda: Path("gone.tsv").symlink_to("nowhere"), "--data gone.tsv", "gone.tsv"),
 }
 
 
@@ -95,12 +77,6 @@ def test_errors_of_a_run_are_errors_of_a_dry_run(case: str, workspace: Path) -> 
         output = assert_refused(argv_of(flags, *words), mention)
         assert "Did you mean 'gone.tsv'" not in output
     assert sorted(Path().rglob("*")) == before
-
-
-@pytest.mark.long
-def test_adapters_that_are_not_installed(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "peft", None)
-    assert_refused(argv_of("--lora-rank 2 --dry-run"), "nearfar[lora]")
 
 
 def dry_run(flags: str) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.invalid_input.cli_runner import assert_refused, run_cli
+from tests.invalid_input.cli_runner import assert_refused
 
 QRELS = "query-id\tcorpus-id\tscore\n"
 JUDGED = "qrels/test.tsv"
@@ -36,17 +36,6 @@ def retrieval(workspace: Path) -> Path:
 @pytest.mark.parametrize("flags", COMMANDS)
 def test_a_refused_command(flags: str, retrieval: Path) -> None:
     assert_refused(["evaluate", "nowhere", *flags.split()], COMMANDS[flags])
-
-
-@pytest.mark.long
-def test_a_measure_that_results_lack_and_results_on_other_documents(retrieval: Path) -> None:
-    for name, more in (("one", ""), ("two", "--corpus texts.txt")):
-        command = f"evaluate tiny --retrieval anchors.tsv {more} --resamples 10 --output {name}.json"
-        assert run_cli(command.split()).status == 0
-    assert_refused("compare one.json two.json".split(), "were scored on different data (task anchors.tsv")
-    damaged = (retrieval / "one.json").read_text().replace('"main": "mrr@10"', '"main": "mrr"')
-    (retrieval / "one.json").write_text(damaged)
-    assert_refused("compare one.json one.json".split(), "retrieval.anchors.tsv.measures has no 'mrr', the main measure")
 
 
 def test_a_place_that_is_no_index(workspace: Path) -> None:

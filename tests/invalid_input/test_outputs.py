@@ -79,20 +79,6 @@ def test_no_output_is_an_input(user_files: Path, row: str, spelling: int) -> Non
     assert not list(Path().glob("*.new"))
 
 
-@pytest.mark.parametrize("flags", [[], ["--overwrite"]], ids=["plain", "overwrite"])
-def test_the_markdown_of_a_result_may_be_an_input(user_files: Path, flags: list[str]) -> None:
-    shutil.copy("result.json", "page.md")
-    assert_refused(["report", "page.md", "--output", "page.html", *flags], "page.md")
-    shutil.copytree("run", "page")
-    Path("page/metrics.jsonl").rename("page.md")
-    Path("page/metrics.jsonl").symlink_to("../page.md")
-    assert_refused(["report", "page", "--output", "page.html", *flags], "page.md")
-    assert Path("page.md").is_file()
-    assert not Path("page.html").exists()
-    command = "evaluate tiny --tasks pairs.tsv --output tiny/config.json"
-    assert_refused([*command.split(), *flags], "tiny/config.json")
-
-
 @pytest.mark.long
 @to_file
 def test_files_are_replaced_only_with_overwrite(user_files: Path, command: str, name: str) -> None:
@@ -108,33 +94,6 @@ def test_files_are_replaced_only_with_overwrite(user_files: Path, command: str, 
         assert run_cli(argv).status == 0
     elif not name.startswith("hits"):
         assert_refused(argv, f"--output {name}: exists; replace it by --overwrite")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("row", RESULTS)
-def test_a_markdown_file_of_another_program_and_missing_folders(user_files: Path, row: str) -> None:
-    command, name = TO_FILE[row]
-    notes = Path(name).with_suffix(".md")
-    notes.write_text("notes", encoding="utf-8")
-    assert_refused([*command.split(), name], f"--output {notes}: ", "--overwrite")
-    assert notes.read_text(encoding="utf-8") == "notes"
-    assert not Path(name).exists()
-    assert run_cli([*command.split(), f"deep/er/{name}"]).status == 0
-    assert Path(f"deep/er/{name}").is_file()
-
-
-def test_geometry_replaces_its_own_files_only(user_files: Path) -> None:
-    command = "geometry tiny --pairs pairs.tsv --output space".split()
-    Path("space").mkdir()
-    for name in ("geometry.json", "geometry.md", "spectrum.png", "layers-tiny.png"):
-        Path("space", name).write_text("mine", encoding="utf-8")
-        assert_refused(command, f"space/{name}: ", "--overwrite")
-        assert Path("space", name).read_text(encoding="utf-8") == "mine"
-        Path("space", name).unlink()
-    shutil.copy("pairs.tsv", "space/spectrum.tsv")
-    Path("space/spectrum.png").symlink_to("spectrum.tsv")
-    command[3] = "space/spectrum.tsv"
-    assert_refused([*command, "--overwrite"], "space/spectrum.png: would overwrite the input space/spectrum.tsv")
 
 
 @to_file

@@ -80,21 +80,12 @@ def test_a_value_of_another_type_is_named(name: str, results: Path, tmp_path: Pa
 
 ROWS = [  # of the right type: verb, file, path of a value, its new value, words in the message besides the file
     ("compare", "scores", "schema", 2, "schema 2"),
-    ("compare", "scores", "kind", "geometry", "geometry"),
-    ("compare", "scores", f"{TASK}/pairs", HUGE, "not a complete JSON file"),
     ("compare", "scores", f"{TASK}/pearson/wmean/high", -INFINITY, "Infinity"),
     ("compare", "scores", f"{TASK}/subsets/pairs/gold/0", 1e200, "is not finite, or too large"),
     ("compare", "tuned", f"{TUNED}/predicted", [], "predictions"),
     ("report", "three", "sides", [], "does not hold one comparison for each pair of sides"),
     ("report", "three", "comparisons/1/overall", None, "does not hold the same tasks for each pair of sides"),
     ("report", "space", "models/base/projection", {"similar": [[1, 2]]}, "must be a list of 4"),
-    (
-        "report",
-        "space",
-        "models/base/projection",
-        {"labelled": {"x": [[1]]}},
-        "must be a list of 2",
-    ),
 ]
 
 

@@ -1,6 +1,5 @@
 """Run folders that are damaged, or continued: with changed inputs, after an early kill, without permission."""
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -85,14 +84,6 @@ def test_a_damaged_file_is_named(runs: Path, command: str, file: str, damage: st
         unfinished = command.endswith("finished") and damage == "missing"
         output = assert_refused(COMMANDS[command], "inputs.json" if unfinished else path.name, Path(file).parts[0])
         assert "is already finished" not in output
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
-@pytest.mark.parametrize("file", ["checkpoint/weights.safetensors", "best.safetensors"])
-def test_a_pipe_in_a_checkpoint_is_refused_and_not_waited_for(runs: Path, file: str) -> None:
-    (runs / "stopped" / file).unlink()
-    os.mkfifo(runs / "stopped" / file)
-    assert_refused(COMMANDS["resume"], f"stopped/{file}: is not a regular file")
 
 
 def test_the_folder_of_a_job_of_a_study_is_named(workspace: Path) -> None:
@@ -200,18 +191,3 @@ def test_leftover_files_of_a_killed_run_have_no_effect(runs: Path, left: str, re
 
 
 # --- permissions ---
-
-
-def test_a_folder_that_cannot_be_created_or_listed(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path, *_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied", str(self))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "mkdir", refuse)
-        assert_refused([*TRAIN, "--output", "closed/run"], "closed/run: cannot be written (Permission denied)")
-    real = Path.stat
-    monkeypatch.setattr(
-        Path, "stat", lambda self, **more: (refuse if self.parent.name == "run" else real)(self, **more)
-    )
-    for argv in ([*TRAIN, "--output", "run"], "evaluate run --tasks pairs.tsv".split()):
-        assert_refused(argv, "run/", "Permission denied")

@@ -126,7 +126,7 @@ def test_settings_that_cannot_be_kept_are_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ("LocalSTSS", "--mteb LocalSTSS: mteb .* has no task of this name"),
+        ("LocalSTSS", "--mteb LocalSTSS: .*not found"),
         ("LocalRetrieval", "is a task of the type Retrieval, and --mteb takes those of the type STS"),
     ],
 )

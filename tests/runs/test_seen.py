@@ -164,10 +164,13 @@ METADATA = {"nearfar-seen": "1"}
 @pytest.mark.parametrize(
     ("tensors", "metadata", "message"),
     [
-        ({**VALID, "trained_texts": np.array([2, 1], dtype=np.uint64)}, METADATA, "trained_texts does not hold sorted"),
-        ({**VALID, "trained_pairs": np.array([1.0])}, METADATA, "trained_pairs does not hold sorted 64-bit hashes"),
-        ({"trained_texts": VALID["trained_texts"]}, METADATA, "it must hold trained_texts, trained_pairs, chosen_te"),
-        (VALID, {"nearfar-seen": "2"}, "has the version 2; this nearfar reads version 1"),
+        ({**VALID, "trained_texts": np.array([2, 1], dtype=np.uint64)}, METADATA, "it must hold sorted"),
+        ({**VALID, "chosen_pairs": np.array([1, 1], dtype=np.uint64)}, METADATA, "it must hold sorted"),
+        ({**VALID, "trained_pairs": np.array([1.0])}, METADATA, "it must hold sorted 64-bit hashes"),
+        ({**VALID, "trained_pairs": np.ones((2, 2), np.uint64)}, METADATA, "it must hold sorted"),
+        ({"trained_texts": VALID["trained_texts"]}, METADATA, "trained_pairs"),
+        (VALID, {}, "is damaged, or of a newer nearfar"),
+        (VALID, {"nearfar-seen": "2"}, "is damaged, or of a newer nearfar"),
     ],
 )
 def test_a_file_with_other_content_is_refused(

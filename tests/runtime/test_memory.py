@@ -4,11 +4,8 @@ import gc
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-from tests.child_programs import report_of
 
 
 @pytest.fixture(autouse=True)
@@ -50,45 +47,3 @@ def test_the_collector_is_paused_inside_and_restored_afterwards() -> None:
     """
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert completed.returncode == 0, completed.stderr
-
-
-def exit_states(call: str) -> list[str]:
-    """Return the state seen by exit handlers, which run last to first: the first one runs after that of nearfar."""
-    code = f"""if True:
-        import atexit, gc, sys
-        from nearfar import cli
-        atexit.register(lambda: print("last", gc.get_freeze_count() > 0))
-        {call}
-        atexit.register(lambda: print("first", gc.get_freeze_count() > 0))
-    """
-    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return completed.stdout.splitlines()[1:]
-
-
-def test_the_program_freezes_its_objects_after_others_have_cleaned_up() -> None:
-    assert exit_states('sys.argv = ["nearfar", "--version"]; cli.main()') == ["first False", "last True"]
-
-
-FRAGMENTED = """if True:
-    import json
-    from nearfar.runtime import memory
-
-    before = memory.private_bytes()
-    blocks = [b"x" * 100_000 for _ in range(6_000)]  # small enough for the heap
-    kept = blocks[::50]
-    del blocks
-    grown = memory.private_bytes()
-    released = memory.release()
-    print("REPORT", json.dumps([grown - before, memory.private_bytes() - before, released, memory.release()]))
-"""
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc only")
-def test_free_blocks_between_kept_ones_are_returned(tmp_path: Path) -> None:
-    grown, after, released, again = report_of(FRAGMENTED, folder=tmp_path)
-    if not released:
-        pytest.skip("the C library is not glibc")
-    assert grown > 300e6
-    assert after < 100e6
-    assert not again  # it has not grown since

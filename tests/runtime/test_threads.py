@@ -10,40 +10,6 @@ import pytest
 from nearfar.runtime import threads
 from nearfar.runtime.threads import WAIT_VARIABLES, settings
 
-CODE = """
-import os, sys
-from nearfar.cli import main
-try:
-    main({argv!r})
-except SystemExit:
-    pass
-assert "torch" not in sys.modules
-print(*(f"{{name}}={{os.environ.get(name)}}" for name in {names!r}))
-"""
-
-
-def environment_after(argv: list[str], **variables: str) -> dict[str, str]:
-    """The environment of a process after it ran the command."""
-    names = [*WAIT_VARIABLES, "OMP_NUM_THREADS"]
-    kept = {name: value for name, value in os.environ.items() if name not in names}
-    command = [sys.executable, "-c", CODE.format(argv=argv, names=names)]
-    completed = subprocess.run(command, env={**kept, **variables}, capture_output=True, text=True, check=True)
-    return dict(pair.split("=") for pair in completed.stdout.splitlines()[-1].split())
-
-
-@pytest.mark.long
-def test_the_command_line_sets_them_before_torch_is_imported() -> None:
-    found = environment_after(["--help"])
-    assert {name: found[name] for name in WAIT_VARIABLES} == WAIT_VARIABLES
-
-
-def test_nothing_is_set_after_torch_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in WAIT_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setitem(sys.modules, "torch", object())
-    assert threads.set_up() == {}
-    assert not set(WAIT_VARIABLES) & set(os.environ)
-
 
 @pytest.mark.parametrize(
     ("files", "quota"),
@@ -54,8 +20,6 @@ def test_nothing_is_set_after_torch_is_imported(monkeypatch: pytest.MonkeyPatch)
         ({"cpu.max": "50000 100000\n"}, 1),
         ({"cpu.max": "nonsense"}, None),
         ({"cpu.max": "1 0"}, None),
-        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
     ],
 )
 def test_a_containers_quota_limits_the_threads(

@@ -26,8 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nearfar.data.paths import nearest
 from nearfar.types import Encode, NearfarError
+from nearfar.validation import nearest
 
 
 class Baseline(NamedTuple):

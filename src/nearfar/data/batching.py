@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from nearfar.types import NearfarError
 
@@ -58,26 +58,6 @@ def fill_distinct(
 
 
 Item = TypeVar("Item")
-
-
-def check_classes(classes: Mapping[float, Sequence[int]], texts: Sequence[tuple[str, ...]], batch_size: int) -> None:
-    """Raise NearfarError unless batches of ``batch_size`` texts can hold two texts of each of two classes.
-
-    This needs integer labels, two classes, two distinct texts per class, and a batch size of at least 4.
-    """
-    if not classes or not all(float(label).is_integer() for label in classes):
-        raise NearfarError("balanced batches need an integer label for each row")
-    if len(classes) < 2:
-        raise NearfarError("balanced batches need at least two classes; all rows have the same label")
-    for label, rows in classes.items():
-        if len(rows) < 2:
-            text = " / ".join(texts[rows[0]])
-            raise NearfarError(f"label {label} has a single text, {text!r}; balanced batches need two texts per class")
-    if batch_size < 4:
-        raise NearfarError(
-            f"--batch-size is {batch_size}, but must be at least 4: balanced batches hold two texts of each of two "
-            "classes"
-        )
 
 
 def sample_balanced_batches(
@@ -163,9 +143,8 @@ class TextBatches:
     (:mod:`nearfar.data.batching`). An epoch has as many batches as without it, but some rows of a large class may not
     occur, and those of a small class repeatedly. Rows that repeat a text of their class count once.
 
-    Raises NearfarError for no rows, a batch size below ``min_batch_size`` or above the number of rows, an unknown
-    order, a number of targets other than that of the rows; and with ``balanced`` as
-    :func:`nearfar.data.batching.check_classes` does.
+    Raises NearfarError for a batch size below ``min_batch_size``, with ``balanced`` below 4, or above the number of
+    rows; and with ``balanced`` for targets that are no integers.
 
     >>> rows = [("a", "b"), ("c", "b"), ("d", "a"), ("e", "f"), ("g", "h")]
     >>> [len(batch.rows) for batch in TextBatches(rows, batch_size=2).epoch(0)]
@@ -187,25 +166,17 @@ class TextBatches:
     order: Order = "rows"
 
     def __post_init__(self) -> None:
-        if self.order not in get_args(Order):
-            raise NearfarError(f"order must be one of {', '.join(get_args(Order))}, not {self.order!r}")
         if not self.texts:
             raise NearfarError("there are no rows to train on")
-        if len(self.texts) < self.min_batch_size:
+        if self.balanced and not all(float(label).is_integer() for label in self.targets or (0.5,)):
+            raise NearfarError("balanced batches need an integer label for each row")
+        lowest = max(self.min_batch_size, 4 if self.balanced else 1)
+        if not lowest <= self.batch_size <= len(self.texts):
+            why = ": two texts of each of two classes" if self.balanced else ": a contrastive loss needs other rows"
             raise NearfarError(
-                f"there is 1 row to train on, but a contrastive loss needs at least {self.min_batch_size}"
+                f"--batch-size is {self.batch_size}, but must be from {lowest} to the number of rows, "
+                f"{len(self.texts)}{why if self.batch_size < lowest > 1 else ''}"
             )
-        if not self.min_batch_size <= self.batch_size <= len(self.texts):
-            contrasts = self.min_batch_size > 1 and self.batch_size < self.min_batch_size
-            why = " (a contrastive loss needs other rows in the batch)" if contrasts else ""
-            raise NearfarError(
-                f"--batch-size is {self.batch_size}, but must be from {self.min_batch_size} to the number of rows, "
-                f"{len(self.texts)}{why}"
-            )
-        if self.targets is not None and len(self.targets) != len(self.texts):
-            raise NearfarError(f"there are {len(self.targets)} targets for {len(self.texts)} rows")
-        if self.balanced:
-            check_classes(self.classes, self.texts, self.batch_size)
 
     def steps(self, epoch: int) -> int:
         """Return the number of batches of this epoch; with order ``premise`` it varies slightly between epochs."""

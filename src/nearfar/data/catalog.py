@@ -20,18 +20,19 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearfar.data import files
+from nearfar.data.cells import Rows
 from nearfar.data.named_sets import CATALOG, MIXTURES, NamedSet, RowKind, how_to_get
-from nearfar.data.paths import as_path, is_file, is_folder, missing_file_error, nearest, status
-from nearfar.data.sources import HUB_NAME, Part, Table, groups_of_part, open_table, without_pairs
+from nearfar.data.paths import as_path, is_file, is_folder, missing_file_error, status
+from nearfar.data.sources import HUB_NAME, Part, Table, open_table
 from nearfar.types import NearfarError
+from nearfar.validation import nearest
 
-if TYPE_CHECKING:
-    from nearfar.data.fingerprints import Hashes
+LAST_GROUPS = 1000
+"""The largest number of groups in the last part of a table."""
 
 
 def find(spec: str, kind: RowKind | None = None) -> list[Table]:
@@ -73,11 +74,24 @@ def _find_named(name: str, requested: tuple[str, ...], kind: RowKind | None = No
     entry = CATALOG[name].of_kind(kind)
     found = _find_tables(name, entry, requested)
     if entry.without:
-        columns = (entry.sentences[0], entry.sentences[1])
-        hashes = partial(_pairs_of, entry.without, columns, os.environ.get("NEARFAR_DATA"))
-        part = Part(columns, partial(without_pairs, hashes=hashes))
-        return [replace(one, part=part) for one in found]
-    return [_part_of(one, entry, entry.parts_by) for one in found] if entry.parts_by else found
+        part = Part(entry.sentences, partial(_without_pairs, names=entry.without, columns=entry.sentences))
+        return [replace(table, part=part) for table in found]
+    return [_part_of(table, entry, entry.parts_by) for table in found] if entry.parts_by else found
+
+
+def _without_pairs(rows: Rows, *, names: Sequence[str], columns: Sequence[str]) -> Rows:
+    """The rows whose last two values are no pair of the named sets, by :func:`nearfar.data.fingerprints.pair_hashes`.
+
+    So pairs are equal in either order, and apart from case, spaces and punctuation.
+    """
+    from nearfar.data.fingerprints import pair_hashes  # loads numpy
+
+    tables = [table for name in names for table in _find_named(name, ())]
+    pairs = [(str(first), str(second)) for table in tables for _, (first, second) in table.rows(columns)]
+    excluded = set(pair_hashes(pairs).tolist())
+    for where, values in rows:
+        if int(pair_hashes([(str(values[-2]), str(values[-1]))])[0]) not in excluded:
+            yield where, values
 
 
 def _part_of(found: Table, entry: NamedSet, column: str) -> Table:
@@ -85,17 +99,22 @@ def _part_of(found: Table, entry: NamedSet, column: str) -> Table:
     if found.name == "all":
         return found
     number = [name for name in entry.files if name != "all"].index(found.name)
-    part = Part((column,), partial(groups_of_part, part=number))
+    part = Part((column,), partial(_groups_of_part, part=number))
     return replace(found, title=f"{found.title}:{found.name}", part=part)
 
 
-@lru_cache(maxsize=4)
-def _pairs_of(names: tuple[str, ...], columns: tuple[str, str], root: str | None) -> "Hashes":  # noqa: ARG001 - the key
-    """The hashes of all pairs of named sets."""
-    from nearfar.data.fingerprints import pair_hashes  # loads numpy
+def _groups_of_part(rows: Rows, *, part: int) -> Rows:
+    """The rows of a part by groups; a group is the rows with the same last value.
 
-    tables = [found for name in names for found in _find_named(name, ())]
-    return pair_hashes((str(first), str(second)) for table in tables for _, (first, second) in table.rows(columns))
+    Part 0 has all groups but the last ones, which are a fifth of all, at most 1,000; part 1 has the last ones; part 2
+    as many before these, which are also in part 0.
+    """
+    read = list(rows)
+    groups = list(dict.fromkeys(str(values[-1]) for _, values in read))
+    count, size = len(groups), min(LAST_GROUPS, len(groups) // 5)
+    start, stop = (count - part * size, count - (part - 1) * size) if part else (0, count - size)
+    chosen = set(groups[start:stop])
+    return (row for row in read if str(row[1][-1]) in chosen)
 
 
 def data_folder(entry: NamedSet) -> Path | None:
@@ -108,58 +127,46 @@ def _find_tables(name: str, entry: NamedSet, requested: tuple[str, ...]) -> list
     for split in requested if entry.files else ():
         if split not in entry.files:
             raise NearfarError(f"{name} has no split {split!r}. It has: {', '.join(entry.files)}.")
-    splits = requested or entry.splits
-    folder = data_folder(entry)
-    paths = {split: folder / _file_name(entry, split) for split in splits} if folder else {}
-    local = {split: path for split, path in paths.items() if is_file(path)}
-    if "all" in entry.hub_splits and not requested and len(local) < len(splits):
-        return [_find_on_hub(name, "all", folder, missing=[split for split in splits if split not in local])]
-    return [
-        _open_local(name, split, local[split], entry)
-        if split in local
-        else _find_on_hub(name, split, folder, missing=[split])
-        for split in splits
-    ]
+    splits, folder = requested or entry.splits, data_folder(entry)
+    paths = {split: folder / entry.files.get(split, f"{split}.tsv") for split in splits} if folder else {}
+    missing = [split for split in splits if not (folder and is_file(paths[split]))]
+    if missing and "all" in entry.hub_splits and not requested:
+        return [_find_on_hub(name, "all", folder, [paths[split] for split in missing if folder])]
+    tables = []
+    for split in splits:
+        if split in missing:
+            tables.append(_find_on_hub(name, split, folder, [paths[split]] if folder else []))
+            continue
+        title = f"{name}:{split}" if entry.packaged else str(paths[split])  # the same on every machine
+        named = Table(title, paths[split], plain=True, name=split, scale=entry.scale, sentences=entry.sentences)
+        tables.append(named)
+    return tables
 
 
-def _open_local(name: str, split: str, path: Path, entry: NamedSet) -> Table:
-    """The table of a file; one of the package has the title ``microworld:train``, the same on every machine."""
-    title = f"{name}:{split}" if entry.packaged else str(path)
-    return Table(title, path, plain=True, name=split, scale=entry.scale, sentences=entry.sentences)
-
-
-def _file_name(entry: NamedSet, split: str) -> str:
-    return entry.files.get(split, f"{split}.tsv")
-
-
-def _find_on_hub(name: str, split: str, folder: Path | None, *, missing: Sequence[str]) -> Table:
+def _find_on_hub(name: str, split: str, folder: Path | None, missing: Sequence[Path]) -> Table:
+    """The hub copy of a split, with the columns and labels of the local files."""
     entry = CATALOG[name]
+    on_hub = f"The hub data set {entry.hub} has no such split; it has: {', '.join(entry.hub_splits)}."
     if entry.hub is None:
-        on_hub = "No hub copy is known." if split in entry.splits else "No hub copy of that split is known."
-    elif split not in entry.hub_splits:
-        on_hub = f"The hub data set {entry.hub} has no such split; it has: {', '.join(entry.hub_splits)}."
-    else:
+        on_hub = "No hub copy of it is known."
+    elif split in entry.hub_splits:
         try:
-            return _adapt(open_table(f"hub:{entry.hub}", split=entry.hub_splits[split]), entry, split)
+            table = open_table(f"hub:{entry.hub}", split=entry.hub_splits[split])
+            data = table.data
+            if entry.hub_columns and not isinstance(data, Path):
+                data = data.rename_columns(dict(entry.hub_columns))
+            text_of, labels, scale, sentences = entry.hub_text, entry.hub_labels, entry.scale, entry.sentences
+            return Table(table.title, data, text_of, labels, name=split, scale=scale, sentences=sentences)
         except NearfarError as error:
             on_hub = f"{error} Go online once to download it, or set NEARFAR_DATA to a folder that has it."
     if folder is None:
-        local, instead = "NEARFAR_DATA is not set, so no local folder was searched.", ""
+        local = "NEARFAR_DATA is not set, so no local folder was searched."
     else:
         available = [] if entry.files else sorted(path.stem for path in folder.glob("*.tsv"))
-        names = ", ".join(str(folder / _file_name(entry, split)) for split in missing)
-        local = f"Missing: {names}{'' if is_folder(folder) else ' (the folder does not exist)'}."
-        instead = f" Available: {name}:{'+'.join(available)}." if available else ""
-    title = name if list(missing) == ["all"] else f"{name}:{'+'.join(missing)}"
-    raise NearfarError(f"{title} was not found.\n  {local}{instead}\n  {on_hub}\n  {how_to_get(title)}")
-
-
-def _adapt(table: Table, entry: NamedSet, split: str) -> Table:
-    """Give a hub copy the columns and labels of the local files."""
-    data, texts, labels = table.data, entry.hub_text, entry.hub_labels
-    if entry.hub_columns and not isinstance(data, Path):
-        data = data.rename_columns(dict(entry.hub_columns))
-    return Table(table.title, data, texts, labels, name=split, scale=entry.scale, sentences=entry.sentences)
+        local = f"Missing: {', '.join(map(str, missing))}{'' if is_folder(folder) else ' (the folder does not exist)'}."
+        local += f" Available: {name}:{'+'.join(available)}." if available else ""
+    title = name if split == "all" else f"{name}:{split}"
+    raise NearfarError(f"{title} was not found.\n  {local}\n  {on_hub}\n  {how_to_get(title)}")
 
 
 def _find_unnamed(spec: str) -> list[Table]:
@@ -193,12 +200,10 @@ def _check_hub_name(name: str) -> None:
     path = Path(name)
     known = files.is_known(path) or files.is_plain_text(path)
     if path.name == name and not known:
-        hint, several = nearest(name, [*CATALOG, *MIXTURES]), name.split(",")
-        if len(several) > 1 and all(one.strip() in CATALOG for one in several):
-            hint = f" Separate names by spaces: {' '.join(one.strip() for one in several)}."
+        names = [*CATALOG, *MIXTURES]
         raise NearfarError(
-            f"{name}: neither a file nor a named data set.{hint} Named data sets: {', '.join([*CATALOG, *MIXTURES])}; "
-            "a hub data set is owner/name."
+            f"{name}: neither a file nor a named data set.{nearest(name, names)} Named data sets, separated by spaces: "
+            f"{', '.join(names)}; a hub data set is owner/name."
         )
     if known or is_folder(path.parent) or not HUB_NAME.fullmatch(name):
         raise missing_file_error(path)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from numbers import Number
 from typing import NamedTuple, TypeAlias
 
-from nearfar.data.paths import nearest, shown
 from nearfar.types import NearfarError
+from nearfar.validation import format_value, nearest
 
 MAX_LINE_BYTES = 2**26
 """Maximum bytes per line, against files without line ends and decompression bombs."""
@@ -17,9 +17,7 @@ MISSING_VALUES = (
 )
 """Labels that pandas writes or reads as a missing value. ``none`` and ``NONE`` are not among them."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # Unicode category Cc
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
-_INTEGER = re.compile(r"-?\d{1,300}\.0*", re.ASCII)
 
 
 class MissingColumnError(NearfarError):
@@ -55,6 +53,12 @@ def fold_name(name: str) -> str:
     return "".join(filter(str.isalnum, name.casefold()))
 
 
+def _positions(names: Sequence[str], column: str) -> list[int]:
+    """The indices of the name, else of those that differ in case and punctuation only (:func:`fold_name`)."""
+    same = [index for index, name in enumerate(names) if name == column]
+    return same or [index for index, name in enumerate(names) if fold_name(name) == fold_name(column) != ""]
+
+
 def column_indices(names: Sequence[str], columns: Sequence[str], where: object) -> list[int]:
     """Return the index of each of ``columns`` in ``names``: of the same name, else of one that differs in case only.
 
@@ -63,27 +67,22 @@ def column_indices(names: Sequence[str], columns: Sequence[str], where: object) 
     """
     indices = []
     for column in columns:
-        places = [place for place, name in enumerate(names) if name == column]
-        places = places or [place for place, name in enumerate(names) if fold_name(name) == fold_name(column) != ""]
-        if len(places) != 1:
-            existing = ", ".join(printable_name(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
+        found = _positions(names, column)
+        if len(found) != 1:
+            existing = ", ".join(map(printable_name, names[:20])) + ", ..." * (len(names) > 20)
             message = (
-                f"{where}: {f'{len(places)} columns named' if places else 'no column'} {column!r}. Its columns: "
+                f"{where}: {f'{len(found)} columns named' if found else 'no column'} {column!r}. Its columns: "
                 f"{existing}.{nearest(column, names)} Rename the column, or name another one to read."
             )
-            raise NearfarError(message) if places else MissingColumnError(message, names)
-        indices += places
+            raise NearfarError(message) if found else MissingColumnError(message, names)
+        indices += found
     return indices
 
 
 def find_columns(names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...] | None:
     """Return the names that ``columns`` have in ``names`` (:func:`column_indices`); None if one is missing."""
-    try:
-        return tuple(names[index] for index in column_indices(names, columns, "names"))
-    except MissingColumnError:
-        return None
-    except NearfarError:
-        return tuple(columns)  # one is there twice, which is refused where it is read
+    found = [_positions(names, column) for column in columns]
+    return tuple(names[indices[0]] for indices in found) if all(found) else None
 
 
 def printable_name(name: str) -> str:
@@ -93,6 +92,11 @@ def printable_name(name: str) -> str:
 
 class EmptyCellError(NearfarError):
     """A row has an empty cell."""
+
+
+def bad_cell(value: object, column: str, where: Location, problem: str) -> NearfarError:
+    """The error of a cell, which says where it is and what it holds."""
+    return NearfarError(f"{where}: column {column!r} holds {format_value(value)}{problem}")
 
 
 def is_blank(value: object) -> bool:
@@ -113,18 +117,14 @@ def text_field(value: object, column: str, where: Location) -> str:
 
     Raises:
         EmptyCellError: ``value`` is None, or empty after normalisation.
-        NearfarError: ``value`` is not a string, or is not valid Unicode.
+        NearfarError: ``value`` is not a string.
 
     """
     if not isinstance(value, str | None):
-        raise NearfarError(f"{where}: column {column!r} holds {shown(value)} ({type(value).__name__}), not text.")
+        raise bad_cell(value, column, where, f" ({type(value).__name__}), not text.")
     text = normalize_whitespace(value or "")
     if not text:
         raise EmptyCellError(f"{where}: column {column!r} is empty. Fill it in, or remove the row.")
-    if _SURROGATE.search(text):
-        raise NearfarError(
-            f"{where}: column {column!r} holds half a surrogate pair, which is not a character: {shown(text)}."
-        )
     return text
 
 
@@ -152,9 +152,7 @@ def score_check(scale: tuple[float, float] | None = None) -> Check:
         if is_blank(value):
             raise EmptyCellError(f"{where}: column {column!r} is empty.")
         if math.isnan(score):
-            comma = isinstance(value, str) and not math.isnan(parse_number(value.replace(",", ".", 1)))
-            advice = "Write a point in place of the comma" if comma else "Correct it, or remove the row"
-            raise NearfarError(f"{where}: column {column!r} holds {shown(value)}, not a number. {advice}.")
+            raise bad_cell(value, column, where, ", not a number. Correct it, or remove the row.")
         if scale is not None and not scale[0] <= score <= scale[1]:
             raise NearfarError(f"{where}: score {score:g} is outside {scale[0]:g} to {scale[1]:g}.")
         return score
@@ -169,35 +167,25 @@ def label_field(value: object, column: str, where: Location) -> str:
     label. A boolean is ``true`` or ``false``, and so are these words in upper or lower case.
 
     Raises:
-        NearfarError: a missing value (:data:`MISSING_VALUES`), a number with a fraction, another type, or text that is
-            not valid Unicode; the message names location and column.
+        NearfarError: a missing value (:data:`MISSING_VALUES`), a number with a fraction, or another type; the message
+            names location and column.
     """
     if value is None or (isinstance(value, Number) and str(value).lower() == "nan"):
         value = ""
     if not isinstance(value, str | Number):
-        raise NearfarError(f"{where}: column {column!r} holds {shown(value)}. A label is a string or an integer.")
+        raise bad_cell(value, column, where, ". A label is a string or an integer.")
     name = normalize_whitespace(value) if isinstance(value, str) else str(value)
     if not name:
         raise EmptyCellError(f"{where}: column {column!r} is empty. Fill in a label, or remove the row.")
     if name in MISSING_VALUES:
-        raise NearfarError(
-            f"{where}: column {column!r} holds {name!r}, which marks a missing value. Fill in a label, or remove the "
-            "row; if it is the name of a class, rename the class, for example to 'none'."
-        )
-    if _SURROGATE.search(name):
-        raise NearfarError(f"{where}: column {column!r} holds half a surrogate pair, which is not a character.")
+        raise bad_cell(value, column, where, ", which marks a missing value. Write another word, or remove the row.")
     if name.lower() in ("true", "false"):
         return name.lower()
-    if _INTEGER.fullmatch(name):
-        return str(int(name.partition(".")[0]))
     number = parse_number(name)
-    if isinstance(value, Number) and number.is_integer():
-        return name if name.lstrip("-").isdigit() else str(int(number))
-    if isinstance(value, Number) or ("." in name and not math.isnan(number)):
-        raise NearfarError(
-            f"{where}: column {column!r} holds {shown(value)}. A label is a string or an integer; numbers with "
-            "fractions are scores."
-        )
+    if number.is_integer() and ("." in name or isinstance(value, float)):
+        return str(int(number))
+    if not (math.isnan(number) or number.is_integer()) or (isinstance(value, Number) and math.isnan(number)):
+        raise bad_cell(value, column, where, ". A label is a string or an integer; numbers with fractions are scores.")
     return name
 
 

@@ -28,7 +28,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import NamedTuple
 
 from nearfar.data.draws import Drawing
 from nearfar.data.labelled import Reader, Split, infer_reader, label_summary
@@ -100,24 +99,24 @@ def load_classification(
         if number is not None and number < 1:
             raise NearfarError(f"{what} is {number}, but must be at least 1.")
     splits = "held-out" if splits == "auto" else splits
-    chosen = _choose_parts(name_or_file, {"validation": validation, "test": test}, text_columns, label_column, seed)
-    reader, validation, tested_spec = chosen.reader, chosen.specs["validation"], chosen.specs["test"]
-    if splits != "held-out" and (tested_spec is None or validation is not None):
-        reason = "it has no test set of its own" if tested_spec is None else f"its validation rows are {validation}"
+    specs = {"validation": validation, "test": test}
+    reader, metric, specs = _choose_parts(name_or_file, specs, text_columns, label_column)
+    named = FINETUNING_TASKS.get(name_or_file.partition(":")[0])
+    if splits != "held-out" and (specs["test"] is None or specs["validation"]):
+        reason = f"its validation rows are {specs['validation']}" if specs["test"] else "it has no test set of its own"
         raise NearfarError(f"--splits {splits}: does not apply to {name_or_file}: {reason}. Use held-out splits.")
-    train, title = reader.read(str(chosen.specs["training"]))
-    counts = Counter(int(target) for target in train.targets) if reader.label_names else Counter()
-    labels = label_summary({name: counts[number] for number, name in enumerate(reader.label_names)}) if counts else []
+    train, title = reader.read(str(specs["training"]))
+    counts = Counter(reader.label_names[int(target)] for target in train.targets) if reader.label_names else Counter()
     drawing = Drawing(seed, bool(reader.label_names))
-    if tested_spec is None:
-        own = drawing._replace(seed=chosen.test_seed)
+    if specs["test"] is None:
+        own = drawing._replace(seed=0 if named else seed)
         train, tested = own.hold_out(train, max(1, len(train.texts) // 5), "test", title)
         tested_title = f"a fifth of train, {own.words}"
     else:
-        tested, tested_title = reader.read(tested_spec)
-        tested_title += chosen.note
-    if validation is not None:
-        validated, validated_title = reader.read(validation)
+        tested, tested_title = reader.read(specs["test"])
+        tested_title += f" ({named.note})" if named and named.note and not test else ""
+    if specs["validation"]:
+        validated, validated_title = reader.read(specs["validation"])
     elif splits in ("few-shot", "10-90"):
         (validated, validated_title), (tested, tested_title) = drawing.divide_test(
             tested, tested_title, splits=splits, count=validation_rows
@@ -125,7 +124,7 @@ def load_classification(
     else:
         test_rows = len(tested.texts) if splits == "full" else None
         train, (validated, validated_title) = drawing.hold_out_validation(
-            train, title, count=validation_rows, test_rows=test_rows
+            train, title, count=validation_rows or test_rows
         )
     train = Split(train.texts[:limit], train.targets[:limit])
     _check_train(train, title, reader, limit)
@@ -136,52 +135,37 @@ def load_classification(
         validation=validated,
         test=tested,
         label_names=reader.label_names,
-        metric=chosen.metric,
+        metric=metric,
         splits=splits,
         sources=(
             _part_summary("train", title, train, set()),
             _part_summary("validation", validated_title, validated, known),
             _part_summary("test", tested_title, tested, known),
         ),
-        labels=tuple(labels),
+        labels=tuple(label_summary({name: counts[name] for name in reader.label_names})),
     )
 
 
-class _Parts(NamedTuple):
-    reader: Reader
-    metric: Metric
-    specs: dict[str, str | None]
-    """Of training, validation and test rows."""
-    note: str
-    """What is worth knowing of the test rows."""
-    test_seed: int
-    """Seed of test rows that are drawn from the training rows."""
-
-
 def _choose_parts(
-    name_or_file: str, given: dict[str, str | None], text_columns: Sequence[str] | None, label_column: str, seed: int
-) -> _Parts:
-    """The specs of the parts, no two of which are the same, and how they are read."""
+    name_or_file: str, given: dict[str, str | None], text_columns: Sequence[str] | None, label_column: str
+) -> tuple[Reader, Metric, dict[str, str | None]]:
+    """How rows are read, and the specs of training, validation and test rows, no two of which are the same."""
     name, _, split = name_or_file.partition(":")
-    named = FINETUNING_TASKS.get(name)
+    named, specs = FINETUNING_TASKS.get(name), {"training": name_or_file, **given}
     if named is None:
         reader = infer_reader(name_or_file, text_columns, label_column)
         metric: Metric = "accuracy" if reader.label_names else "pearson_spearman"
-        parts = _Parts(reader, metric, {"training": name_or_file, **given}, "", seed)
     elif text_columns is not None or label_column != "label":
         raise NearfarError(f"{name} is a named task with fixed columns; remove the column settings.")
     else:
-        note = f" ({named.note})" if named.note and not given["test"] else ""
-        usual = {"validation": named.validation, "test": named.test}
-        specs = {
-            "training": f"{named.source}:{split or 'train'}",
-            **{part: given[part] or usual[part] for part in usual},
-        }
-        parts = _Parts(_reader(name, named), named.metric, specs, note, 0)
-    for (one, spec), (other, second) in combinations(parts.specs.items(), 2):
+        reader, metric = _reader(name, named), named.metric
+        specs["training"] = f"{named.source}:{split or 'train'}"
+        specs["validation"] = given["validation"] or named.validation
+        specs["test"] = given["test"] or named.test
+    for (one, spec), (other, second) in combinations(specs.items(), 2):
         if spec is not None and spec == second:
             raise NearfarError(f"{spec} is named both for {one} and for {other}; name other data for one of them.")
-    return parts
+    return reader, metric, specs
 
 
 def _reader(name: str, task: FinetuningTask) -> Reader:

@@ -75,22 +75,17 @@ class Drawing(NamedTuple):
         remaining = [index for index in range(len(rows.texts)) if index not in held_out]
         return pick(rows, remaining), pick(rows, sorted(held_out))
 
-    def hold_out_validation(
-        self, train: Split, title: str, *, count: int | None, test_rows: int | None
-    ) -> tuple[Split, Part]:
-        """The remaining training rows, and the validation rows that are drawn from them.
-
-        They are ``count``, by default as many as ``test_rows`` or, if that is None, 500.
+    def hold_out_validation(self, train: Split, title: str, *, count: int | None) -> tuple[Split, Part]:
+        """The remaining training rows, and the ``count`` validation rows, by default 500, that are drawn from them.
 
         Raises:
             NearfarError: no row can be held out.
         """
-        wanted, rows = count or test_rows or VALIDATION_ROWS, len(train.texts)
+        wanted, rows = count or VALIDATION_ROWS, len(train.texts)
         held_out = wanted if rows >= 2 * wanted else max(1, rows // 10)
         remaining, validation = self.hold_out(train, held_out, "validation", title)
-        as_many = ", as many as test rows" if held_out == test_rows and count is None else ""
         tenth = f" (a tenth: {rows:,} rows are too few for {wanted:,})" if held_out < wanted else ""
-        return remaining, Part(validation, f"of train, {self.words}{as_many}{tenth}")
+        return remaining, Part(validation, f"of train, {self.words}{tenth}")
 
     def divide_test(self, tested: Split, title: str, *, splits: Splits, count: int | None) -> tuple[Part, Part]:
         """The validation and the test rows of ``few-shot`` and ``10-90``, both from the rows of a test set.
@@ -106,13 +101,11 @@ class Drawing(NamedTuple):
             return Part(first, f"the first 10% of {title}"), Part(last, f"the last 90% of {title}")
         other, test = self.hold_out(tested, max(1, rows // 2), "test", title)
         wanted, half = count or VALIDATION_ROWS, f"half of {title}"
+        tested_half = Part(test, f"{half}, {self.words}")
         if wanted >= len(other.texts):
-            small = f" (it is too small for {wanted:,} rows)" if wanted > len(other.texts) else ""
-            validation = Part(other, f"the other {half}{small}")
-        else:
-            chosen = draw(self.strata(other), wanted, balanced=False, seed=f"{self.seed} validation")
-            validation = Part(pick(other, chosen), f"of the other {half}, {self.words}")
-        return validation, Part(test, f"{half}, {self.words}")
+            return Part(other, f"the other {half}"), tested_half
+        chosen = draw(self.strata(other), wanted, balanced=False, seed=f"{self.seed} validation")
+        return Part(pick(other, chosen), f"of the other {half}, {self.words}"), tested_half
 
 
 def pick(rows: Split, indices: Sequence[int]) -> Split:
@@ -143,10 +136,7 @@ def draw(
     """
     rows_of = _rows_of(targets)
     if not len(rows_of) <= count <= len(targets):
-        raise NearfarError(
-            f"A sample of {count} rows cannot be drawn: it must be from {len(rows_of)}, the number of labels, to "
-            f"{len(targets)}, the number of rows."
-        )
+        raise NearfarError(f"A sample has from {len(rows_of)} (the labels) to {len(targets)} rows (all), not {count}.")
     generator = _generator(seed)
     sizes = [len(rows) for rows in rows_of.values()]
     shares = largest_remainder([1 for _ in sizes] if balanced else sizes, count, generator)
@@ -156,10 +146,7 @@ def draw(
             shares[index] = 1
         if shares[index] > len(rows):
             name = repr(label_names[label]) if label_names else str(label)
-            raise NearfarError(
-                f"The label {name} has {len(rows)} rows, but a balanced sample of {count} needs {shares[index]}. "
-                "Draw fewer rows, or keep the proportions of the labels."
-            )
+            raise NearfarError(f"The label {name} has {len(rows)} rows, but a balanced sample needs {shares[index]}.")
     return _sample(list(rows_of.values()), shares, generator)
 
 

@@ -11,15 +11,16 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearfar.data.cells import MAX_LINE_BYTES, Lines, Location, Records, Rows, column_indices
 from nearfar.data.paths import check_file, file_version
+from nearfar.disk import check_characters
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -31,13 +32,7 @@ _DELIMITED = {".tsv": "\t", ".csv": ","}
 EXTENSIONS = (*(f"{kind}{end}" for kind in (*_DELIMITED, ".jsonl", ".json") for end in ("", ".gz")), ".parquet")
 PLAIN_TEXT = (".txt", ".txt.gz")
 """Extensions of files with one text per line and no columns."""
-_NOT_TEXT = (
-    (b"\xff\xfe", "It is UTF-16. "),
-    (b"\xfe\xff", "It is UTF-16. "),
-    (b"\x1f\x8b", "It is gzipped: add .gz to its name, or unpack it. "),
-    (b"PK\x03\x04", "It is a ZIP archive, as spreadsheets are. "),
-)
-"""First bytes of files that are often mistaken for text, and a hint."""
+_SAVE_AS_UTF8 = "Save it as text in UTF-8; the name of a gzipped file ends in .gz."
 
 
 def read_file(path: Path, columns: Sequence[str], *, optional: Sequence[str] = (), plain: bool = False) -> Rows:
@@ -117,14 +112,12 @@ def _lines(path: Path) -> Lines:
     try:
         with gzip.open(path) if extension(path).endswith(".gz") else path.open("rb") as file:
             yield from decode_lines(file.readline, path)
-    except zlib.error:  # its text has the number of an error in a library
-        raise NearfarError(f"{path} cannot be read: its compressed data is damaged. Copy or write it again.") from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise NearfarError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
 
 
 def decode_lines(
-    readline: Callable[[int], bytes], shown: object, *, encoding: str = "utf-8", advice: str = "Save the file as UTF-8."
+    readline: Callable[[int], bytes], shown: object, *, encoding: str = "utf-8", advice: str = _SAVE_AS_UTF8
 ) -> Lines:
     """Yield the number and the text of each line of a stream, with its end; a byte order mark is dropped.
 
@@ -136,18 +129,12 @@ def decode_lines(
     for number, line in enumerate(iter(partial(readline, MAX_LINE_BYTES + 1), b""), 1):
         where = Location(str(shown), number)
         if len(line) > MAX_LINE_BYTES:
-            raise NearfarError(
-                f"{where}: the line is longer than {MAX_LINE_BYTES / 2**20:g} MiB. Write one row per line, and split "
-                "long texts."
-            )
+            raise NearfarError(f"{where}: the line is longer than {MAX_LINE_BYTES / 2**20:g} MiB. Split long texts.")
         try:
             yield number, line.decode("utf-8-sig" if number == 1 and encoding == "utf-8" else encoding)
         except UnicodeDecodeError as error:
-            hint = next((words for start, words in _NOT_TEXT if number == 1 and line.startswith(start)), "")
-            raise NearfarError(
-                f"{where}: not {encoding.upper()} (byte {error.start + 1} of the line is 0x{line[error.start]:02x}). "
-                f"{hint}{advice}"
-            ) from None
+            byte = f"byte {error.start + 1} of the line is 0x{line[error.start]:02x}"
+            raise NearfarError(f"{where}: not {encoding.upper()} ({byte}). {advice}") from None
 
 
 # --- TSV and CSV ---
@@ -183,14 +170,13 @@ def open_delimited(path: Path, *, plain: bool = False) -> tuple[int, list[str], 
     """
     separator, quoted = ("\t", False) if plain else find_dialect(path, file_version(path))
     records = csv_records(path, _lines(path), separator) if quoted else _plain_records(path)
-    number, header = next(records, (0, []))
-    if not header:
-        raise NearfarError(f"{path} is empty; its first line should name the columns.")
-    if not any(name.strip() for name in header):
-        raise NearfarError(f"{Location(str(path), number)}: is blank, and should name the columns.")
-    if any("\0" in name for name in header):
-        raise NearfarError(f"{path} contains NUL bytes, as UTF-16 does. Save the file as UTF-8.")
-    return number, [name.strip() for name in header], records
+    number, header = next(records, (1, []))
+    names = [name.strip() for name in header]
+    if not any(names):
+        raise NearfarError(f"{Location(str(path), number)}: is empty or blank, and should name the columns.")
+    if "\0" in "".join(names):
+        raise NearfarError(f"{path} contains NUL bytes, as UTF-16 does. {_SAVE_AS_UTF8}")
+    return number, names, records
 
 
 def csv_records(path: Path | str, lines: Lines, separator: str = ",") -> Records:
@@ -206,8 +192,7 @@ def csv_records(path: Path | str, lines: Lines, separator: str = ",") -> Records
                 yield start, fields
             start = reader.line_num + 1
     except csv.Error as error:
-        why = "it has a carriage return without a line feed" if "new-line character" in str(error) else str(error)
-        raise NearfarError(f"{Location(str(path), start)}: not well-formed CSV: {why}.") from None
+        raise NearfarError(f"{Location(str(path), start)}: not well-formed CSV: {error}.") from None
 
 
 def _plain_records(path: Path) -> Records:
@@ -254,69 +239,62 @@ def _encloses_fields(path: Path) -> bool:
     It is if every field with a quotation mark is enclosed, and those inside are doubled.
 
     Raises:
-        NearfarError: most of the rows with quotation marks are surely written with quoting, but not all of them.
+        NearfarError: rows above the first with a bare mark are surely written with quoting.
     """
-    enclosed = quoting = start = 0
-    stray: list[int] = []
-    record = ""
-    with suppress(NearfarError):  # a line that cannot be read, which is refused when it is reached
-        for number, line in _lines(path):
-            if not record and '"' not in line:
-                continue
-            start, record = start if record else number, record + line
-            if '"' in line and _RECORD.fullmatch(record):
-                enclosed, quoting = enclosed + 1, quoting + ('""' in record or record.count("\n") > 1)
-                record = ""
-            elif len(record) > _LONGEST_RECORD or ('"' in line and not _OPEN_RECORD.fullmatch(record)):
-                stray.append(start)
-                record = ""
-    stray += [start] if record else []
-    if quoting > len(stray) > 0:
+    enclosed = quoting = False
+    start, record = 0, ""
+    for number, line in _lines(path):
+        if not record and '"' not in line:
+            continue
+        start, record = start if record else number, record + line
+        if '"' in line and _RECORD.fullmatch(record):
+            enclosed, quoting = True, quoting or '""' in record or record.count("\n") > 1
+            record = ""
+        elif len(record) > _LONGEST_RECORD or ('"' in line and not _OPEN_RECORD.fullmatch(record)):
+            break
+    if record and quoting:
         raise NearfarError(
-            f"{Location(str(path), stray[0])}: a quotation mark that does not enclose a field, as others do in this "
+            f"{Location(str(path), start)}: a quotation mark that does not enclose a field, as others do in this "
             "file. Enclose the field and double the marks inside, or write all fields without enclosing marks."
         )
-    return enclosed > 0 and not stray
+    return enclosed and not record
 
 
 # --- JSON lines ---
 
 
-def json_records(
-    path: Path | str, columns: Collection[str] = (), lines: Lines | None = None
-) -> Iterator[tuple[Location, dict[str, Any]]]:
+def json_records(path: Path | str, *, lines: Lines | None = None) -> Iterator[tuple[Location, dict[str, Any]]]:
     """Yield the location and the object of each line of a JSON lines file, or of ``lines``.
 
-    Raises NearfarError, apart from damaged files, for an object that has a key of ``columns`` twice.
+    Raises:
+        NearfarError: a damaged or empty file, or a line that is no object, has a key twice, or half a surrogate pair.
     """
-    empty = True
-    repeated: list[str] = []
-
-    def unite(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        record, names = dict(pairs), [name for name, _ in pairs]
-        repeated[:] = [name for name in columns if names.count(name) > 1] if len(record) < len(pairs) else []
-        return record  # the outermost object comes last
-
+    where = None
     for number, line in _lines(Path(path)) if lines is None else lines:
         if not line.strip():
             continue
-        empty, where = False, Location(str(path), number)
+        where = Location(str(path), number)
         try:
-            record = json.loads(line, object_pairs_hook=unite)
+            record = json.loads(line, object_pairs_hook=_distinct_keys)
+            check_characters(record, line)
         except (ValueError, RecursionError) as error:
-            why = "it is nested too deeply" if isinstance(error, RecursionError) else error
-            raise NearfarError(f"{where}: not a JSON object: {why}. Write one object per line.") from None
+            raise NearfarError(f"{where}: not a JSON object: {error}. Write one object per line.") from None
         if not isinstance(record, dict):
             raise NearfarError(f"{where}: a JSON {type(record).__name__}, not an object. Write one object per line.")
-        if repeated:
-            raise NearfarError(f"{where}: the key {repeated[0]!r} occurs twice. Remove one of them.")
         yield where, record
-    if empty:
+    if where is None:
         raise NearfarError(f"{path} is empty; each line should be a JSON object.")
 
 
+def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        raise ValueError(f"a key occurs twice, of {', '.join(record)[:80]}")
+    return record
+
+
 def _read_json_lines(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Rows:
-    for where, record in json_records(path, (*columns, *optional)):
+    for where, record in json_records(path):
         names = list(record)
         values = (record[names[index]] for index in column_indices(names, columns, where))
         yield where, (*values, *map(record.get, optional))
@@ -324,14 +302,7 @@ def _read_json_lines(path: Path, columns: Sequence[str], optional: Sequence[str]
 
 @lru_cache(maxsize=64)
 def _json_keys(path: Path, _version: object) -> tuple[str, ...]:
-    keys: dict[str, None] = {}
-    try:
-        for _, record in json_records(path):
-            keys |= dict.fromkeys(record)
-    except NearfarError:
-        if not keys:  # else the line is refused when it is reached
-            raise
-    return tuple(keys)
+    return tuple(dict.fromkeys(key for _, record in json_records(path) for key in record))
 
 
 # --- Parquet, and the data sets of datasets, which are Arrow tables too ---
@@ -340,13 +311,11 @@ MAX_RATIO, RATIO_FROM = 200, 2**28
 """A column in a row group of a Parquet file that unpacks to over RATIO_FROM bytes may unpack to MAX_RATIO times its
 size. Text is compressed to between a half and a tenth."""
 ROWS_AT_ONCE = 1024
-_CLASS_NAME = re.compile(r"\b\w+(?:Error|Exception)\b:?\s*")
 
 
 def parquet_error(path: Path | str, error: Exception) -> NearfarError:
-    """The error for a Parquet file: what pyarrow says, without names of classes and raw bytes."""
-    why = "".join(one for one in _CLASS_NAME.sub("", str(error)) if one.isprintable()).strip(" .:")
-    return NearfarError(f"{path} cannot be read as Parquet: {why or 'it is damaged'}.")
+    """The error for a Parquet file: what pyarrow says, without raw bytes."""
+    return NearfarError(f"{path} cannot be read as Parquet: {''.join(filter(str.isprintable, str(error)))}.")
 
 
 @contextmanager
@@ -358,8 +327,10 @@ def opened_parquet(path: Path) -> Iterator["pyarrow.parquet.ParquetFile"]:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             yield file
-    except (pyarrow.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError) as error:
-        raise parquet_error(path, error) from None  # pyarrow raises all of these
+    except NearfarError:
+        raise
+    except Exception as error:  # pyarrow and datasets raise many kinds
+        raise parquet_error(path, error) from error
 
 
 def _read_parquet(path: Path, columns: Sequence[str]) -> Rows:
@@ -367,31 +338,25 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Rows:
         schema = file.schema_arrow
         columns = [schema.names[index] for index in column_indices(schema.names, columns, path)]
         _check_unpacked_size(path, file.metadata, columns)
-        classes: dict[str, list[str]] = {}
+        classes = {}
         if b"huggingface" in (schema.metadata or {}):
             import datasets
 
-            try:
-                classes = class_names(datasets.Features.from_arrow_schema(schema))
-            except Exception as error:  # datasets passes on the exceptions of all libraries below it
-                raise NearfarError(
-                    f"{path}: the class names that datasets wrote cannot be read. Write the file again."
-                ) from error
+            classes = class_names(datasets.Features.from_arrow_schema(schema))
         yield from arrow_rows(path, file.iter_batches(columns=columns, batch_size=ROWS_AT_ONCE), columns, classes)
 
 
 def _check_unpacked_size(path: Path, metadata: Any, columns: Sequence[str]) -> None:
     """Refuse a column that unpacks to far more than its size, before it is unpacked."""
-    for group in range(metadata.num_row_groups):
-        for number in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(number)
-            packed, unpacked = chunk.total_compressed_size, chunk.total_uncompressed_size
-            is_read = chunk.path_in_schema.partition(".")[0] in columns
-            if is_read and unpacked > max(RATIO_FROM, MAX_RATIO * packed):
-                raise NearfarError(
-                    f"{path}: column {chunk.path_in_schema!r} unpacks to {unpacked:,} bytes, from {packed:,}; it is "
-                    "refused, because no text does. Write the file again with smaller row groups."
-                )
+    for group, number in product(range(metadata.num_row_groups), range(metadata.num_columns)):
+        chunk = metadata.row_group(group).column(number)
+        packed, unpacked = chunk.total_compressed_size, chunk.total_uncompressed_size
+        is_read = chunk.path_in_schema.partition(".")[0] in columns
+        if is_read and unpacked > max(RATIO_FROM, MAX_RATIO * packed):
+            raise NearfarError(
+                f"{path}: column {chunk.path_in_schema!r} unpacks to {unpacked:,} bytes, from {packed:,}; it is "
+                "refused, because no text does. Write the file again with smaller row groups."
+            )
 
 
 def class_names(features: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -410,11 +375,11 @@ def arrow_rows(
     Raises:
         NearfarError: a text is longer than :data:`MAX_LINE_BYTES`, or not UTF-8; the message names the row.
     """
-    number, known = 0, [classes.get(column) for column in columns]
+    number, names = 0, [classes.get(column) for column in columns]
     for batch in batches:
         for values in zip(*(column_values(title, batch, column, number) for column in columns), strict=True):
             number += 1
-            yield Location(str(title), number, "row"), tuple(map(_class_name, values, known))
+            yield Location(str(title), number, "row"), tuple(map(_class_name, values, names))
 
 
 def _class_name(value: object, names: Sequence[str] | None) -> object:
@@ -423,24 +388,16 @@ def _class_name(value: object, names: Sequence[str] | None) -> object:
 
 def column_values(
     title: Path | str, batch: "pyarrow.RecordBatch | pyarrow.Table", column: str, before: int
-) -> list[Any]:
-    """Return a batch's values of a column; an error names the row. ``before`` is the number of rows already read."""
-
-    def refusal(number: int, problem: str) -> NearfarError:
-        return NearfarError(f"{Location(str(title), before + number, 'row')}: column {column!r} {problem}")
-
-    values = batch.column(column)
-    try:
-        listed = list(values.to_pylist())
-    except UnicodeDecodeError:
-        for number, value in enumerate(values, 1):
-            try:
-                value.as_py()
-            except UnicodeDecodeError as error:
-                byte = f"byte {error.start + 1} is 0x{error.object[error.start]:02x}"
-                raise refusal(number, f"is not UTF-8 ({byte}). Write the text as UTF-8.") from None
-        raise
-    for number, text in enumerate(listed, 1):
+) -> Iterator[Any]:
+    """Yield a batch's values of a column; an error names the row. ``before`` is the number of rows already read."""
+    for number, value in enumerate(batch.column(column), before + 1):
+        where = Location(str(title), number, "row")
+        try:
+            text = value.as_py()
+        except UnicodeDecodeError as error:
+            byte = f"byte {error.start + 1} is 0x{error.object[error.start]:02x}"
+            raise NearfarError(f"{where}: column {column!r} is not UTF-8 ({byte}). Write the text as UTF-8.") from None
         if isinstance(text, str | bytes) and len(text) > MAX_LINE_BYTES:
-            raise refusal(number, f"is longer than {MAX_LINE_BYTES / 2**20:g} MiB. Split long texts.")
-    return listed
+            limit = f"{MAX_LINE_BYTES / 2**20:g} MiB"
+            raise NearfarError(f"{where}: column {column!r} is longer than {limit}. Split long texts.")
+        yield text

@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice, repeat
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -83,7 +84,12 @@ class HeldOut:
     @property
     def texts(self) -> list[str]:
         """All texts of the held-out rows, without hard negatives."""
-        return [text for row in self.rows for text in row[: 1 if self.kind == "labelled" else 2]]
+        return [text for row in self.rows for text in row[: self._width]]
+
+    @property
+    def _width(self) -> int:
+        """Number of texts of a row, without hard negatives."""
+        return 1 if self.kind == "labelled" else 2
 
     @cached_property
     def digest(self) -> str:
@@ -100,15 +106,15 @@ class HeldOut:
 
     def texts_of(self, fold: int) -> list[str]:
         """All texts of the rows of a fold, without hard negatives."""
-        width = 1 if self.kind == "labelled" else 2
-        return [text for row, own in zip(self.rows, self.folds, strict=True) if own == fold for text in row[:width]]
+        rows = [row for row, own in zip(self.rows, self.folds, strict=True) if own == fold]
+        return [text for row in rows for text in row[: self._width]]
 
     def folds_of_units(self) -> list[int]:
         """The fold of each query of :meth:`retrieval`, or of each labelled text or scored pair, in their order."""
         if self.kind in ("scored", "labelled"):
             return list(self.folds)
-        positives = [(row, fold) for row, fold in zip(self.rows, self.folds, strict=True) if self._is_positive(row)]
-        return list({row[0]: fold for row, fold in positives}.values())
+        by_row = zip(self.rows, self.folds, strict=True)
+        return list({row[0]: fold for row, fold in by_row if self._is_positive(row)}.values())
 
     def anchors(self, part: Part) -> int:
         """Number of distinct queries, labelled texts or scored pairs of a part."""
@@ -123,17 +129,13 @@ class HeldOut:
         does not find itself.
         """
         rows = self._rows(part)
-        places: dict[str, int] = {}
-        for row in rows if part == DEV else [*rows, *self._rows(DEV)]:
-            for text in self._document_texts(row):
-                places.setdefault(text, len(places))
-        own = len(places)
-        for (text,) in self.training:
-            if documents is not None and len(places) >= documents:
-                break
-            places.setdefault(text, len(places))
+        searched = rows if part == DEV else [*rows, *self._rows(DEV)]
+        own = dict.fromkeys(text for row in searched for text in self._document_texts(row))
+        every = dict.fromkeys([*own, *(text for (text,) in self.training)])
+        limit = None if documents is None else max(documents, len(own))
+        places = {text: place for place, text in enumerate(islice(every, limit))}
         pairs = ((row[0], row[1]) for row in rows if self._is_positive(row))
-        return task_of_pairs(pairs, places, {"documents of training rows": len(places) - own})
+        return task_of_pairs(pairs, places, {"documents of training rows": len(places) - len(own)})
 
     def vote(self, part: Part, *, training: int | None = None) -> VoteTask:
         """Labelled texts of a part, to be labelled by their neighbours among up to ``training`` training rows."""
@@ -148,8 +150,7 @@ class HeldOut:
 
     def text_rows(self, part: Part) -> list[tuple[str, ...]]:
         """The texts of the rows of a part, without labels and scores."""
-        width = {"labelled": 1, "pairs": None}.get(self.kind, 2)
-        return [row[:width] for row in self._rows(part)]
+        return [row if self.kind == "pairs" else row[: self._width] for row in self._rows(part)]
 
     def _rows(self, part: Part) -> list[tuple[str, ...]]:
         """The rows of a part; in the dev part without hard negatives that are anchors or positives of the test part."""
@@ -226,7 +227,7 @@ def hold_out(
     known = _Rows(rows, kind, seen)
     wanted = number_to_hold_out(known.total, size, source=source)
     parts = known.choose_parts(wanted, known.seen)
-    if known.seen.any() and known.count(parts > 0) < min(wanted, FEWEST):
+    if known.count(parts > 0) < min(wanted, FEWEST):
         parts = known.choose_parts(wanted, np.zeros_like(known.seen))
     held, chosen = parts > 0, known.count(parts > 0)
     if chosen < min(wanted, FEWEST if size is None else 2):
@@ -241,7 +242,8 @@ def hold_out(
         kept &= ~_contain([(row[2],) for row in rows.rows], hidden)
     training = replace(take_rows(rows, np.flatnonzero(kept)), held_out=int((~kept).sum()))
     names: list[Part] = [TEST if part == _TEST else DEV for part in parts[held]]
-    held_out = known.held_out(held, names, training, source, left_out=int((~kept & ~held).sum()))
+    more = {"source": source, "left_out": int((~kept & ~held).sum()), "training_rows": len(training.rows)}
+    held_out = known.held_out(held, names, training, **more)
     facts = [
         f"held out: {known.count(parts == _DEV):,} {WHAT[kind]} that choose the best step (dev), and "
         f"{known.count(parts == _TEST):,} that test the result; {len(held_out.rows):,} rows, {len(training.rows):,} "
@@ -276,7 +278,7 @@ def in_folds(rows: TextData, *, source: str = "the data", seen: SeenHashes | Non
     if kind != "labelled" and known.total >= FEW_ANCHORS:
         return None
     folds = known.choose_folds(known.seen)
-    if known.seen.any() and known.count(folds >= 0) < FEWEST:
+    if known.count(folds >= 0) < FEWEST:
         folds = known.choose_folds(np.zeros_like(known.seen))
     inside, tested = folds >= 0, known.count(folds >= 0)
     if kind == "labelled" and not tested:
@@ -285,12 +287,12 @@ def in_folds(rows: TextData, *, source: str = "the data", seen: SeenHashes | Non
         return None
     numbers = 1 + np.unique(folds[inside], return_inverse=True)[1]
     outside = take_rows(rows, np.flatnonzero(~inside))
-    held_out = known.held_out(inside, [TEST] * len(numbers), outside, source, folds=tuple(numbers.tolist()))
+    more = {"source": source, "folds": tuple(numbers.tolist()), "training_rows": len(rows.rows)}
+    held_out = known.held_out(inside, [TEST] * len(numbers), outside, **more)
     facts = [
         f"all {len(rows.rows):,} rows are trained on; {tested:,} of {known.total:,} {WHAT[kind]} then test the result "
         f"in {int(numbers.max())} folds, by {int(numbers.max())} more trainings, each without a fold"
     ]
-    held_out = replace(held_out, training_rows=len(rows.rows))
     return Split(rows, held_out, [*facts, *known.seen_facts(inside)])
 
 
@@ -338,34 +340,23 @@ class _Rows:
         """The number of anchors of some rows."""
         return len(np.unique(self.anchors[rows & (self.anchors >= 0)]))
 
-    def held_out(
-        self, rows: NDArray[np.bool_], parts: list[Part], training: TextData, source: str, **more: Any
-    ) -> HeldOut:
+    def held_out(self, rows: NDArray[np.bool_], parts: list[Part], training: TextData, **more: Any) -> HeldOut:
         """Some of the rows as held out, to be searched for among rows of ``training``."""
-        fields = _fields(take_rows(self.data, np.flatnonzero(rows)))
-        return HeldOut(
-            kind=self.kind,
-            columns=COLUMNS[self.kind][: len(fields[0])],
-            rows=fields,
-            parts=parts,
-            training=_sample(training, self.kind),
-            source=source,
-            seed=SEED,
-            training_rows=len(training.rows),
-            **more,
-        )
+        fields, distractors = _fields(take_rows(self.data, np.flatnonzero(rows))), _sample(training, self.kind)
+        columns = COLUMNS[self.kind][: len(fields[0])]
+        how: dict[str, Any] = {"kind": self.kind, "columns": columns, "training": distractors, "seed": SEED}
+        return HeldOut(rows=fields, parts=parts, **how, **more)
 
     def seen_facts(self, tested: NDArray[np.bool_]) -> list[str]:
         """What the start has seen of the anchors, and of the rows that test the result."""
         known = self.seen[self.groups] > 0
-        if (known & tested).any():
-            return [
-                f"warning: the model to start from has seen {known[tested].mean():.0%} of the test rows in its "
-                "training, so they test little; add rows that are new to it, or start from the model that it was "
-                "trained from"
-            ]
-        count = self.count(known)
+        share, count = (known & tested).sum() / max(tested.sum(), 1), self.count(known)
         said = f"{count:,} anchors have texts that the model to start from has seen in its training; none of them tests"
+        if share:
+            said = (
+                f"warning: the model to start from has seen {share:.0%} of the test rows in its training, so they test "
+                "little; add rows that are new to it, or start from the model that it was trained from"
+            )
         return [said] if count else []
 
     def choose_parts(self, wanted: int, seen: NDArray[np.int8]) -> NDArray[np.int8]:
@@ -430,17 +421,13 @@ def number_to_hold_out(total: int, size: float | None, *, source: str) -> int:
     Raises:
         NearfarError: there are too few.
     """
-    if size is None:
-        found = min(max(round(SHARE * total), AT_LEAST), AT_MOST, int(LARGEST_SHARE * total))
-        if found < FEWEST:
-            raise NearfarError(
-                f"{source}: {total} anchors are too few to hold out a fifth and to measure anything on it. {_ADVICE}"
-            )
-        return found
-    found = round(size * total) if size <= 0.5 else int(size)
-    if not 2 <= found <= total / 2:
+    usual = min(max(round(SHARE * total), AT_LEAST), AT_MOST, int(LARGEST_SHARE * total))
+    if size is None and usual < FEWEST:
+        raise NearfarError(f"{source}: {total} anchors are too few to hold out a fifth of them. {_ADVICE}")
+    found = usual if size is None else round(size * total) if size <= 0.5 else int(size)
+    if size is not None and not 2 <= found <= total / 2:
         raise NearfarError(
-            f"--hold-out {size:g}: {source} has {total:,} anchors; hold out from 2 to {total // 2:,} of them, or 0."
+            f"--hold-out {size:g}: {source} has {total:,} anchors; hold out from 2 to {total // 2:,}, or 0."
         )
     return found
 
@@ -452,17 +439,15 @@ def _shuffled(hashes: Hashes) -> Hashes:
 
 def _fields(rows: TextData) -> list[tuple[str, ...]]:
     """The columns of each row as texts."""
+    last: Iterable[tuple[str, ...]] = repeat(())
     if rows.is_nli:
-        return [(*_clean(row[:2]), LABEL_NAMES[row.label]) for row in rows.rows]
-    if rows.targets is None:
-        return [_clean(row) for row in rows.rows]
-    names = rows.label_names
-    written = [names[int(target)] if names else repr(float(target)) for target in rows.targets]
-    return [(*_clean(row), target) for row, target in zip(rows.rows, written, strict=True)]
-
-
-def _clean(texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(normalize_whitespace, texts))
+        last = ((LABEL_NAMES[row.label],) for row in rows.rows)
+    elif rows.targets is not None:
+        last = (
+            (rows.label_names[int(target)] if rows.label_names else repr(float(target)),) for target in rows.targets
+        )
+    texts = (row[:2] if rows.is_nli else row for row in rows.rows)
+    return [(*map(normalize_whitespace, row), *target) for row, target in zip(texts, last, strict=False)]
 
 
 def _sample(training: TextData, kind: Kind) -> list[tuple[str, ...]]:
@@ -474,8 +459,6 @@ def _sample(training: TextData, kind: Kind) -> list[tuple[str, ...]]:
     if kind in ("pairs", "nli"):
         rows = [row[1:2] for row in rows if kind == "pairs" or row[2] == LABEL_NAMES[ENTAILMENT]]
     distinct = list(dict.fromkeys(rows))
-    if not distinct:
-        return []
     order = np.argsort(_shuffled(text_hashes(row[0] for row in distinct)), kind="stable")
     return [distinct[place] for place in order[:MAX_TRAINING_ROWS]]
 

@@ -22,24 +22,23 @@ trains on the 6,920 sentences, in a tenth of the time. The 4 and 3 empty texts o
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
 from nearfar.data import cells
 from nearfar.data.catalog import find
 from nearfar.data.cells import Check, Location
 from nearfar.data.named_sets import PROBE_TASKS
-from nearfar.data.paths import nearest, shown
 from nearfar.data.sources import Table, column_names, skips_empty
 from nearfar.types import NearfarError
+from nearfar.validation import format_value, nearest
 
 PAIR = ("sentence1", "sentence2")
+_MAX_LABELS = 20
 
 
 class Split(NamedTuple):
@@ -84,28 +83,25 @@ class Reader:
         def number(value: object, column: str, where: Location) -> int | None:
             label = cells.label_field(value, column, where)
             if label not in self.labels:
-                known = ", ".join(list(self.labels)[:20]) + ", ..." * (len(self.labels) > 20)
-                hint = nearest(label, list(self.labels))
-                raise NearfarError(
-                    f"{where}: the label {shown(label)} is not one of {self.label_source}: {known}.{hint}"
-                )
-            left_out[str(value)] += self.labels[label] is None
+                names = list(self.labels)
+                known = ", ".join(names[:20]) + ", ..." * (len(names) > 20)
+                problem = f"the label {format_value(label)} is not one of {self.label_source}: {known}."
+                raise NearfarError(f"{where}: {problem}{nearest(label, names)}")
+            left_out[label] += self.labels[label] is None
             return self.labels[label]
 
-        texts: list[tuple[str, ...]] = []
-        targets: list[float] = []
-        notes: list[str] = []
+        entries, notes = [], []
         for found in tables:
             check: Check = number if self.label_names else cells.score_check(found.scale)
-            for entry in found.entries(self.columns, self.label_column, check):
-                texts.append(entry.texts)
-                targets.append(entry.target)
-            notes += filter(None, [found.note((*self.columns, self.label_column)).removeprefix("; ")])
+            entries += [entry for entry in found.entries(self.columns, self.label_column, check) if entry.texts]
+            notes.append(found.note((*self.columns, self.label_column)).removeprefix("; "))
         title = _title(tables)
-        if not texts:
+        if not entries:
             raise NearfarError(f"{title}: no labelled rows.")
-        notes = [f"{count:,} labelled {label} left out" for label, count in left_out.items() if count] + notes
-        return Split(texts, targets), f"{title} ({'; '.join(notes)})" if notes else title
+        notes = [*(f"{count:,} labelled {label} left out" for label, count in left_out.items() if count), *notes]
+        described = "; ".join(filter(None, notes))
+        rows = Split([entry.texts for entry in entries], [entry.target for entry in entries])
+        return rows, f"{title} ({described})" if described else title
 
 
 def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: str) -> Reader:
@@ -115,23 +111,15 @@ def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: st
     number with a fraction, all of them are scores.
 
     Raises:
-        NearfarError: not one or two text columns, missing columns, some labels with fractions and some that are not
-            numbers, a label that is empty or neither string nor number (with file and line), no rows.
+        NearfarError: not one or two text columns, missing columns, a label that is empty or neither string nor number
+            (with file and line), no rows.
     """
     tables = find(spec, "labelled")
     columns = default_columns(tables[0], label_column) if text_columns is None else tuple(text_columns)
     if len(columns) not in (1, 2) or len(set(columns)) < len(columns):
         raise NearfarError(f"Name one or two columns of text, not {len(columns)}: {', '.join(columns) or 'none'}.")
     title, labels = _title(tables), _read_labels(tables, label_column)
-    numbers = [(cells.parse_number(value), value, where) for where, value in labels]
-    fraction = next((each for each in numbers if not (math.isnan(each[0]) or each[0].is_integer())), None)
-    if fraction is not None:
-        for number, value, where in numbers:
-            if math.isnan(number):
-                raise NearfarError(
-                    f"{where}: column {label_column!r} holds {shown(value)}, not a number. If one label has a "
-                    f"fraction, as {fraction[1]} ({fraction[2]}), all are scores and must be numbers."
-                )
+    if any(math.isfinite(number) and number % 1 for number in (cells.parse_number(value) for _, value in labels)):
         return Reader(columns, label_column, ())
     names = _label_names(labels, label_column)
     if len(names) < 2:
@@ -163,50 +151,31 @@ def default_columns(found: Table, label_column: str = "label") -> tuple[str, ...
         NearfarError: neither they nor the label are there.
     """
     names = column_names(found)
-    if cells.find_columns(names, ("text", label_column)) is None and cells.find_columns(names, (*PAIR, label_column)):
-        return PAIR
-    try:
-        cells.column_indices(names, ("text", label_column), found.title)
-    except cells.MissingColumnError as error:
-        raise NearfarError(
-            f"{error} Labelled data has the columns text and {label_column}, or sentence1, sentence2 and "
-            f"{label_column}."
-        ) from None
-    return ("text",)
-
-
-_MAX_LABELS, _MAX_WARNINGS = 20, 5
-_DIGITS = re.compile(r"\d+")
+    for columns in (("text",), PAIR):
+        if cells.find_columns(names, (*columns, label_column)):
+            return columns
+    raise NearfarError(
+        f"{found.title}: labelled data has the columns text and {label_column}, or sentence1, sentence2 and "
+        f"{label_column}. Its columns: {', '.join(map(cells.printable_name, names[:20]))}."
+    )
 
 
 def label_summary(counts: Mapping[str, int]) -> list[str]:
-    """Return the labels with their counts, and a sentence for each label that is rare or differs only in capitals.
+    """Return the first 20 labels with their counts, and a sentence with those that are rare.
 
-    A label is rare if it has at most a tenth of the rows of an average label. The sentence suggests the most similar
-    frequent label, if there is one.
+    A label is rare if it has at most a tenth of the rows of an average label.
 
     >>> label_summary({"cold": 210, "warm": 189, "wram": 1})
-    ['labels: cold (210), warm (189), wram (1)', "label 'wram' has 1 row of 400: a misspelling of 'warm'?"]
+    ['labels: cold (210), warm (189), wram (1)', 'rare labels, perhaps misspelt: wram (1)']
     """
-    total = sum(counts.values())
-    listed = ", ".join(f"{name} ({count:,})" for name, count in list(counts.items())[:_MAX_LABELS])
-    more = f" and {len(counts) - _MAX_LABELS:,} more labels" if len(counts) > _MAX_LABELS else ""
-    families: dict[str, list[str]] = {}
-    for name in counts:
-        families.setdefault(name.casefold(), []).append(name)
-    alike = [" and ".join(map(repr, names)) for names in families.values() if len(names) > 1]
-    facts = [f"labels: {listed}{more}", *(f"labels {names} differ in capitals only" for names in alike[:_MAX_WARNINGS])]
-    rare = [name for name, count in counts.items() if 10 * count * len(counts) <= total]
-    for name in rare[:_MAX_WARNINGS]:
-        rows = "1 row" if counts[name] == 1 else f"{counts[name]:,} rows"
-        words = _DIGITS.sub("", name)  # level 1 is no misspelling of level 2
-        choices = {other.casefold(): other for other in counts if other not in rare and _DIGITS.sub("", other) != words}
-        near = get_close_matches(name.casefold(), list(choices), n=1, cutoff=0.7)
-        hint = f": a misspelling of {choices[near[0]]!r}?" if near else ""
-        facts.append(f"label {name!r} has {rows} of {total:,}{hint}")
-    if len(rare) > _MAX_WARNINGS:
-        facts.append(f"{len(rare) - _MAX_WARNINGS:,} more labels are as rare")
-    return facts
+    rare = {name: count for name, count in counts.items() if 10 * count * len(counts) <= sum(counts.values())}
+    titles = {"labels": counts, "rare labels, perhaps misspelt": rare}
+    return [f"{title}: {_listed(some)}" for title, some in titles.items() if some]
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    more = f" and {len(counts) - _MAX_LABELS:,} more" if len(counts) > _MAX_LABELS else ""
+    return ", ".join(f"{name} ({count:,})" for name, count in islice(counts.items(), _MAX_LABELS)) + more
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,10 +63,11 @@ def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
 
 def summarise_source(texts: Iterable[str]) -> SourceSummary:
     """Count and fingerprint texts; reading all of them also raises the error of any faulty one."""
-    counter = _Fingerprint()
+    count, empty, digest = 0, True, hashlib.sha256()
     for text in texts:
-        counter.add(text)
-    return counter.summary()
+        count, empty = count + 1, empty and not text
+        digest.update(f"{text}\n".encode())  # the separator is in no text
+    return SourceSummary(count, digest.hexdigest()[:16], empty)
 
 
 def verify_unchanged(texts: Iterable[str], summary: SourceSummary, source: object) -> Iterator[str]:
@@ -75,11 +76,12 @@ def verify_unchanged(texts: Iterable[str], summary: SourceSummary, source: objec
     Raises:
         SourceChangedError: after the last text, if the texts differ from those summarised.
     """
-    counter = _Fingerprint()
+    count, digest = 0, hashlib.sha256()
     for text in islice(texts, summary.texts):
-        counter.add(text)
         yield text
-    if counter.summary() != summary:
+        count += 1
+        digest.update(f"{text}\n".encode())
+    if (count, digest.hexdigest()[:16]) != summary[:2]:
         raise SourceChangedError(f"{source}: changed while it was read. Start again when it no longer changes.")
 
 
@@ -99,17 +101,3 @@ def blocks(
         length += len(text)
     if block:
         yield Block(start, block)
-
-
-class _Fingerprint:
-    def __init__(self) -> None:
-        self.texts, self._empty, self._digest = 0, True, hashlib.sha256()
-
-    def add(self, text: str) -> None:
-        self.texts += 1
-        self._empty = self._empty and not text
-        self._digest.update(text.encode())
-        self._digest.update(b"\n")  # a separator: no text contains it
-
-    def summary(self) -> SourceSummary:
-        return SourceSummary(self.texts, self._digest.hexdigest()[:16], self._empty)

@@ -82,8 +82,7 @@ class _Translations(dict[str, str]):
     def __missing__(self, sentence: str) -> str:
         raise NearfarError(
             f"{self._file}: no translation of {sentence!r}. Create the file from these sentences with nearfar "
-            "back-translate. If you did, its translation was empty: add a row with the sentence itself or another "
-            "translation."
+            "back-translate; add a row for each whose translation was empty."
         )
 
 

@@ -1,17 +1,12 @@
 """Check paths before they are opened: existence, kind of file, suggestions for misspelt names. Opens no file."""
 
-import errno
 import os
 import stat
-from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 from nearfar.disk import check_regular
 from nearfar.types import NearfarError
-
-_MAX_CANDIDATES = 1000
-"""Maximum number of names to search for a suggestion: difflib takes seconds for a million."""
+from nearfar.validation import format_text, nearest
 
 
 def as_path(name: str | Path) -> Path:
@@ -43,15 +38,9 @@ def status(path: Path) -> os.stat_result | None:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except ValueError:
-        raise NearfarError(f"{str(path)!r}: a file name cannot contain a NUL character.") from None
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            name = str(path)
-            raise NearfarError(
-                f"{name[:40]}...{name[-20:]}: {len(name)} characters are too long for a file name."
-            ) from None
-        raise NearfarError(f"{path}: cannot be opened ({error.strerror}).") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise NearfarError(f"{format_text(str(path))}: cannot be opened ({why}).") from None
 
 
 def file_version(path: Path) -> tuple[int, int, int] | None:
@@ -82,17 +71,11 @@ def check_file(path: Path) -> None:
         NearfarError: no such file, a folder, a pipe (``<(...)`` and ``/dev/stdin`` are pipes), a socket or a device.
     """
     check_encodable(path)
-    found = status(path)
-    if found is None:
-        raise missing_file_error(path)
-    if stat.S_ISDIR(found.st_mode):
+    if is_folder(path):
         raise NearfarError(f"{path}: is a folder. Name a file.")
-    try:
-        check_regular(path)
-    except NearfarError as error:
-        raise NearfarError(
-            f"{error} Input is read more than once: write the content to a file first, and name that file."
-        ) from None
+    if status(path) is None:
+        raise missing_file_error(path)
+    check_regular(path)
 
 
 def missing_file_error(path: Path) -> NearfarError:
@@ -111,23 +94,3 @@ def list_names(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))
     except OSError:
         return []
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """Return a question that suggests the most similar of ``names``, to end a message with, or an empty string."""
-    others = [other for other in names[:_MAX_CANDIDATES] if other != name]
-    close = get_close_matches(name[:200], others, n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
-
-
-def shown(value: object, *, most: int = 80) -> str:
-    """Return the repr of ``value`` for messages, truncated to ``most`` characters.
-
-    >>> shown("tab\\t"), shown([0] * 100, most=10)
-    ("'tab\\\\t'", '[0, 0, 0, ...')
-    """
-    try:
-        written = repr(value[: most + 1] if isinstance(value, str | bytes | list) else value)
-    except RecursionError:
-        return f"a deeply nested {type(value).__name__}"
-    return written if len(written) <= most else f"{written[:most]}..."

@@ -24,14 +24,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from nearfar.data.catalog import find
-from nearfar.data.cells import Location, find_columns, is_blank, parse_number, text_field
+from nearfar.data.cells import Location, bad_cell, find_columns, is_blank, parse_number, text_field
 from nearfar.data.files import is_known, is_plain_text, stem
 from nearfar.data.named_sets import CATALOG, MIXTURES
-from nearfar.data.paths import as_path, is_file, is_folder, list_names, shown, status
+from nearfar.data.paths import as_path, is_file, is_folder, list_names, status
 from nearfar.data.rows import NLI_COLUMNS, load_documents, load_nli
-from nearfar.data.sources import HUB_NAME, Table, column_names, load_hub_splits, open_table
+from nearfar.data.sources import HUB_NAME, SAVED_DATASET, Table, column_names, load_hub_splits, open_table
 from nearfar.data.triplets import load_tuples, pair_columns, set_of_pairs
 from nearfar.types import ENTAILMENT, NearfarError, RetrievalMeasure
+from nearfar.validation import format_value
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -87,14 +88,6 @@ MAX_GRADE = 2**31 - 1
 """The greatest grade; sums of much greater ones would overflow."""
 
 
-class _Text(NamedTuple):
-    where: Location
-    text: str
-    """Title and text, normalised."""
-    body: str
-    """Without the title."""
-
-
 class Judgement(NamedTuple):
     """How relevant a document is to a query, by their identifiers."""
 
@@ -107,8 +100,6 @@ class Judgement(NamedTuple):
 class Layout(NamedTuple):
     """The three tables of a data set, not yet read."""
 
-    title: str
-    """The source of the judgements, for messages."""
     documents: Table
     queries: Table
     judgements: Table
@@ -116,42 +107,35 @@ class Layout(NamedTuple):
     def task(self, *, exclude_same_id: bool) -> RetrievalTask:
         """Read the tables; see :func:`nearfar.data.retrieval.load_retrieval`."""
         documents, queries = _by_id(self.documents, "document"), _by_id(self.queries, "query")
-        if not documents or not queries:
-            raise NearfarError(
-                f"{self.title}: {'there are no queries' if documents else 'the corpus has no documents'}."
-            )
         positions = {name: position for position, name in enumerate(documents)}
         relevant: dict[str, dict[int, int]] = {}
         left_out = Counter[str]()
         for _, query, document, grade in agreeing(read_judgements(self.judgements)):
-            if query in queries and document in documents and grade >= 1:
+            if query not in queries or document not in documents:
+                left_out["queries" if query not in queries else "documents"] += 1
+            elif grade >= 1:
                 relevant.setdefault(query, {})[positions[document]] = grade
-            else:
-                left_out["queries" if query not in queries else "documents" if document not in documents else ""] += 1
         kept = [name for name in queries if name in relevant]
+        unknown = {f"judgements of unknown {what}": left_out[what] for what in ("queries", "documents")}
         if not kept:
-            raise NearfarError(
-                f"{self.title}: no query has a relevant document. Of {left_out.total()} judgements, "
-                f"{left_out['queries']} are of unknown queries, {left_out['documents']} of unknown documents, "
-                f"and {left_out['']} have a score below 1."
-            )
+            counted = ", ".join(f"{count} {what}" for what, count in unknown.items())
+            raise NearfarError(f"{self.judgements.title}: no query has a relevant document. {counted}.")
         same = {number: positions[name] for number, name in enumerate(kept) if name in positions}
         excluded = {number: place for number, place in same.items() if place not in relevant[kept[number]]}
         counts = {
             "queries without relevant documents": len(queries) - len(kept),
-            "judgements of unknown queries": left_out["queries"],
-            "judgements of unknown documents": left_out["documents"],
-            "empty documents": sum(not row.text for row in documents.values()),
-            "empty queries": sum(not queries[name].text for name in kept),
+            **unknown,
+            "empty documents": sum(not text for text, _ in documents.values()),
+            "empty queries": sum(not queries[name][0] for name in kept),
         }
         if exclude_same_id:
             counts["queries with the id of a document, not ranked for them"] = len(excluded)
         else:
-            same_texts = sum(queries[kept[number]].text == documents[kept[number]].body for number in same)
+            same_texts = sum(queries[kept[number]][0] == documents[kept[number]][1] for number in same)
             counts["queries with the id and text of a document, ranked for them (see --exclude-same-id)"] = same_texts
         return RetrievalTask(
-            queries=[queries[name].text for name in kept],
-            documents=[row.text for row in documents.values()],
+            queries=[queries[name][0] for name in kept],
+            documents=[text for text, _ in documents.values()],
             relevant=[relevant[name] for name in kept],
             query_ids=kept,
             document_ids=list(documents),
@@ -169,10 +153,7 @@ def agreeing(judgements: Iterable[Judgement]) -> Iterator[Judgement]:
     seen: dict[tuple[str, str], int] = {}
     for one in judgements:
         if seen.setdefault((one.query, one.document), one.grade) != one.grade:
-            raise NearfarError(
-                f"{one.where}: query {one.query!r} and document {one.document!r} have the score {one.grade}, and "
-                f"{seen[one.query, one.document]} in a line above. Remove one of them."
-            )
+            raise NearfarError(f"{one.where}: {one.query!r} and {one.document!r} have another score in a line above.")
         yield one
 
 
@@ -182,15 +163,13 @@ def open_folder(folder: Path, split: str | None) -> Layout:
     Raises:
         NearfarError: a part is missing, or the split is; the message names what is there.
     """
-    texts = []
-    for name, what in (("corpus", "documents"), ("queries", "queries")):
-        if (file := _text_file(folder, name)) is None:
-            raise NearfarError(f"{folder}: has no {name}.jsonl, the {what} of BEIR's layout.")
-        texts.append(open_table(file))
+    texts = {name: _text_file(folder, name) for name in ("corpus", "queries")}
+    for name, file in texts.items():
+        if file is None:
+            raise NearfarError(f"{folder}: has no {name}.jsonl, as BEIR's layout does.")
     files = {stem(path): path for path in map(Path, list_names(folder / "qrels")) if is_known(path)}
     qrels = folder / "qrels" / files[_choose_split(f"{folder}", list(files), split)]
-    documents, queries = texts
-    return Layout(f"{qrels}", documents, queries, open_table(qrels))
+    return Layout(*(open_table(file) for file in (*texts.values(), qrels) if file))
 
 
 def open_hub(repository: str, split: str | None) -> Layout | None:
@@ -206,15 +185,12 @@ def open_hub(repository: str, split: str | None) -> Layout | None:
         return None
     try:
         qrels = load_hub_splits(f"{repository}/qrels")
-    except NearfarError as error:
-        try:
-            qrels = load_hub_splits(f"{repository}/default")
-        except NearfarError:
-            raise NearfarError(f"{title}: has a config corpus, but no judgements.\n  {error}") from None
+    except NearfarError:
+        qrels = load_hub_splits(f"{repository}/default")
     chosen = _choose_split(title, list(qrels), split)
     documents = _only(corpora, chosen, f"{title}/corpus")
     queries = _only(load_hub_splits(f"{repository}/queries"), chosen, f"{title}/queries")
-    return Layout(f"{title}:{chosen}", documents, queries, Table(f"{title}:{chosen}", qrels[chosen]))
+    return Layout(documents, queries, Table(f"{title}:{chosen}", qrels[chosen]))
 
 
 def _text_file(folder: Path, name: str) -> Path | None:
@@ -225,19 +201,18 @@ def _text_file(folder: Path, name: str) -> Path | None:
 def _choose_split(title: str, available: Sequence[str], split: str | None) -> str:
     if not available:
         raise NearfarError(f"{title}: has no qrels/SPLIT.tsv, the judgements of BEIR's layout.")
-    if split is not None and split not in available:
-        raise NearfarError(f"{title}: has no split {split!r}. It has: {', '.join(available)}.")
-    if split is None and "test" not in available and len(available) > 1:
-        names = ", ".join(f"{title}:{name}" for name in available)
-        raise NearfarError(f"{title}: has several splits and none is called test. Name one: {names}.")
-    return split or ("test" if "test" in available else available[0])
+    chosen = split or ("test" if "test" in available or len(available) > 1 else available[0])
+    if chosen not in available:
+        raise NearfarError(f"{title}: has no split {chosen!r}. It has: {', '.join(available)}.")
+    return chosen
 
 
 def _only(splits: "dict[str, Dataset]", split: str, title: str) -> Table:
     """The one split of a corpus or of queries; if there are several, the one of the judgements."""
-    if len(splits) > 1 and split not in splits:
+    chosen = split if len(splits) > 1 else next(iter(splits))
+    if chosen not in splits:
         raise NearfarError(f"{title}: has several splits, and none is called {split!r}: {', '.join(splits)}.")
-    return Table(title, splits[split] if len(splits) > 1 else next(iter(splits.values())))
+    return Table(title, splits[chosen])
 
 
 def _field(value: object, column: str, where: Location) -> str:
@@ -249,29 +224,34 @@ def _id(value: object, column: str, where: Location) -> str:
     if type(value) is int:
         return str(value)
     if not isinstance(value, str) or not value:
-        raise NearfarError(f"{where}: column {column!r} holds {shown(value)}. An id is a text that is not empty.")
+        raise bad_cell(value, column, where, ". An id is a text that is not empty.")
     return value
 
 
-def _by_id(table: Table, what: str) -> dict[str, _Text]:
-    rows: dict[str, _Text] = {}
-    for where, (value, text, *titles) in table.rows(("_id", "text"), optional=("title",) * (what == "document")):
+def _by_id(table: Table, what: str) -> dict[str, tuple[str, str]]:
+    """Id -> the text with its title, and the text alone."""
+    rows: dict[str, tuple[str, str]] = {}
+    titles = ("title",) if what == "document" and _may_have(table, "title") else ()
+    for where, (value, text, *title) in table.rows(("_id", "text"), optional=titles):
         name, body = _id(value, "_id", where), _field(text, "text", where)
-        head = "".join(_field(title, "title", where) for title in titles)
         if name in rows:
-            raise NearfarError(
-                f"{where}: the {what} id {shown(name)} is already that of {rows[name].where}. "
-                "Give each row an id of its own."
-            )
-        rows[name] = _Text(where, f"{head} {body}".strip() if head else body, body)
+            raise NearfarError(f"{where}: the {what} id {format_value(name)} is already that of a row above.")
+        head = "".join(_field(cell, "title", where) for cell in title)
+        rows[name] = (f"{head} {body}".strip(), body)
+    if not rows:
+        raise NearfarError(f"{table.title}: holds no {what}.")
     return rows
+
+
+def _may_have(table: Table, column: str) -> bool:
+    return isinstance(table.data, Path) or column in table.data.column_names
 
 
 def read_judgements(table: Table) -> Iterator[Judgement]:
     """The judgements; without a column ``score``, as in NanoBEIR on the hub, all are relevant, with grade 1."""
-    graded = isinstance(table.data, Path) or "score" in table.data.column_names
-    for where, (query, document, *scores) in table.rows(QRELS_COLUMNS if graded else QRELS_COLUMNS[:2]):
-        grade = grade_field(scores[0], "score", where) if graded else 1
+    columns = QRELS_COLUMNS if _may_have(table, "score") else QRELS_COLUMNS[:2]
+    for where, (query, document, *scores) in table.rows(columns):
+        grade = grade_field(scores[0], "score", where) if scores else 1
         yield Judgement(where, _id(query, "query-id", where), _id(document, "corpus-id", where), grade)
 
 
@@ -282,14 +262,11 @@ def grade_field(value: object, column: str, where: Location) -> int:
         NearfarError: it is not a whole number, or too large.
     """
     number = parse_number(value)
-    if not number.is_integer():
-        raise NearfarError(f"{where}: column {column!r} holds {shown(value)}. A grade of relevance is a whole number.")
-    if abs(number) > MAX_GRADE:
-        raise NearfarError(f"{where}: column {column!r} holds {shown(value)}. A grade is at most {MAX_GRADE}.")
+    if not number.is_integer() or abs(number) > MAX_GRADE:
+        raise bad_cell(value, column, where, f". A grade of relevance is a whole number, at most {MAX_GRADE}.")
     return int(number)
 
 
-_SAVED_DATASET = ("state.json", "dataset_dict.json")
 _NO_CONFIG = re.compile(r"hub:[\w.-]+/[\w.-]+(:.*)?")
 """A hub data set without a config."""
 
@@ -334,9 +311,7 @@ def load_retrieval(
     layout = _open_layout(spec)
     if layout is not None:
         if corpus is not None:
-            raise NearfarError(
-                f"{spec}: has its own corpus; --corpus {corpus} adds documents to pairs and NLI rows only."
-            )
+            raise NearfarError(f"{spec}: has its own corpus; --corpus is for pairs and NLI rows only.")
         return layout.task(exclude_same_id=exclude_same_id)
     if exclude_same_id:
         raise NearfarError(f"{spec}: has no ids; --exclude-same-id is for data in BEIR's layout.")
@@ -344,9 +319,7 @@ def load_retrieval(
         data = load_nli(spec)
         pairs = [(row.premise, row.hypothesis) for row in data.rows if row.label == ENTAILMENT]
         if not pairs:
-            raise NearfarError(
-                f"{spec}: none of the {len(data.rows)} NLI rows is an entailment, so no document is relevant."
-            )
+            raise NearfarError(f"{spec}: no NLI row is an entailment, so no document is relevant.")
         silent = {row.premise for row in data.rows} - {premise for premise, _ in pairs}
         counts = {
             "rows without a label dropped": data.dropped,
@@ -377,11 +350,10 @@ def _open_layout(spec: str) -> Layout | None:
     if is_folder(path):
         if is_folder(path / "qrels") or _text_file(path, "corpus") or _text_file(path, "queries"):
             return open_folder(path, split)
-        if any(is_file(path / marker) for marker in _SAVED_DATASET):
+        if any(is_file(path / marker) for marker in SAVED_DATASET):
             return None
         raise NearfarError(
-            f"{path}: is a folder, but not in BEIR's layout: it has no corpus.jsonl, queries.jsonl and "
-            f"qrels/SPLIT.tsv. It has: {', '.join(list_names(path)[:12]) or 'nothing'}."
+            f"{path}: is a folder, but not in BEIR's layout: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv."
         )
     file = Path(name)
     looks_like_a_file = is_known(file) or is_plain_text(file) or is_folder(as_path(name).parent)

@@ -14,11 +14,19 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from nearfar.data.catalog import find
-from nearfar.data.cells import Location, label_field, normalize_whitespace, parse_number, score_check, sort_labels
+from nearfar.data.cells import (
+    Check,
+    Location,
+    label_field,
+    normalize_whitespace,
+    parse_number,
+    score_check,
+    sort_labels,
+)
 from nearfar.data.named_sets import CATALOG, OWN, UNLABELLED
-from nearfar.data.paths import shown
 from nearfar.data.sources import Entry, Table
 from nearfar.types import LABEL_NAMES, NearfarError, NliRow, ScoredPair
+from nearfar.validation import format_value
 
 
 @dataclass(frozen=True)
@@ -60,47 +68,49 @@ Described: TypeAlias = tuple[str, Iterable[Entry], str]
 def collect_rows(kind: str, limit: int | None, tables: Iterable[Described], *, distinct: bool = True) -> TextData:
     """The rows of several tables, up to a limit; ``kind`` names the rows in messages.
 
-    Rows that repeat one, or a text within themselves, are dropped and counted if ``distinct``.
+    Rows without a label, and with ``distinct`` those that repeat one, or a text within themselves, are dropped and
+    counted.
 
     Raises:
         NearfarError: a ``limit`` below 2, no table, or one without a row.
     """
     if limit is not None and limit < 2:
         raise NearfarError(f"The limit on {kind} is {limit}, but must be at least 2.")
-    rows: list[tuple[str, ...]] = []
-    targets: list[Any] = []
+    kept: list[Entry] = []
     sources: list[str] = []
     seen: set[tuple[str, ...]] = set()
-    dropped = repaired = 0
+    dropped = 0
     for title, entries, note in tables:
-        if len(rows) == limit:
+        if len(kept) == limit:
             continue
-        before, dropped_before = len(rows), dropped
+        before, dropped_before = len(kept), dropped
         for entry in entries:
-            if distinct and (entry.texts in seen or len(set(entry.texts)) < len(entry.texts)):
+            repeats = distinct and (entry.texts in seen or len(set(entry.texts)) < len(entry.texts))
+            if repeats or not entry.texts:
                 dropped += 1
                 continue
             seen.add(entry.texts)
-            rows.append(entry.texts)
-            targets.append(entry.target)
-            repaired += entry.repaired
-            if len(rows) == limit:
+            kept.append(entry)
+            if len(kept) == limit:
                 break
-        if (len(rows), dropped) == (before, dropped_before):
-            raise NearfarError(f"{title}: no {kind}.")
-        duplicates = f", {dropped - dropped_before} duplicates dropped" if distinct else ""
-        sources.append(f"{title}: {len(rows) - before} {kind}{duplicates}{note}")
+        left_out = f", {dropped - dropped_before:,} dropped" if dropped > dropped_before else ""
+        if len(kept) == before and not (distinct and left_out):
+            raise NearfarError(f"{title}: no {kind}{left_out}.")
+        sources.append(f"{title}: {len(kept) - before} {kind}{left_out}{note}")
     if not sources:
         raise NearfarError(f"No source of {kind} was named; name at least one.")
+    targets = [entry.target for entry in kept]
+    repaired = sum(entry.repaired for entry in kept)
+    rows = [entry.texts for entry in kept]
     return TextData(rows, None if None in targets else targets, tuple(sources), repaired, dropped)
 
 
 def require_different(data: TextData, kind: str) -> TextData:
     """The rows; raises NearfarError if all of their texts are equal."""
-    distinct = {text for row in data.rows[:1000] for text in row}
-    if len(distinct) < 2 and len({text for row in data.rows for text in row}) < 2:
-        text = f" ({shown(next(iter(distinct)))})" if distinct else ""
-        raise NearfarError(f"All {kind} are equal{text}: there is nothing to learn. {data.sources[0]}.")
+    texts = chain.from_iterable(data.rows)
+    first = next(texts, "")
+    if all(text == first for text in texts):
+        raise NearfarError(f"All {kind} are equal ({format_value(first)}). {data.sources[0]}.")
     return data
 
 
@@ -120,34 +130,24 @@ def load_nli(specs: str | Sequence[str], *, columns: Sequence[str] = NLI_COLUMNS
             and line), a table without a labelled row.
 
     """
-    rows: list[NliRow] = []
-    sources: list[str] = []
-    unlabelled = repaired = 0
-
-    def check(value: object, _: str, where: Location) -> int | None:
-        nonlocal unlabelled
-        label = _label(value, where)
-        unlabelled += label is None
-        return label
-
-    for found in (table for spec in as_specs(specs) for table in find(spec)):
-        before, dropped = len(rows), unlabelled
-        for texts, label, count in found.entries(columns[:2], columns[2], check):
-            rows.append(NliRow(texts[0], texts[1], label))
-            repaired += count
-        if len(rows) == before:
-            raise NearfarError(
-                f"{found.title}: no labelled rows ({unlabelled - dropped} without a label were dropped)."
-            )
-        note = f"{unlabelled - dropped} more without a label dropped{found.note(columns)}"
-        sources.append(f"{found.title}: {len(rows) - before} rows, {note}")
-    if not rows:
-        raise NearfarError("No NLI data set was named; name at least one, such as snli or microworld.")
-    return TextData(rows, None, tuple(sources), repaired, unlabelled)
+    tables = _described(specs, columns[:2], columns[2], _label)
+    data = collect_rows("labelled NLI rows", None, tables, distinct=False)
+    labelled = zip(data.rows, data.targets or (), strict=True)
+    rows = [NliRow(premise, hypothesis, int(label)) for (premise, hypothesis), label in labelled]
+    return replace(data, rows=rows, targets=None)
 
 
-def _label(value: object, where: Location) -> int | None:
-    text = "" if value is None else normalize_whitespace(value).lower() if isinstance(value, str) else shown(value)
+def _described(specs: str | Sequence[str], columns: Sequence[str], target: str, check: Check) -> Iterator[Described]:
+    """The tables of labelled texts or NLI rows."""
+    for spec in as_specs(specs):
+        for found in find(spec, "labelled" if len(columns) == 1 else None):
+            yield found.title, found.entries(columns, target, check), found.note((*columns, target))
+
+
+def _label(value: object, _: str, where: Location) -> int | None:
+    text = (
+        "" if value is None else normalize_whitespace(value).lower() if isinstance(value, str) else format_value(value)
+    )
     if (number := parse_number(value)).is_integer():
         text = str(int(number))  # 1, 1.0 and "1.0" are equal: an integer column with missing values becomes floats
     if text in UNLABELLED:
@@ -158,8 +158,8 @@ def _label(value: object, where: Location) -> int | None:
         return int(text)
     integers = ", ".join(f"{label} as {name}" for label, name in enumerate(LABEL_NAMES))
     raise NearfarError(
-        f"{where}: unknown label {shown(value)}. Known: {', '.join(LABEL_NAMES)}; and integers as in SNLI: {integers}. "
-        "'-', -1 and empty mark a row without a label, which is dropped."
+        f"{where}: unknown label {format_value(value)}. Known: {', '.join(LABEL_NAMES)}; and integers as in SNLI: "
+        f"{integers}. '-', -1 and empty mark a row without a label, which is dropped."
     )
 
 
@@ -211,7 +211,6 @@ def scored_entries(found: Table, columns: Sequence[str]) -> list[Entry]:
 
 PREFIX = "mteb:"
 """Before the name of a task in results, so that it is no name of nearfar's own."""
-TYPE = "STS"
 
 
 def load_mteb_pairs(name: str) -> dict[str, list[ScoredPair]]:
@@ -226,26 +225,22 @@ def load_mteb_pairs(name: str) -> dict[str, list[ScoredPair]]:
     """
     try:
         import mteb
+
+        task: Any = mteb.get_task(name)
+        is_sts = task.metadata.type == "STS"
+        if is_sts:
+            task.load_data()
     except ImportError as error:
         raise NearfarError(f"--mteb {name}: needs the extra mteb: pip install 'nearfar[mteb]'") from error
-    try:
-        task: Any = mteb.get_task(name)
-    except KeyError as error:
-        hint = str(error).strip("\"'").partition("not found. ")[2]  # what mteb proposes
-        raise NearfarError(f"--mteb {name}: mteb {mteb.__version__} has no task of this name. {hint}") from None
-    if task.metadata.type != TYPE:
-        raise NearfarError(
-            f"--mteb {name}: is a task of the type {task.metadata.type}, and --mteb takes those of the type {TYPE}; "
-            "for others, give nearfar.mteb.MtebModel to mteb.evaluate"
-        )
-    try:
-        task.load_data()
-    except Exception as error:  # whatever datasets, the hub's client or the task's own code raises
+    except Exception as error:  # whatever mteb, datasets, the hub's client or the task's own code raises
         reason = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
         raise NearfarError(
-            f"--mteb {name}: its data cannot be loaded ({reason}); without a network, load them once where there is "
-            "one, and bring the cache of the hub (HF_HOME) along"
+            f"--mteb {name}: its data cannot be loaded, nor found in the hub's cache ({reason})"
         ) from error
+    if not is_sts:
+        raise NearfarError(
+            f"--mteb {name}: is a task of the type {task.metadata.type}, and --mteb takes those of the type STS"
+        )
     subsets: dict[str, list[ScoredPair]] = {}
     for subset in task.hf_subsets if task.metadata.is_multilingual else [None]:
         rows_of = task.dataset if subset is None else task.dataset[subset]
@@ -262,10 +257,7 @@ def _mteb_pair(task: Any, subset: str, number: int, row: Mapping[str, Any]) -> S
     first, second = (row.get(column) for column in task.column_names)
     score = parse_number(row.get("score"))
     if not isinstance(first, str) or not isinstance(second, str) or math.isnan(score):
-        raise NearfarError(
-            f"--mteb {task.metadata.name}: row {number} of {subset} must have two texts, "
-            f"{' and '.join(task.column_names)}, and a score"
-        )
+        raise NearfarError(f"--mteb {task.metadata.name}: row {number} of {subset} must have two texts and a score")
     return ScoredPair(first, second, score)
 
 
@@ -342,29 +334,22 @@ def load_labelled(
             single label, a label with a single text (contrastive losses need two), a ``limit`` below 2.
 
     """
-    kind, columns = "labelled texts", (text_column, label_column)
-    tables = (
-        (found.title, found.entries((text_column,), label_column, label_field), found.note(columns))
-        for spec in as_specs(specs)
-        for found in find(spec, "labelled")
-    )
-    data = require_different(collect_rows(kind, limit, tables, distinct=False), kind)
+    tables = _described(specs, (text_column,), label_column, label_field)
+    data = require_different(collect_rows("labelled texts", limit, tables, distinct=False), "labelled texts")
     labels: Sequence[Any] = data.targets or ()
-    texts_of: dict[str, set[tuple[str, ...]]] = {name: set() for name in sort_labels(set(labels))}
-    for row, label in zip(data.rows, labels, strict=True):
-        texts_of[label].add(row)
-    if len(texts_of) < 2:
-        raise NearfarError(
-            f"Every text has the label {shown(labels[0])}; there must be at least two labels. {data.sources[0]}."
-        )
+    texts_of: dict[str, set[str]] = {name: set() for name in sort_labels(set(labels))}
+    for (text,), label in zip(data.rows, labels, strict=True):
+        texts_of[label].add(text)
+    numbers = {name: number for number, name in enumerate(texts_of)}
+    if len(numbers) < 2:
+        raise NearfarError(f"Every text has the label {format_value(*numbers)}. {data.sources[0]}.")
     for name, texts in texts_of.items():
         if len(texts) < 2:
             raise NearfarError(
-                f"The label {shown(name)} has a single text, {shown(min(texts)[0])}; contrastive losses need two texts "
-                f"per label. Add another, or remove that one. {data.sources[0]}."
+                f"The label {format_value(name)} has a single text, {format_value(min(texts))}; contrastive losses "
+                f"need two. {data.sources[0]}."
             )
-    numbers = {name: number for number, name in enumerate(texts_of)}
-    return replace(data, targets=[numbers[label] for label in labels], label_names=tuple(texts_of))
+    return replace(data, targets=[numbers[label] for label in labels], label_names=tuple(numbers))
 
 
 def load_scored(

@@ -20,13 +20,11 @@ if TYPE_CHECKING:
     import pyarrow
     from datasets import Dataset, DatasetDict
 
-    from nearfar.data.fingerprints import Hashes
-
 
 HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w.-]+))?")
 """The name of a hub data set: ``owner/name``, or ``owner/name/config`` if it has several configs."""
-HUB_TIMEOUT = 10.0
-"""Seconds to wait for the hub's first answer; ``datasets`` alone retries an unreachable hub for half a minute."""
+SAVED_DATASET = ("state.json", "dataset_dict.json")
+"""Files of which a folder by ``save_to_disk`` has one."""
 
 
 def load_hub(name: str, *, split: str | None = None) -> "Dataset":
@@ -44,13 +42,10 @@ def load_hub(name: str, *, split: str | None = None) -> "Dataset":
 
 def load_hub_splits(name: str) -> "dict[str, Dataset]":
     """Return all splits of the hub data set ``owner/name[/config]`` by name; for errors see :func:`load_hub`."""
-    import datasets
-
-    data = _load_hub(name, None)
-    return {"": data} if isinstance(data, datasets.Dataset) else {str(split): data[split] for split in data}
+    return dict(_load_hub(name, None))
 
 
-def _load_hub(name: str, split: str | None) -> "Dataset | DatasetDict":
+def _load_hub(name: str, split: str | None) -> Any:
     import datasets
 
     match = HUB_NAME.fullmatch(name)
@@ -58,38 +53,18 @@ def _load_hub(name: str, split: str | None) -> "Dataset | DatasetDict":
         raise NearfarError(f"hub:{name}: a hub data set is named owner/name, or owner/name/config.")
     repository, config = match.groups()
     if is_folder(Path(repository)):  # load_dataset would read that folder instead
-        raise NearfarError(
-            f"hub:{name}: the folder {repository} in the working directory hides it; change the working directory."
-        )
-    _check_reachable(repository)
+        raise NearfarError(f"hub:{name}: the folder {repository} in the working directory hides it.")
     with _one_line_errors(f"hub:{name}: "):
-        loaded: Dataset | DatasetDict = datasets.load_dataset(repository, config, split=split)
-    return loaded
-
-
-def _check_reachable(repository: str) -> None:
-    import datasets
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
-
-    try:
-        HfApi().dataset_info(repository, timeout=HUB_TIMEOUT)
-    except (HfHubHTTPError, OfflineModeIsEnabled):
-        pass  # the hub answered, or is disabled; load_dataset handles both
-    except Exception as error:
-        if not (Path(datasets.config.HF_DATASETS_CACHE) / repository.replace("/", "___")).is_dir():
-            raise NearfarError(f"hub:{repository}: unreachable ({_first_line(error)}), and not cached.") from error
+        return datasets.load_dataset(repository, config, split=split)
 
 
 def load_folder(path: Path, *, split: str | None = None) -> "Dataset":
     """Return the data set, or one split of a data set dictionary, that ``save_to_disk`` wrote to ``path``."""
     import datasets
 
-    if not any(is_file(path / marker) for marker in ("state.json", "dataset_dict.json")):
-        raise NearfarError(
-            f"{path} is a folder that was not written by datasets' save_to_disk. Name one of its files: "
-            f"{', '.join(list_names(path)[:12]) or 'it is empty'}."
-        )
+    if not any(is_file(path / marker) for marker in SAVED_DATASET):
+        names = ", ".join(list_names(path)[:12]) or "it is empty"
+        raise NearfarError(f"{path} is a folder that was not written by datasets' save_to_disk. Name a file: {names}.")
     with _one_line_errors(f"{path} cannot be read: "):
         data = datasets.load_from_disk(str(path))
     if split is not None and isinstance(data, datasets.Dataset):
@@ -102,37 +77,22 @@ def _choose_split(data: "Dataset | DatasetDict", split: str | None, title: str) 
 
     if isinstance(data, datasets.Dataset):
         return data
-    if split is None and len(data) == 1:
-        return next(iter(data.values()))
-    if split is None or split not in data:
+    chosen = next(iter(data)) if split is None and len(data) == 1 else split
+    if chosen not in data:
         problem = "has several splits" if split is None else f"has no split {split!r}"
         raise NearfarError(f"{title} {problem}. Name one: {', '.join(f'{title}:{name}' for name in data)}.")
-    return data[split]
+    return data[chosen]
 
 
-def read_dataset(dataset: "Dataset", columns: Sequence[str], *, title: str, optional: Sequence[str] = ()) -> Rows:
-    """Yield the ``columns`` of each row; class indices are replaced by the class names that the data set declares.
-
-    ``optional`` columns follow, as None where the data set lacks them.
-    """
-    known = dataset.column_names
-    names = [known[index] for index in cells.column_indices(known, columns, title)]
-    there = [*names, *(name for name in optional if name in known)]
-    lacking = (None,) * (len(columns) + len(optional) - len(there))
-    rows = files.arrow_rows(title, _batches(dataset, there, title), there, files.class_names(dataset.features))
-    return ((where, (*values, *lacking)) for where, values in rows) if lacking else rows
+def read_dataset(dataset: "Dataset", columns: Sequence[str], *, title: str) -> Rows:
+    """Yield the ``columns`` of each row; class indices are replaced by the class names that the data set declares."""
+    names = [dataset.column_names[index] for index in cells.column_indices(dataset.column_names, columns, title)]
+    return files.arrow_rows(title, _batches(dataset, names, title), names, files.class_names(dataset.features))
 
 
 def _batches(dataset: "Dataset", columns: list[str], title: str) -> "Iterator[pyarrow.Table]":
-    number = 0
-    batches = dataset.with_format("arrow").select_columns(columns).iter(batch_size=files.ROWS_AT_ONCE)
-    while True:
-        with _one_line_errors(f"{title}: the rows after {number} cannot be read: "):
-            batch = next(batches, None)
-        if batch is None:
-            return
-        number += batch.num_rows
-        yield batch
+    with _one_line_errors(f"{title}: cannot be read: "):
+        yield from dataset.with_format("arrow").select_columns(columns).iter(batch_size=files.ROWS_AT_ONCE)
 
 
 @contextmanager
@@ -141,15 +101,10 @@ def _one_line_errors(start: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise NearfarError(f"{start}{type(error).__name__}: {_first_line(error)}.") from error
+        line = (str(error).splitlines() or [""])[0][:200].rstrip(". ")
+        raise NearfarError(f"{start}{type(error).__name__}: {line}.") from error
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0][:200].rstrip(". ")
-
-
-LAST_GROUPS = 1000
-"""The largest number of groups in the last part of a table."""
 _INDEX = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")
 """Names that pandas gives to the index of a table."""
 _SHOWN_ROWS = 5
@@ -180,35 +135,6 @@ class Part(NamedTuple):
     columns: tuple[str, ...]
     choose: "Callable[[Rows], Rows]"
     """Yields the rows of the part; their last values are those of the columns."""
-
-
-def without_pairs(rows: Rows, hashes: "Callable[[], Hashes]") -> Rows:
-    """The rows whose last two values are not a pair with one of the ``hashes``.
-
-    The pairs are equal in either order and apart from case, spaces and punctuation
-    (:func:`nearfar.data.fingerprints.pair_hashes`).
-    """
-    from nearfar.data.fingerprints import pair_hashes  # loads numpy
-
-    excluded = set(hashes().tolist())
-    for where, values in rows:
-        first, second = map(str, values[-2:])
-        if int(pair_hashes([(first, second)])[0]) not in excluded:
-            yield where, values
-
-
-def groups_of_part(rows: Rows, part: int) -> Rows:
-    """The rows of a part by groups; a group is the rows with the same last value.
-
-    Part 0 has all groups but the last ones, which are a fifth of all, at most 1,000; part 1 has the last ones; part 2
-    as many before these, which are also in part 0.
-    """
-    read = list(rows)
-    groups = list(dict.fromkeys(str(values[-1]) for _, values in read))
-    count, size = len(groups), min(LAST_GROUPS, len(groups) // 5)
-    start, stop = (count - part * size, count - (part - 1) * size) if part else (0, count - size)
-    chosen = set(groups[start:stop])
-    yield from ((where, values) for where, values in read if str(values[-1]) in chosen)
 
 
 class Entry(NamedTuple):
@@ -247,10 +173,10 @@ class Table:
 
         ``optional`` columns follow; JSON objects may lack them (None).
         """
-        if self.part is not None:
-            read = self._all_rows((*columns, *self.part.columns))
-            return ((where, values[: len(columns)]) for where, values in self.part.choose(read))
-        return self._all_rows(columns, optional)
+        if self.part is None:
+            return self._all_rows(columns, optional)
+        read = self._all_rows((*columns, *self.part.columns), ())
+        return ((where, values[: len(columns)]) for where, values in self.part.choose(read))
 
     @property
     def is_plain_text(self) -> bool:
@@ -259,25 +185,22 @@ class Table:
 
     def text_rows(self, columns: Sequence[str]) -> Rows:
         """:meth:`rows`; the rows of plain text are its lines, without blank ones, whatever their column is called."""
-        if isinstance(self.data, Path) and files.is_plain_text(self.data):
+        if len(columns) == 1 and isinstance(self.data, Path) and files.is_plain_text(self.data):
             return ((where, (line,)) for where, line in files.read_lines(self.data))
         return self.rows(columns)
 
-    def _all_rows(self, columns: Sequence[str], optional: Sequence[str] = ()) -> Rows:
+    def _all_rows(self, columns: Sequence[str], optional: Sequence[str]) -> Rows:
         if isinstance(self.data, Path):
-            return files.read_file(self.data, columns, optional=optional, plain=self.plain)
-        if self.text_of or self.labels:
-            return self._adapted_rows(self.data, columns)
-        return read_dataset(self.data, columns, optional=optional, title=self.title)
-
-    def _adapted_rows(self, data: "Dataset", columns: Sequence[str]) -> Rows:
+            yield from files.read_file(self.data, columns, optional=optional, plain=self.plain)
+            return
+        columns = (*columns, *optional)
         joined = self.text_of if "text" in columns else ()
         read = [*(column for column in columns if column != "text" or not joined), *joined]
-        for where, values in read_dataset(data, read, title=self.title):
+        for where, values in read_dataset(self.data, read, title=self.title):
             row = dict(zip(read, values, strict=True))
             if joined:
                 row["text"] = " ".join(str(row[column]) for column in joined)
-            if "label" in row:
+            if self.labels and "label" in row:
                 row["label"] = self.labels.get(str(row["label"]), row["label"])
             yield where, tuple(row[column] for column in columns)
 
@@ -292,24 +215,25 @@ class Table:
         """Yield the texts in ``columns`` of each row (:func:`text_field`), and what ``check`` makes of its target.
 
         ``check`` gets the value in the column ``target``, the column's name and the location. It raises NearfarError
-        for an invalid value, and returns None to leave out the row. With columns of ``negatives``, whose cells hold a
-        text or a list of texts, or nothing, a row yields one entry for each negative, which is its last text.
+        for an invalid value, and returns None to leave out the row, whose entry has no texts. With columns of
+        ``negatives``, whose cells hold a text or a list of texts, or nothing, a row yields one entry for each negative,
+        which is its last text.
 
         Raises:
             EmptyCellError: at the first row with an empty cell; the message counts and lists all of them. Within
                 :func:`skipping_empty` they are left out instead.
         """
         read = (*columns, target) if target else columns
-        rows = self.text_rows(read) if len(read) == 1 and self.is_plain_text else self.rows(read, optional=negatives)
         empty: list[tuple[Location, EmptyCellError]] = []
-        for where, values in rows:
+        for where, values in self.rows(read, optional=negatives) if negatives else self.text_rows(read):
             try:
                 value = check(values[len(columns)], target, where) if check and target else None
                 if target and value is None:
+                    yield Entry(())
                     continue
                 raw = values[: len(columns)]
                 texts = tuple(map(cells.text_field, raw, columns, repeat(where)))
-                entry = Entry(texts, value, 0 if texts == raw else sum(map(ne, texts, raw)))
+                entry = Entry(texts, value, sum(map(ne, texts, raw)))
                 entries = _with_negatives(entry, negatives, values[len(read) :], where) if negatives else [entry]
             except EmptyCellError as error:
                 empty.append((where, error))
@@ -335,12 +259,15 @@ class Table:
 
 def _with_negatives(entry: Entry, names: Sequence[str], values: Sequence[object], where: Location) -> list[Entry]:
     """A copy of ``entry`` for each text in ``values``, which hold a text, a list of texts or nothing."""
-    listed = zip(names, (value if isinstance(value, list) else [value] for value in values), strict=True)
-    given = [(name, raw) for name, texts in listed for raw in texts if not cells.is_blank(raw)]
-    if not given:
+    entries = []
+    for name, value in zip(names, values, strict=True):
+        for raw in value if isinstance(value, list) else [value]:
+            if not cells.is_blank(raw):
+                text = cells.text_field(raw, name, where)
+                entries.append(Entry((*entry.texts, text), entry.target, entry.repaired + (text != raw)))
+    if not entries:
         raise EmptyCellError(f"{where}: column {names[0]!r} is empty.")
-    texts = [(cells.text_field(raw, name, where), raw) for name, raw in given]
-    return [Entry((*entry.texts, text), entry.target, entry.repaired + (text != raw)) for text, raw in texts]
+    return entries
 
 
 def _report_empty(title: str, empty: "Sequence[tuple[Location, EmptyCellError]]") -> None:
@@ -348,10 +275,9 @@ def _report_empty(title: str, empty: "Sequence[tuple[Location, EmptyCellError]]"
     (first, error), more = empty[0], ", ..." * (len(empty) > _SHOWN_ROWS)
     counted = f"{len(empty):,} ({first.unit} {', '.join(str(where.number) for where, _ in empty[:_SHOWN_ROWS])}{more})"
     if not skips_empty():
-        raise EmptyCellError(
-            f"{str(error).partition(' is empty')[0]} is empty. Rows with empty cells: {counted}. Fill them in, remove "
-            "the rows, or leave them out by --skip-empty."
-        )
+        cell = str(error).partition(" is empty")[0]
+        way = "Fill them in, or leave them out by --skip-empty."
+        raise EmptyCellError(f"{cell} is empty. Rows with empty cells: {counted}. {way}")
     warnings.warn(f"{title}: rows with empty cells that are left out: {counted}.", stacklevel=3)
 
 

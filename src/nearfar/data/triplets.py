@@ -10,7 +10,7 @@ from nearfar.data.cells import find_columns, fold_name, printable_name, text_fie
 from nearfar.data.named_sets import CATALOG, NamedSet
 from nearfar.data.rows import NLI_COLUMNS, Described, TextData, as_specs, collect_rows, load_nli, require_different
 from nearfar.data.sources import Entry, Table, column_names
-from nearfar.types import CONTRADICTION, ENTAILMENT, NearfarError, NliRow
+from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
 
 PAIR_NAMES = (
     ("anchor", "positive"),
@@ -84,19 +84,16 @@ def load_tuples(
 
     """
     if len(columns) not in (2, 3):
-        raise NearfarError(
-            f"Name two columns (anchor, positive) or three (anchor, positive, negative), not {len(columns)}: "
-            f"{', '.join(columns) or 'none'}."
-        )
-    tables: list[tuple[NamedSet | None, Table, list[str]]] = []
+        raise NearfarError(f"Name two columns (anchor, positive) or three (and negative), not {len(columns)}.")
+    tables = []
     for spec in as_specs(specs):
         entry = set_of_pairs(spec)
         if entry and len(columns) == 3:
             raise NearfarError(f"{spec.partition(':')[0]} has pairs, without negatives: name two columns.")
         tables += [(entry, found, [] if entry else column_names(found)) for found in find(spec, "pairs")]
     named = columns[2] if len(columns) == 3 else None
-    has_negatives = [bool(negative_columns(names)) for _, _, names in tables]
-    triplets = named is not None or (find_negatives and bool(tables) and all(has_negatives))
+    every = find_negatives and all(negative_columns(names) for _, _, names in tables)
+    triplets = named is not None or (every and bool(tables))
 
     def described(entry: NamedSet | None, found: Table, names: Sequence[str]) -> Described:
         if entry is None:
@@ -171,22 +168,16 @@ def nli_triplets(rows: Sequence[NliRow]) -> list[tuple[str, str, str]]:
         NearfarError: no premise has both.
 
     """
-    entailed: dict[str, list[str]] = {}
-    contradicted: dict[str, list[str]] = {}
+    hypotheses: dict[int, dict[str, list[str]]] = {ENTAILMENT: {}, NEUTRAL: {}, CONTRADICTION: {}}
     for row in rows:
-        if row.label in (ENTAILMENT, CONTRADICTION):
-            of_label = entailed if row.label == ENTAILMENT else contradicted
-            of_label.setdefault(row.premise, []).append(row.hypothesis)
+        hypotheses[row.label].setdefault(row.premise, []).append(row.hypothesis)
     triplets = [
         (premise, positive, negative)
-        for premise, positives in entailed.items()
-        if premise in contradicted
-        for positive, negative in zip(positives, cycle(contradicted[premise]), strict=False)
+        for premise, positives in hypotheses[ENTAILMENT].items()
+        for positive, negative in zip(positives, cycle(hypotheses[CONTRADICTION].get(premise, ())), strict=False)
     ]
     if not triplets:
-        raise NearfarError(
-            f"None of the {len(entailed)} premises with an entailment also has a contradiction; a triplet needs both."
-        )
+        raise NearfarError("No premise has both an entailment and a contradiction; a triplet needs both.")
     return triplets
 
 

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from nearfar.data.cells import Location, find_columns, is_blank, score_check, text_field
 from nearfar.data.files import is_known, read_file, read_lines, stem
-from nearfar.data.paths import shown
 from nearfar.data.retrieval import MEASURES, QRELS_COLUMNS, Judgement, agreeing, grade_field, read_judgements
 from nearfar.data.sources import Table, column_names
 from nearfar.types import NearfarError
+from nearfar.validation import format_value
 
 COLUMNS, OPTIONAL = ("system", "unit", "score"), ("seed", "task", "cluster")
 RUN_COLUMNS = ("query", "Q0", "document", "rank", "score", "tag")
@@ -83,8 +83,7 @@ def read_scores(file: Path) -> Systems:
     if len(twice):
         row = twice.iloc[0]
         raise NearfarError(
-            f"{row['where']}: {_run(row.system, row.seed)} has a score on unit {shown(row.unit)} in a row above. "
-            "Remove one of them; a column 'seed' tells several training runs apart, 'task' several tasks."
+            f"{row['where']}: {_run(row.system, row.seed)} has a score on unit {row.unit!r} in a row above."
         )
     if frame.empty:
         raise NearfarError(f"{file}: has no rows.")
@@ -95,7 +94,7 @@ def read_scores(file: Path) -> Systems:
         clusters = of_task.groupby("unit").cluster.agg(["nunique", "first"])
         if (clusters["nunique"] > 1).any():
             unit = clusters.index[clusters["nunique"] > 1][0]
-            raise NearfarError(f"{file}: unit {shown(unit)} of task {task} has two clusters. Name one in all its rows.")
+            raise NearfarError(f"{file}: unit {format_value(unit)} of task {task} has two clusters.")
         wide = of_task.pivot(index=["system", "seed"], columns="unit", values="score")
         lacking = wide.isna()  # refused, as a system's failures would go unseen
         for (system, seed), of_run in lacking[lacking.any(axis=1)].iterrows():
@@ -103,8 +102,7 @@ def read_scores(file: Path) -> Systems:
             few = ", ".join(units[:_FEW]) + ", ..." * (len(units) > _FEW)
             raise NearfarError(
                 f"{file}: task {task}: {_run(system, seed)} has no score on {len(units)} of {wide.shape[1]} units: "
-                f"{few}. Systems are compared on the same units: add the scores (of no answer, the lowest), or remove "
-                "these units' rows."
+                f"{few}. Systems are compared on the same units: add the scores, or remove these units' rows."
             )
         numbers = clusters["first"].astype("category").cat.codes.to_numpy(np.int64)
         tasks[str(task)] = UnitScores(list(wide.index), wide.to_numpy() / scale, numbers, measure)
@@ -134,7 +132,7 @@ def _name(value: object, column: str, where: Location, *, optional: bool = False
 
 
 def _run(system: str, seed: str) -> str:
-    return f"system {shown(system)}" + (f", seed {seed}," if seed else "")
+    return f"system {format_value(system)}" + (f", seed {seed}," if seed else "")
 
 
 class Run(NamedTuple):
@@ -159,9 +157,7 @@ def read_run(file: Path) -> Run:
     for where, (query, _, document, _, score, tag) in _fields(file, RUN_COLUMNS):
         of_query = found.setdefault(query, {})
         if document in of_query:
-            raise NearfarError(
-                f"{where}: query {shown(query)} has document {shown(document)} in a line above. Remove one of them."
-            )
+            raise NearfarError(f"{where}: query {query!r} has document {document!r} in a line above.")
         number = check(score, "score", where)
         assert isinstance(number, float)
         of_query[document] = float(np.float32(number))

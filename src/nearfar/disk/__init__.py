@@ -9,14 +9,12 @@ that holds them.
 
 import csv
 import hashlib
-import importlib
 import json
 import math
 import os
 import re
 import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from errno import EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS
@@ -25,6 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearfar.types import NearfarError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,10 +108,8 @@ def refuse_overwriting_inputs(output: Path, inputs: Iterable[object], *, flag: s
         NearfarError: the output would overwrite an input.
     """
     outputs = [path for path in (output, output.with_name(output.name + ".new")) if path.exists()]
-    for value in inputs:
-        if not outputs or not isinstance(value, str | Path):
-            continue
-        source = Path(value).expanduser()
+    for value in inputs if outputs else ():
+        source = Path(value).expanduser() if isinstance(value, str | Path) else Path()
         if source.is_file() and any(path.samefile(source) for path in outputs):
             raise NearfarError(f"{flag} {output}: would overwrite the input {value}; choose another {flag}.")
 
@@ -151,7 +152,7 @@ def check_regular(file: Path) -> None:
     mode = file.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
-        raise NearfarError(f"{file}: is {kind}, not a regular file.")
+        raise NearfarError(f"{file}: is {kind}, not a regular file; write its content to a file first.")
 
 
 def sha256_of(file: Path) -> str:
@@ -218,16 +219,8 @@ def _number(text: str) -> int | float:
     return int(text) if text.lstrip("-").isdecimal() else number
 
 
-def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
-
-
-_fcntl, _msvcrt = _module("fcntl"), _module("msvcrt")
-HAS_FLOCK = _fcntl is not None
-"""Whether any open file or folder can be locked. On Windows, ranges of bytes of a file can."""
+HAS_FLOCK = fcntl is not None
+"""Whether files and folders can be locked: not on Windows."""
 
 
 def locked(path: Path, opened: Callable[[], int], *, busy: NearfarError | None, follow: bool = True) -> int:
@@ -245,8 +238,8 @@ def locked(path: Path, opened: Callable[[], int], *, busy: NearfarError | None, 
     while True:
         descriptor = opened()
         try:
-            _lock(descriptor, busy)
             with suppress(FileNotFoundError):
+                _lock(descriptor, busy)
                 if os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=follow)):
                     return descriptor
         except BaseException:
@@ -257,12 +250,9 @@ def locked(path: Path, opened: Callable[[], int], *, busy: NearfarError | None, 
 
 def _lock(descriptor: int, busy: NearfarError | None) -> None:
     try:
-        if HAS_FLOCK:
-            _fcntl.flock(descriptor, _fcntl.LOCK_EX | (_fcntl.LOCK_NB if busy else 0))
-        elif _msvcrt is not None:
-            _msvcrt.locking(descriptor, _msvcrt.LK_NBLCK, 1)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
     except OSError as error:
-        if busy and (isinstance(error, BlockingIOError) or not HAS_FLOCK):
+        if busy and isinstance(error, BlockingIOError):
             raise busy from None
         # else the file system does not support locks
 
@@ -290,18 +280,6 @@ def is_private(folder: Path) -> bool:
     return own and not any(_is_replaceable(each) for each in above)
 
 
-def private_temporary_folder(prefix: str) -> Path | None:
-    """A private folder of this user in the temporary folder, the same for all processes; None if there can be none.
-
-    Its name is ``prefix`` and random characters, so that nobody else can create it first.
-    """
-    with suppress(OSError):
-        folders = sorted(Path(tempfile.gettempdir()).glob(f"{prefix}*"))
-        private = next(filter(is_private, folders), None) or Path(tempfile.mkdtemp(prefix=prefix))
-        return private if is_private(private) else None
-    return None
-
-
 def refuse_planted(folder: Path, *, flag: str = "--output") -> None:
     """Refuse a folder of another user in a folder where every user can create files, such as ``/tmp``.
 
@@ -316,19 +294,7 @@ def refuse_planted(folder: Path, *, flag: str = "--output") -> None:
         return
     shared = parent.st_mode & stat.S_ISVTX and parent.st_mode & stat.S_IWOTH
     if shared and status.st_uid not in (os.getuid(), parent.st_uid):
-        raise NearfarError(
-            f"{folder}: belongs to another user, in a folder that every user can write to; choose another {flag}."
-        )
-
-
-def _fresh_file(file: Path) -> None:
-    """Create an empty file in place of whatever has this name; a link is replaced, not followed.
-
-    Raises:
-        OSError: what has this name cannot be removed, or the file cannot be created.
-    """
-    file.unlink(missing_ok=True)
-    os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        raise NearfarError(f"{folder}: belongs to another user, in a shared folder; choose another {flag}.")
 
 
 @contextmanager
@@ -348,22 +314,17 @@ def exclusive_file(file: Path, *, output: Path | None = None) -> Iterator[None]:
         NearfarError: with ``output``, another process is writing the file.
         OSError: what has this name cannot be removed, or the file cannot be created.
     """
-    if not HAS_FLOCK:
-        _fresh_file(file)
-        yield
-        return
 
     def open_own() -> int:
         with suppress(FileNotFoundError):
             status = file.lstat()
-            own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
-            usable = status.st_mode & stat.S_IRUSR and status.st_mode & stat.S_IWUSR
-            if not own or not usable:  # nothing that another process of this user is writing
-                _fresh_file(file)
+            own = HAS_FLOCK and status.st_uid == os.getuid() and status.st_nlink == 1 and os.access(file, os.W_OK)
+            if not own or not stat.S_ISREG(status.st_mode):  # nothing that another process of this user is writing
+                file.unlink()
         return os.open(file, os.O_RDWR | os.O_CREAT | _NO_FOLLOW, 0o666)
 
     busy = NearfarError(f"{output}: another process is writing it now; wait until it ends, or choose another path.")
-    descriptor = locked(file, open_own, busy=busy if output else None, follow=False)
+    descriptor = locked(file, open_own, busy=busy if output else None, follow=False) if HAS_FLOCK else open_own()
     try:
         os.ftruncate(descriptor, 0)
         yield
@@ -382,7 +343,6 @@ def _is_replaceable(status: os.stat_result) -> bool:
 
 TABLES = (".tsv", ".csv", ".jsonl")
 """Suffixes of the tables that :func:`write_table` writes."""
-_CAN_OPEN_FOLDERS = os.name != "nt"  # Windows cannot open a folder, and so cannot flush one
 
 
 @contextmanager
@@ -393,18 +353,11 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not isinstance(error, OSError | SafetensorError) and not _is_error_of_tokenizers(error):
+        of_tokenizers = type(error) is Exception and "(os error " in str(error)  # "Permission denied (os error 13)"
+        if not isinstance(error, OSError | SafetensorError) and not of_tokenizers:
             raise
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise NearfarError(
-            f"{path}: cannot be written ({reason}). The previous version is unchanged; free some space, or choose "
-            "another path."
-        ) from error
-
-
-def _is_error_of_tokenizers(error: Exception) -> bool:
-    """Whether the package tokenizers could not write a file, as in ``Exception("Permission denied (os error 13)")``."""
-    return type(error) is Exception and "(os error " in str(error)
+        raise NearfarError(f"{path}: cannot be written ({reason}). The previous version is unchanged.") from error
 
 
 def write_text(file: Path, text: str) -> None:
@@ -476,13 +429,12 @@ def write_table(file: Path, columns: Sequence[str], rows: Iterable[Sequence[obje
 
 
 @contextmanager
-def new_file(file: Path, *, refuse_busy: bool = False, durable: bool = True) -> Iterator[Path]:
+def new_file(file: Path, *, refuse_busy: bool = False) -> Iterator[Path]:
     """The path of an empty file to write to, which becomes ``file`` at the end of the block, or is removed if it fails.
 
     Args:
         file: the file. What has this name stays as it is until the block ends.
         refuse_busy: another process that writes the same file is an error; by default this process waits for it.
-        durable: wait until the file is on the disk. Otherwise it survives a kill, but perhaps no power loss.
 
     Raises:
         NearfarError: the disk is full or cannot be written, or, with ``refuse_busy``, another process writes the file.
@@ -492,7 +444,7 @@ def new_file(file: Path, *, refuse_busy: bool = False, durable: bool = True) -> 
         try:
             yield temporary
             apply_umask(temporary)
-            publish(temporary, file, durable=durable)
+            publish(temporary, file)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()
@@ -509,7 +461,7 @@ def publish(source: Path, target: Path, *, durable: bool = True) -> None:
         OSError: it cannot be flushed or renamed.
     """
     if durable:
-        flush_tree(source) if source.is_dir() else _fsync(source, is_folder=False)
+        flush_tree(source)
     source.replace(target)
     if durable:
         for folder in dict.fromkeys((target.parent, source.parent)):
@@ -537,39 +489,30 @@ def remove(path: Path) -> None:
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise NearfarError(
-            f"{path}: cannot be deleted ({error.strerror or error}). Run the command again, or delete it."
-        ) from error
+        raise NearfarError(f"{path}: cannot be deleted ({error.strerror or error}). Delete it.") from error
 
 
 def flush(path: Path) -> None:
-    """Wait until a file, or each file of a folder, is on the disk, and the folder entries too."""
-    for part in (*(path.iterdir() if path.is_dir() else ()), path, path.parent):
-        _fsync(part, is_folder=not _CAN_OPEN_FOLDERS and part.is_dir())
+    """Wait until a file, or a folder and everything in it, is on the disk, and its entry in its folder too."""
+    flush_tree(path)
+    flush_entries(path.parent)
 
 
-def flush_tree(folder: Path) -> None:
-    """Wait until a folder and everything in it, in subfolders too, is on the disk; not its entry in its parent.
+def flush_tree(path: Path) -> None:
+    """Wait until a file, or a folder and everything in it, is on the disk; not its entry in its folder.
 
     Symbolic links are not followed.
     """
-    for parent, _, files in os.walk(folder, topdown=False):
-        for name in files:
-            path = Path(parent, name)
-            if stat.S_ISREG(path.lstat().st_mode):
-                _fsync(path, is_folder=False)
-        _fsync(Path(parent), is_folder=True)
+    for part in (*sorted(path.rglob("*"), reverse=True), path):
+        if not part.is_symlink():
+            flush_entries(part)
 
 
-def flush_entries(folder: Path) -> None:
-    """Wait until the entries of a folder (names, renames) are on the disk, not the contents of its files."""
-    _fsync(folder, is_folder=True)
-
-
-def _fsync(path: Path, *, is_folder: bool) -> None:
-    if is_folder and not _CAN_OPEN_FOLDERS:
+def flush_entries(path: Path) -> None:
+    """Wait until a file, or the entries of a folder (names, renames), are on the disk; not what is in its files."""
+    if os.name == "nt" and path.is_dir():  # Windows cannot open a folder, and so cannot flush one
         return
-    descriptor = os.open(path, os.O_RDONLY if _CAN_OPEN_FOLDERS else os.O_RDWR)
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -585,10 +528,9 @@ def apply_umask(path: Path) -> None:
         return
     umask = _umask()
     for part in (path, *path.rglob("*")):
-        mode = part.lstat().st_mode
-        wanted = (0o777 if stat.S_ISDIR(mode) else 0o666) & ~umask
-        if not stat.S_ISLNK(mode) and mode & 0o777 != wanted:
-            part.chmod((stat.S_IMODE(mode) & ~0o777) | wanted)
+        if not part.is_symlink():
+            mode = part.stat().st_mode
+            part.chmod((stat.S_IMODE(mode) & ~0o777) | ((0o777 if part.is_dir() else 0o666) & ~umask))
 
 
 def _umask() -> int:

@@ -21,9 +21,6 @@ from nearfar.disk import (
 )
 from nearfar.types import NearfarError
 
-LOCK = ".lock"
-"""A file in a locked folder, on systems that cannot lock the folder itself."""
-
 
 class FolderBusyError(NearfarError):
     """Another process holds the lock of a folder."""
@@ -50,7 +47,6 @@ def folder_lock(
     busy = FolderBusyError(
         f"{what or folder}: another process is using it now; wait until it ends, or choose another {flag}."
     )
-    held = folder if HAS_FLOCK else folder / LOCK
     created: list[Path] = []
 
     def open_folder() -> int:
@@ -58,26 +54,23 @@ def folder_lock(
             created[:] = [path for path in (folder, *folder.parents) if not path.exists()]
             create_folder(folder)
             refuse_planted(folder, flag=flag)
+            if not HAS_FLOCK:
+                return os.open(os.devnull, os.O_RDONLY)
             with suppress(FileNotFoundError):  # another process removed the empty folder
-                return os.open(held, os.O_RDONLY if HAS_FLOCK else os.O_RDWR | os.O_CREAT)
+                return os.open(folder, os.O_RDONLY)
 
     with disk_errors(folder):
-        descriptor = locked(held, open_folder, busy=busy)
+        descriptor = locked(folder, open_folder, busy=busy) if HAS_FLOCK else open_folder()
     try:
         yield
     finally:
-        if not HAS_FLOCK:  # Windows cannot remove an open file
-            os.close(descriptor)
-            with suppress(OSError):
-                (folder / LOCK).unlink()
         try:
             for path in dict.fromkeys([*([folder] if remove_if_empty else []), *created]):
                 with suppress(OSError):
                     path.rmdir()
                     flush_entries(path.parent)
         finally:
-            if HAS_FLOCK:  # held until the folder is removed
-                os.close(descriptor)
+            os.close(descriptor)  # held until the folder is removed
 
 
 @path_errors()

@@ -7,7 +7,7 @@ The file has four tensors of sorted, distinct 64-bit hashes (:mod:`nearfar.data.
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from nearfar.disk import disk_errors, path_errors, write_bytes
+from nearfar.disk import check_regular, disk_errors, path_errors, write_bytes
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -71,27 +71,24 @@ def read_seen(folder: Path) -> SeenHashes | None:
     file = folder / SEEN_FILE
     if not file.exists():
         return None
-    otherwise = "Restore it. Without the file the model works too, but which texts it was trained on is not known."
     try:
-        if not file.is_file():  # opening a pipe would wait for its writer
-            raise NearfarError(f"{file}: is not a regular file. {otherwise}")
-        file.open("rb").close()  # an unreadable file raises an OSError here, a damaged one a SafetensorError below
+        check_regular(file)  # opening a pipe would wait for its writer
+        file.open("rb").close()  # safe_open's error of a file without permission does not say so
         with safe_open(file, framework="numpy") as tensors:
-            metadata = tensors.metadata() or {}
-            found = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118, not a dict
+            others = set(tensors.keys()) - set(SeenHashes._fields)
+            found = SeenHashes(*map(tensors.get_tensor, SeenHashes._fields))
+            whole = all(array.dtype == np.uint64 and (array[:-1] < array[1:]).all() for array in found)
+            if tensors.metadata() == _VERSION and not others and whole and all(array.ndim == 1 for array in found):
+                return found
+        why: object = f"it must hold sorted 64-bit hashes, {', '.join(SeenHashes._fields)}, of version 1"
     except OSError as error:
         raise NearfarError(f"{file}: cannot be read ({error.strerror or error}).") from error
     except (SafetensorError, TypeError, KeyError, AttributeError) as error:  # the last three: an unknown dtype
-        raise NearfarError(f"{file}: is damaged ({error}). {otherwise}") from error
-    version = metadata.get("nearfar-seen", "1")
-    if version != "1":
-        raise NearfarError(f"{file}: has the version {version}; this nearfar reads version 1. Update it.")
-    if metadata != _VERSION or found.keys() != set(SeenHashes._fields):
-        raise NearfarError(f"{file}: is damaged: it must hold {', '.join(SeenHashes._fields)}. {otherwise}")
-    for name, hashes in found.items():
-        if hashes.dtype != np.uint64 or hashes.ndim != 1 or not (hashes[:-1] < hashes[1:]).all():
-            raise NearfarError(f"{file}: is damaged: {name} does not hold sorted 64-bit hashes. {otherwise}")
-    return SeenHashes(**found)
+        why = error
+    raise NearfarError(
+        f"{file}: is damaged, or of a newer nearfar ({why}). Restore it. Without the file the model works too, but "
+        "which texts it was trained on is not known."
+    )
 
 
 def write_seen(folder: Path, seen: SeenHashes | None) -> None:

@@ -55,16 +55,14 @@ class Place:
 
     def read(self, name: str) -> bytes | None:
         """The content of a file; None if there is none."""
-        with remote_errors(f"{self.address}/{name}"), suppress(FileNotFoundError):
-            return bytes(self._system.cat_file(f"{self._path}/{name}"))
-        return None
+        content = self._call("cat_file", name, "cannot be read")
+        return None if content is None else bytes(content)
 
     def size(self, name: str) -> int | None:
         """The number of bytes of a file; None if there is none."""
-        with remote_errors(f"{self.address}/{name}"), suppress(FileNotFoundError):
-            self._system.invalidate_cache()
-            return int(self._system.info(f"{self._path}/{name}")["size"])
-        return None
+        self._system.invalidate_cache()
+        about = self._call("info", name, "cannot be read")
+        return None if about is None else int(about["size"])
 
     def digest(self, name: str) -> str:
         """The SHA-256 of a file, which is read once, in pieces."""
@@ -105,8 +103,13 @@ class Place:
 
     def remove(self, name: str) -> None:
         """Remove a file, if there is one."""
-        with remote_errors(f"{self.address}/{name}", what="cannot be removed"), suppress(FileNotFoundError):
-            self._system.rm_file(f"{self._path}/{name}")
+        self._call("rm_file", name, "cannot be removed")
+
+    def _call(self, method: str, name: str, problem: str) -> Any:
+        """What a method of the file system returns for a file; None if there is none."""
+        with remote_errors(f"{self.address}/{name}", what=problem), suppress(FileNotFoundError):
+            return getattr(self._system, method)(f"{self._path}/{name}")
+        return None
 
     def free_bytes(self) -> int | None:
         """Free space; None if there is no limit that can be asked for."""
@@ -153,14 +156,9 @@ class LocalFolder(Place):
     def write(self, name: str, content: bytes) -> None:
         """See :class:`Place`."""
         aside = self.writing(name, self.shared)
-        try:
-            with disk_errors(self.shared / name):
-                aside.write_bytes(content)
-            self.publish(aside, name)
-        except BaseException:
-            with suppress(OSError):
-                aside.unlink(missing_ok=True)
-            raise
+        with disk_errors(self.shared / name):
+            aside.write_bytes(content)
+        self.publish(aside, name)
 
     def free_bytes(self) -> int | None:
         """See :class:`Place`."""

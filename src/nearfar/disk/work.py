@@ -54,9 +54,7 @@ class Work:
             if found.pop("kind") != self._kind or type(found["format"]) is not int:
                 raise ValueError("it has another kind")
             if found["format"] > self._version:
-                raise NearfarError(
-                    f"{self.place.address}/{PLAN}: has the format {found['format']}; update nearfar to read it."
-                )
+                raise NearfarError(f"{self.place.address}/{PLAN}: has the format {found['format']}; update nearfar.")
             del found["format"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise self.damaged(error) from None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from nearfar.config.training import RunConfig
 from nearfar.config.values import flag
 from nearfar.disk import create_folder, disk_errors, flush_entries, read_json, remove, write_text
-from nearfar.disk.folders import LOCK, folder_lock
+from nearfar.disk.folders import folder_lock
 from nearfar.encoder.precision import RECORDED_PRECISIONS, precision_record, resolve, resumed_precision
 from nearfar.settings import build, dump_toml, load_toml
 from nearfar.types import NearfarError, Precision, Resolved
@@ -32,7 +32,7 @@ TEACHERS = "teachers"
 """The folder of the vectors that teachers give to the training texts; it is there while the run is unfinished."""
 PRECISION = "precision"
 """Key of the precision among the inputs; see :meth:`RunFolder.resolve_precision`."""
-LEFTOVERS = frozenset({LOCK, INPUTS, SECOND, HELD_OUT, *(f"{name}.new" for name in (CONFIG, INPUTS, SECOND))})
+LEFTOVERS = frozenset({INPUTS, SECOND, HELD_OUT, *(f"{name}.new" for name in (CONFIG, INPUTS, SECOND))})
 """What a run may leave if it is killed before config.toml is written."""
 _FREE = ("output", "track")
 """Settings that may differ when a run resumes: they do not change its result."""

@@ -2,10 +2,8 @@
 
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 SYSTEM: str = sys.platform
@@ -13,24 +11,20 @@ CPUINFO = Path("/proc/cpuinfo")
 _NAMES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "sve", "bf16", "i8mm")
 INSTRUCTION_SETS = {name: "neon" if name == "asimd" else name for name in _NAMES}
 """Instruction sets that are relevant to matrix products: Linux's name -> nearfar's name."""
-ATEN_LEVELS = {"default": 0, "avx2": 2}
-"""Value of ATEN_CPU_CAPABILITY, which limits torch's own kernels -> the highest level (:data:`LEVELS`) in use."""
-ONEDNN_LEVELS = {
-    "SSE41": 0,
-    "AVX": 1,
-    "AVX2": 2,
-    "AVX2_VNNI": 2,
-    "AVX2_VNNI_2": 2,
-    "AVX512_CORE": 3,
-    "AVX512_CORE_VNNI": 4,
-    "AVX512_CORE_BF16": 5,
-    "AVX512_CORE_FP16": 6,
-    "AVX512_CORE_AMX": 7,
+_ISAS = (
+    *("default", "sse41", "avx", "avx2", "avx2_vnni", "avx2_vnni_2", "avx512_core", "avx512_core_vnni"),
+    *("avx512_core_bf16", "avx512_core_fp16", "avx512_core_amx"),
+)
+"""Values of ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA, which limit torch's kernels and matrix products, in order."""
+_NEEDS = {
+    "avx2": "avx2",
+    "avx512f": "avx512_core",
+    "avx512_vnni": "avx512_core_vnni",
+    "avx512_bf16": "avx512_core_bf16",
+    "avx512_fp16": "avx512_core_fp16",
+    "amx_bf16": "avx512_core_amx",
 }
-"""Value of ONEDNN_MAX_CPU_ISA, which limits torch's matrix products -> the highest level; other values are no limit."""
-LEVELS = {"avx2": 2, "avx512f": 3, "avx512_vnni": 4, "avx512_bf16": 5, "avx512_fp16": 6, "amx_bf16": 7}
-"""Linux's name of an instruction set -> its level."""
-_UNLIMITED = 99
+"""Linux's name of an instruction set -> the lowest limit that allows it."""
 
 PROVENANCE_PROVIDERS: dict[str, Callable[[], object]] = {}
 """Functions that imported modules register to add information to result files: name -> function of a JSON value."""
@@ -39,20 +33,21 @@ PROVENANCE_PROVIDERS: dict[str, Callable[[], object]] = {}
 def processor() -> str:
     """The processor's name, if the system reports it."""
     fields = cpu_fields()
-    brand = _sysctl("machdep.cpu.brand_string") if SYSTEM == "darwin" else None
-    return fields.get("model name") or fields.get("Model") or brand or platform.processor()
+    return fields.get("model name") or fields.get("Model") or platform.processor()
 
 
 def instruction_sets() -> list[str]:
     """The processor's :data:`INSTRUCTION_SETS`, without those that the environment disables in torch."""
     fields = cpu_fields()
     flags = set(f"{fields.get('flags', '')} {fields.get('Features', '')}".split())
-    return [name for flag, name in INSTRUCTION_SETS.items() if flag in flags and LEVELS.get(flag, 0) <= _limit()]
+    return [name for flag, name in INSTRUCTION_SETS.items() if flag in flags and not disabled_by_environment(flag)]
 
 
 def disabled_by_environment(flag: str) -> bool:
-    """Whether this process's environment disables an instruction set of :data:`LEVELS` in torch."""
-    return LEVELS[flag] > _limit()
+    """Whether this process's environment disables an instruction set in torch."""
+    limits = [os.environ.get(name, "").lower() for name in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")]
+    allowed = min((_ISAS.index(limit) for limit in limits if limit in _ISAS), default=len(_ISAS))
+    return flag in _NEEDS and _ISAS.index(_NEEDS[flag]) > allowed
 
 
 def cpu_fields() -> dict[str, str]:
@@ -71,19 +66,3 @@ def cpu_fields() -> dict[str, str]:
 def provenance_info() -> dict[str, object]:
     """The values of :data:`PROVENANCE_PROVIDERS`."""
     return {name: provider() for name, provider in PROVENANCE_PROVIDERS.items()}
-
-
-def _limit() -> int:
-    aten = ATEN_LEVELS.get(os.environ.get("ATEN_CPU_CAPABILITY", "").lower(), _UNLIMITED)
-    onednn = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or ""
-    return min(aten, ONEDNN_LEVELS.get(onednn.upper(), _UNLIMITED))
-
-
-@cache
-def _sysctl(name: str) -> str | None:
-    """A value of sysctl on macOS."""
-    try:
-        done = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, check=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()

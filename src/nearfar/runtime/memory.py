@@ -7,20 +7,14 @@ is paused meanwhile (:func:`paused`, :func:`skip_at_exit`).
 torch computes bfloat16 matrix products on the CPU by oneDNN, which keeps the compiled code of the last 1,024 shapes. It
 lies between the large blocks of tensors, so glibc cannot return these blocks when they are free. Ragged batches have a
 new shape at each step: a process that trains one model after the other grows by about 100 MB for each. So
-:data:`release` returns them to the system.
+:func:`release` returns them to the system.
 """
 
 import atexit
 import ctypes
 import gc
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-
-GROWTH = 256 << 20
-"""Bytes by which the process must have grown since the last release; a release takes up to a tenth of a second."""
-STATM = Path("/proc/self/statm")
 
 
 @contextmanager
@@ -29,17 +23,15 @@ def paused() -> Iterator[None]:
 
     Later collections of the younger generations skip these objects. The collector's settings are restored.
     """
-    if not gc.isenabled():
-        yield
-        return
+    enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if not gc.get_freeze_count():  # otherwise unfreeze would also affect objects frozen by the program
+        if enabled:
             gc.freeze()
             gc.unfreeze()  # moves all objects to the oldest generation, without traversing them
-        gc.enable()
+            gc.enable()
 
 
 def skip_at_exit() -> None:
@@ -48,28 +40,8 @@ def skip_at_exit() -> None:
     atexit.register(gc.freeze)
 
 
-_after_release = [0]
-"""How large the process was after the last release."""
-
-
-def release() -> bool:
-    """Return free memory to the system if the process has grown by :data:`GROWTH`; whether it was done.
-
-    Does nothing where the C library is not glibc.
-    """
-    if private_bytes() - _after_release[0] < GROWTH:
-        return False
+def release() -> None:
+    """Return free memory to the system, in up to a tenth of a second; does nothing where the C library is not glibc."""
     gc.collect()
-    with suppress(OSError, AttributeError):  # another C library
+    with suppress(OSError, AttributeError, TypeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
-        _after_release[0] = private_bytes()
-        return True
-    return False
-
-
-def private_bytes() -> int:
-    """Resident memory without what is shared with other processes, such as libraries; 0 where it is not known."""
-    with suppress(OSError, ValueError, IndexError):
-        fields = STATM.read_text(encoding="ascii").split()
-        return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
-    return 0

@@ -57,11 +57,8 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
     """
     chosen = {} if any(name in environment for name in WAIT_VARIABLES) else dict(WAIT_VARIABLES)
     quota = cpu_quota()
-    if (
-        quota is not None
-        and quota < available_cores()
-        and not any(name in environment for name in THREAD_COUNT_VARIABLES)
-    ):
+    limited = quota is not None and quota < available_cores()
+    if limited and not any(name in environment for name in THREAD_COUNT_VARIABLES):
         chosen["OMP_NUM_THREADS"] = str(quota)
     return chosen
 
@@ -77,14 +74,6 @@ def cpu_quota() -> int | None:
     """The container's CPU quota in cores, rounded up; None if there is no limit or it is unknown."""
     try:
         quota, period = (CGROUP / "cpu.max").read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        try:
-            v1 = CGROUP / "cpu"
-            quota, period = ((v1 / f"cpu.cfs_{name}_us").read_text(encoding="ascii") for name in ("quota", "period"))
-        except (OSError, ValueError):
-            return None
-    try:
-        cores = -(-int(quota) // int(period))
-    except (ValueError, ZeroDivisionError):  # "max"
+        return -(-int(quota) // int(period))
+    except (OSError, ValueError, ZeroDivisionError):  # no version 2 of cgroups, or "max"
         return None
-    return cores if cores > 0 else None  # cgroup v1 has -1 for no limit

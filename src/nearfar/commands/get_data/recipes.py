@@ -20,9 +20,9 @@ from nearfar.commands.get_data.download import Record, SourceFile
 from nearfar.data.cells import Location, column_indices, normalize_whitespace, parse_number
 from nearfar.data.files import csv_records, decode_lines, json_records
 from nearfar.data.named_sets import CONVERSIONS, PUBLISHED_ROWS, Conversion
-from nearfar.data.paths import shown
 from nearfar.disk import create_folder, disk_errors, new_file
 from nearfar.types import NearfarError
+from nearfar.validation import format_value
 
 Row: TypeAlias = tuple[Location, Sequence[str]]
 Files: TypeAlias = Sequence[SourceFile]
@@ -289,10 +289,10 @@ def _check(recipe: Conversion, values: list[str], where: Location) -> bool:
     for position, column in enumerate(recipe.columns):
         value = values[position]
         if column == "score" and value and not 0 <= parse_number(value) <= 5:
-            raise NearfarError(f"{where}: {shown(value)} is not a score from 0 to 5.")
+            raise NearfarError(f"{where}: {format_value(value)} is not a score from 0 to 5.")
         if column == "label" and value not in recipe.labels:
             known = ", ".join(text for text, label in recipe.labels.items() if label)
-            raise NearfarError(f"{where}: the label {shown(value)} is not one of {known}.")
+            raise NearfarError(f"{where}: the label {format_value(value)} is not one of {known}.")
         if column == "label":
             value = values[position] = recipe.labels[value]
         if column in ("score", "label") and not value:

@@ -18,7 +18,7 @@ from nearfar.commands.encode.vectors import OpenEncoder, kept_vectors, vectors_f
 from nearfar.commands.search.corpus import Corpus
 from nearfar.data.paths import file_version
 from nearfar.disk import write_npy
-from nearfar.disk.folders import LOCK, forget_folder, new_folder, restore_folder
+from nearfar.disk.folders import forget_folder, new_folder, restore_folder
 from nearfar.disk.work import join_changes, list_changes
 from nearfar.encoder.precision import is_native, resolve
 from nearfar.encoder.token_batches import NotFiniteError
@@ -228,7 +228,7 @@ def check_folder(folder: Path) -> None:
     """Refuse a folder that cannot become an index, before anything is read."""
     problem = ""
     if folder.is_dir():
-        others = sorted({path.name for path in folder.iterdir()} - {*FILES, LOCK})
+        others = sorted({path.name for path in folder.iterdir()} - {*FILES})
         wrong = [name for name in FILES if (folder / name).is_dir()]
         if others:
             problem = f"is a folder with other files ({', '.join(others[:3])}); name another folder."
