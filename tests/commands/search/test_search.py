@@ -99,7 +99,7 @@ def test_an_index_of_another_model_or_other_settings_is_refused(folder: Path) ->
         ({"precision": "fp32"}, "--precision was bf16, is fp32"),
         ({"max_length": 20}, "--max-length was 62, is 20"),
         ({"show": []}, "--show was id, is none"),
-        ({"model": "other"}, "it was made with the model tiny, not with other"),
+        ({"model": "other"}, "--model was tiny, is other; the model's weights or settings changed"),
     ):
         with pytest.raises(NearfarError, match=message) as caught:
             found("a dog", **{"precision": "auto", **settings})
@@ -107,7 +107,7 @@ def test_an_index_of_another_model_or_other_settings_is_refused(folder: Path) ->
     assert found("a dog", precision="auto") == before
     Path("tiny").unlink()
     os.symlink(folder / "other", "tiny")
-    with pytest.raises(NearfarError, match="the model tiny has other weights or settings now"):
+    with pytest.raises(NearfarError, match="settings: the model's weights or settings changed"):
         found("a dog", precision="auto")
 
 
@@ -179,11 +179,11 @@ def test_output_files_hold_the_hits() -> None:
 def test_columns_named_like_fields_and_values_of_any_type() -> None:
     columns = ("score", "input_score", "tags")
     hit = Hit(1, 0.5, 3, "a dog", {"score": None, "input_score": "a\tb\nc", "tags": ["x", 1]}, 2)
-    assert output_names(columns) == ["input_input_score", "input_score", "tags"]
-    assert table_header(columns) == "query\trank\tscore\trow\ttext\tcount\tinput_input_score\tinput_score\ttags\n"
+    assert output_names(columns) == ["input_score", "input_input_score", "tags"]
+    assert table_header(columns) == "query\trank\tscore\trow\ttext\tcount\tinput_score\tinput_input_score\ttags\n"
     assert list(format_hits("q", [hit], columns, json_lines=False)) == ['q\t1\t0.5\t3\ta dog\t2\t\ta b c\t["x", 1]\n']
     (line,) = format_hits("q", [hit], columns, json_lines=True)
-    assert json.loads(line)["input_score"] == "a\tb\nc"
+    assert json.loads(line)["input_input_score"] == "a\tb\nc"
 
 
 @pytest.mark.long
