@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from sentence_transformers.util import cos_sim, mine_hard_negatives, pairwise_co
 from nearfar import Encoder, NearfarError, mine
 from nearfar.cli import main
 from nearfar.commands.encode import vectors
-from nearfar.commands.mine import LIMITS, NO_DOCUMENT, MiningResult, Negatives, gather, is_excluded, select_negatives
+from nearfar.commands.mine import MiningResult, negatives
+from nearfar.commands.mine.negatives import LIMITS, NO_DOCUMENT, Negatives, gather, is_excluded, select_negatives
 from nearfar.neighbours.exact import nearest
 from tests.encode_helpers import Killed, stop_in
 from tests.tiny import save_tiny, sentences, write_pairs
@@ -123,10 +123,7 @@ def test_random_sampling_draws_from_the_whole_range() -> None:
     options, _ = chosen_negatives(*arguments, **how, count=20)  # type: ignore[arg-type]
     seen: list[set[int]] = [set() for _ in options.ids]
     for seed in range(40):
-
-        def numbers(query: int, size: int, seed: int = seed) -> np.ndarray:
-            return np.random.default_rng((seed, query)).random(size)
-
+        numbers = np.random.default_rng(seed).random((40, 23))
         drawn, _ = chosen_negatives(*arguments, **how, count=3, random=numbers)  # type: ignore[arg-type]
         for query, ids in enumerate(drawn.ids):
             found = ids[ids != NO_DOCUMENT].tolist()
@@ -168,7 +165,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "corpus.txt").write_text("\n".join(TEXTS[61:]) + "\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(vectors, "PART_TEXTS", 7)
-    monkeypatch.setattr("nearfar.commands.mine.CHUNK", 10)
+    monkeypatch.setattr("nearfar.commands.mine.negatives.CHUNK", 10)
     return tmp_path
 
 
@@ -274,7 +271,7 @@ def test_random_sampling_depends_on_the_seed_and_not_on_the_chunks(
     first, _ = mined("a.tsv", sampling="random", range_max=40)
     mined("b.tsv", sampling="random", range_max=40, seed=1)
     mined("c.tsv", range_max=40)
-    monkeypatch.setattr("nearfar.commands.mine.CHUNK", 3)
+    monkeypatch.setattr("nearfar.commands.mine.negatives.CHUNK", 3)
     mined("d.tsv", sampling="random", range_max=40)
     content = [Path(f"{name}.tsv").read_bytes() for name in "abcd"]
     assert content[0] == content[3]
@@ -306,7 +303,7 @@ def test_ctrl_c_prints_how_to_continue(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch:
-        stop_in(patch, sys.modules["nearfar.commands.mine"], "nearest", 1, KeyboardInterrupt())
+        stop_in(patch, negatives, "nearest", 1, KeyboardInterrupt())
         assert main(["mine", *FLAGS]) == 130
     printed = capsys.readouterr().out
     assert "Stopped; finished parts are kept in triplets.tsv.vectors. Continue with:" in printed
@@ -318,7 +315,7 @@ def test_ctrl_c_prints_how_to_continue(
 @pytest.mark.long
 def test_vectors_of_other_models_and_texts_are_not_used(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        stop_in(patch, sys.modules["nearfar.commands.mine"], "nearest", 1, Killed())
+        stop_in(patch, negatives, "nearest", 1, Killed())
         with pytest.raises(Killed):
             mined()
     save_tiny(workspace / "other", seed=1)

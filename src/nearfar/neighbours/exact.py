@@ -119,7 +119,7 @@ def _minus_distances(queries: Tensor, documents: Tensor, norm: float) -> Tensor:
 
 
 def _merge(best: Tensor, ids: Tensor, scores: Tensor, places: Tensor, start: int) -> tuple[Tensor, Tensor]:
-    """The best of each row of ``best`` and of ``scores`` at flat ``places``, whose documents have numbers from ``start``."""
+    """The best of each row of ``best`` and of ``scores`` at flat ``places``, which are documents from ``start`` on."""
     (count, k), device = best.shape, best.device
     rows = torch.cat([torch.arange(count, device=device).repeat_interleave(k), places // scores.shape[1]])
     merged = torch.cat([best.flatten(), scores.flatten()[places]])

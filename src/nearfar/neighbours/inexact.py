@@ -78,7 +78,7 @@ def _with_recall(index: SearchIndex, candidates: Candidates, record: Mapping[str
     """The search, with the recall of the index's record of the same content, which is made if there is none."""
     search, known = partial(_search_candidates, index, candidates), index.read_derived(name)
     with suppress(InvalidValueError):
-        if known | record == known:
+        if {**known, **record} == known:
             return InexactSearch(search, convert(known.get("recall"), Recall))
     sample = sample_of(len(index.vectors))
     recall = measure_recall(search, index.vectors, np.array(index.vectors[sample]), own=True)

@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -332,7 +331,11 @@ def test_a_damaged_plan_says_what_to_remove(corpus: Path) -> None:
     plan = Path("out/_nearfar/plan.json")
     whole = json.loads(plan.read_text())
     settings = {name: value for name, value in whole["settings"].items() if name != "precision"}
-    wrong: list[dict[str, Any]] = [{"files": []}, {"files": [{**whole["files"][0], "size": -1}]}, {"settings": settings}]
+    wrong: list[dict[str, Any]] = [
+        {"files": []},
+        {"files": [{**whole["files"][0], "size": -1}]},
+        {"settings": settings},
+    ]
     surrogate = plan.read_text().replace('"address": "', '"address": "\\ud800', 1)
     for content in ("{", '{"kind": "other"}', surrogate, *(json.dumps(whole | values) for values in wrong)):
         plan.write_text(content)

@@ -1,7 +1,7 @@
 """``nearfar encode``: texts -> embeddings, in parts that a later call continues; one file is the join of its parts.
 
-A folder of parts is written by jobs, in this process, in workers or on Ray: :func:`nearfar.commands.encode.run.write_part` is one
-part. One file is the join of its parts, which are encoded in one or several processes.
+A folder of parts is written by jobs, in this process, in workers or on Ray. One file is the join of its parts, which
+are encoded in one or several processes.
 """
 
 import os

@@ -278,7 +278,10 @@ class Parts:
 
     def write_manifest(self, records: Mapping[int, PartRecord]) -> None:
         """Write the manifest of a complete output; every process that writes it writes the same bytes."""
-        plan, parts = asdict(self.plan), [{"file": file_name(part), **asdict(record)} for part, record in records.items()]
+        plan, parts = (
+            asdict(self.plan),
+            [{"file": file_name(part), **asdict(record)} for part, record in records.items()],
+        )
         for part in parts:
             del part["plan"]
         content = {"kind": KIND, "format": FORMAT, "rows": self.plan.rows, "dim": plan["dim"]}

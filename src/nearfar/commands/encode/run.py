@@ -327,7 +327,7 @@ def encode_folder(model: str, config: EncodeConfig, block: int, *, progress: boo
         load_encoder.cache_clear()  # frees it
     local = {"output": place.address, "model": model, "device": config.device}
     uses = "gpu" if config.engine == "ray" and str(config.device).startswith("cuda") else None
-    settings = [{"part": part, "plan": parts.plan.digest} for part in range(parts.plan.parts)]
+    settings: list[dict[str, Any]] = [{"part": part, "plan": parts.plan.digest} for part in range(parts.plan.parts)]
     jobs = shard_of([Job(JOB, each, local=local, uses=uses) for each in settings], config.shard_numbers)
     own, recorded = list(map(_part_of, jobs)), work_of(place).recorded()
     check_disk_space(parts, [part for part in own if part_name(part) not in recorded])

@@ -256,7 +256,8 @@ def format_hits(query: str, hits: Sequence[Hit], columns: Sequence[str], *, json
 def output_names(columns: Sequence[str]) -> list[str]:
     """The names of the other columns in an output."""
     names: list[str] = []
-    for name in columns:
+    for column in columns:
+        name = column
         while name in (*FIELDS, *names):
             name = f"input_{name}"
         names.append(name)

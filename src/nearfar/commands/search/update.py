@@ -78,12 +78,12 @@ def update_index(
         before = None if rebuild else _open(folder, settings)
         with new_folder(folder, replace=True, flag="--index") as new:
             rows, texts = _read_rows(corpus, new / "rows.jsonl")
-            if shared and before is not None and (other := before.manifest.source.get("path")) != path:
-                if not np.array_equal(rows["hash"][: len(before.rows)], before.rows["hash"]):
-                    raise NearfarError(
-                        f"--index {folder}: is the index of {other}, and {corpus.path} has other rows. Replace it with "
-                        "--rebuild, or name another folder."
-                    )
+            other = path if before is None or not shared else before.manifest.source.get("path")
+            if before is not None and other != path and not _continues(rows, before):
+                raise NearfarError(
+                    f"--index {folder}: is the index of {other}, and {corpus.path} has other rows. Replace it with "
+                    "--rebuild, or name another folder."
+                )
             manifest = Manifest(
                 settings=settings,
                 source={"path": path, "version": version if _version(corpus) == version else None},
@@ -98,9 +98,14 @@ def update_index(
             lines, nothing = np.memmap(new / "rows.jsonl", np.uint8, "r"), np.empty((0, manifest.dim), np.float32)
             index = SearchIndex(new, manifest, nothing, texts, rows, lines)
             encoded = _write_vectors(index, before, opened, kept, progress=progress)
-    same = before is not None and np.array_equal(rows["hash"], before.rows["hash"])
+    same = before is not None and len(rows) == len(before.rows) and _continues(rows, before)
     state: Literal["unchanged", "new", "changed"] = "new" if before is None else "unchanged" if same else "changed"
     return SearchIndex.open(folder), IndexUpdate(state, manifest.rows, manifest.texts, encoded)
+
+
+def _continues(rows: NDArray[np.void], index: SearchIndex) -> bool:
+    """Whether the first rows are all those of an index."""
+    return np.array_equal(rows["hash"][: len(index.rows)], index.rows["hash"])
 
 
 def _version(corpus: Corpus) -> list[int]:
