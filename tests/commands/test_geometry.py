@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import nearfar.commands.geometry as module
+from nearfar.commands.geometry import inputs
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
 from nearfar.commands.evaluate import evaluate
@@ -32,14 +33,14 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_labelled(tmp_path / "labelled.tsv", ["bad", "good", "good"] * 4)
     monkeypatch.chdir(tmp_path)
     for name in ("load_pairs", "load_task", "load_labelled"):
-        load = getattr(module, name)
+        load = getattr(inputs, name)
 
         def load_local(spec, load=load):
             if spec.split(":")[0] in ("stsb", "sst2"):
                 raise NearfarError(f"{spec} is nowhere.")
             return load(spec)
 
-        monkeypatch.setattr(module, name, load_local)
+        monkeypatch.setattr(inputs, name, load_local)
     return tmp_path
 
 
@@ -161,13 +162,13 @@ def test_sets_without_measurable_data_raise(workspace: Path) -> None:
 
 def test_extremes_are_sampled_among_equal_scores() -> None:
     pairs = [ScoredPair(f"a{n}", f"b{n}", [0.0, 2.5, 5.0][n % 3]) for n in range(150)] + [ScoredPair("c", "c", 9.0)]
-    chosen = [module._extremes(pairs, "p", seed) for seed in (1, 1, 2)]
+    chosen = [inputs._extremes(pairs, "p", seed) for seed in (1, 1, 2)]
     assert chosen[0] == chosen[1] != chosen[2]
     most, least = chosen[0]
     assert (len(set(most)), len(set(least))) == (20, 20)
     assert {pair.score for pair in most} == {5.0}
     assert {pair.score for pair in least} == {0.0}
-    most, least = module._extremes(pairs[:9], "p", 0)
+    most, least = inputs._extremes(pairs[:9], "p", 0)
     assert len(most) == len(least) == 4
     assert not set(most) & set(least)
 

@@ -65,7 +65,7 @@ def static(model: str | Path, config: StaticConfig, *, progress: bool = True) ->
     if width < encoder.dim:
         from sklearn.decomposition import PCA
 
-        table = PCA(width, svd_solver="covariance_eigh").fit(table[used]).transform(table)
+        table = PCA(min(width, int(used.sum())), svd_solver="covariance_eigh").fit(table[used]).transform(table)
     else:
         table -= table[used].mean(axis=0)
     if config.sif:
@@ -100,13 +100,11 @@ def _token_vectors(encoder: "Encoder", *, bf16: bool, progress: bool) -> Float[n
 
 def _special_tokens(encoder: "Encoder") -> tuple[list[int], list[int]]:
     """The ids of the special tokens before and after those of a text."""
-    for text in ("a", *encoder.tokenizer.get_vocab()):
-        inner = encoder.tokenizer(text, add_special_tokens=False)["input_ids"]
-        whole = encoder.tokenizer(text)["input_ids"]
-        for place in range(len(whole) - len(inner) + 1):
-            if inner and whole[place : place + len(inner)] == inner:
-                return whole[:place], whole[place + len(inner) :]
-    raise NearfarError("the tokenizer has no token that a text can consist of; choose another model.")
+    encoded = encoder.tokenizer("a", return_special_tokens_mask=True)
+    ids, mask = encoded["input_ids"], encoded["special_tokens_mask"]
+    if 0 not in mask:
+        raise NearfarError("the tokenizer has no token that the text 'a' can consist of; choose another model.")
+    return ids[: mask.index(0)], ids[len(mask) - mask[::-1].index(0) :]
 
 
 def _used(encoder: "Encoder", count: int) -> Bool[np.ndarray, " tokens"]:

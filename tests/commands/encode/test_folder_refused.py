@@ -48,7 +48,6 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("--input short.parquet", "short.parquet cannot be read as Parquet"),
         ("--input empty.parquet", "--input empty.parquet: holds no rows."),
         ("--input nowhere://x/*.parquet", "--input nowhere://x/*.parquet: cannot be opened (Protocol not known"),
-        ("--output x.txt", "--output x.txt: is a file; name a folder for the parts."),
         ("--output x.txt/out", "x.txt is a file, not a folder."),
         ("--output full", "--output full: holds other files, such as notes.txt"),
         ("--output in", "--output in: holds other files, such as 0.parquet"),

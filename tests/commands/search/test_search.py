@@ -112,16 +112,6 @@ def test_an_index_of_another_model_or_other_settings_is_refused(folder: Path) ->
 
 
 @pytest.mark.long
-def test_the_index_of_another_file_is_refused() -> None:
-    write_rows(ROWS[:9], "fewer.tsv")
-    found("a dog", index="shared")
-    with pytest.raises(NearfarError, match=r"--index shared: is the index of .*docs\.tsv, and fewer\.tsv has other"):
-        found("a dog", input="fewer.tsv", index="shared")
-    Path("docs.tsv").rename("moved.tsv")
-    found("a dog", input="moved.tsv", index="shared")  # the same rows
-
-
-@pytest.mark.long
 def test_prompts_are_put_before_queries_and_texts() -> None:
     encoder = Encoder.from_pretrained("tiny", device="cpu")
     hits = found(QUERIES, query_prompt="no dog: ", document_prompt="river ", top=1000)

@@ -56,17 +56,17 @@ def _opened_parquet(address: str) -> "Iterator[tuple[pyarrow.parquet.ParquetFile
             raise parquet_error(address, error) from None
 
 
-def read_footers(source: str, column: str, keep: Sequence[str]) -> tuple[list[InputFile], int]:
-    """The files that ``source`` names, by their footers, and the number of rows of their largest row group.
+def read_footers(source: str, column: str, keep: Sequence[str]) -> list[InputFile]:
+    """The files that ``source`` names, by their footers.
 
     Raises:
         NearfarError: there are no files, or no rows; a file is not Parquet or is damaged; a column is missing, the
             column of the texts is not text, or a kept column has other types in other files.
     """
 
-    def read(address: str) -> tuple[InputFile, list[Any], int]:
+    def read(address: str) -> tuple[InputFile, list[Any]]:
         with _opened_parquet(address) as (file, described):
-            schema, groups = file.schema_arrow, range(file.num_row_groups)
+            schema = file.schema_arrow
             if missing := [name for name in (column, *keep) if schema.names.count(name) != 1]:
                 raise NearfarError(
                     f"{address}: no column {missing[0]!r}, or several. Its columns: {', '.join(schema.names[:20])}."
@@ -74,22 +74,21 @@ def read_footers(source: str, column: str, keep: Sequence[str]) -> tuple[list[In
             held = str(schema.field(column).type)
             if not held.removeprefix("dictionary<values=").startswith(("string", "large_string")):
                 raise NearfarError(f"{address}: column {column!r} holds {held}, not text.")
-            largest = max((file.metadata.row_group(group).num_rows for group in groups), default=0)
-            return described, [schema.field(name).type for name in keep], largest
+            return described, [schema.field(name).type for name in keep]
 
     with ThreadPoolExecutor(_FOOTER_THREADS) as threads:
         footers = list(threads.map(read, (address for address, _ in list_files(source))))
-    first, types, _ = footers[0]
-    for file, own, _ in footers:
+    first, types = footers[0]
+    for file, own in footers:
         for name, kind, other in zip(keep, types, own, strict=True):
             if other != kind:
                 raise NearfarError(
                     f"--keep {name}: is {kind} in {first.address}, but {other} in {file.address}. Give the column one "
                     "type."
                 )
-    if not any(file.rows for file, _, _ in footers):
+    if not any(file.rows for file, _ in footers):
         raise NearfarError(f"--input {source}: holds no rows.")
-    return [file for file, _, _ in footers], max(largest for _, _, largest in footers)
+    return [file for file, _ in footers]
 
 
 def list_files(source: str) -> list[tuple[str, int]]:

@@ -249,7 +249,7 @@ class Parts:
             for piece in pieces:
                 counts[:] += piece.distinct, piece.truncated
                 codes = quantize(piece.vectors, self.kind, self.ranges) if self.kind else piece.vectors
-                own = {"row": _numbers(piece.start, len(codes)), "vector": self._lists(codes)}
+                own = {"row": _numbers(piece.start, len(codes)), "vector": _lists(codes)}
                 yield own | take_columns(len(codes))
 
         try:
@@ -270,11 +270,6 @@ class Parts:
                 target.unlink(missing_ok=True)
             raise
         self._work.finish_part(part_name(part), asdict(record))
-
-    def _lists(self, vectors: NDArray[Any]) -> Any:
-        import pyarrow
-
-        return pyarrow.FixedSizeListArray.from_arrays(_arrow_array(np.ascontiguousarray(vectors)), self.width)
 
     def write_manifest(self, records: Mapping[int, PartRecord]) -> None:
         """Write the manifest of a complete output; every process that writes it writes the same bytes."""
@@ -326,7 +321,7 @@ class Parts:
             columns = {"row": _numbers(start, len(block))}
             if texts is not None:
                 columns["text"] = pyarrow.array(list(islice(texts, len(block))), pyarrow.string())
-            yield columns | {"embedding": self._lists(block)}
+            yield columns | {"embedding": _lists(block)}
             start += len(block)
         next(texts or iter(()), None)  # after the last text, raises if they changed since they were encoded
 
@@ -338,9 +333,7 @@ class Parts:
             with pyarrow.parquet.ParquetFile(Path(self.place.address, file_name(part))) as file:
                 for group in range(file.num_row_groups):
                     for chunk in file.read_row_group(group, columns=["vector"])["vector"].chunks:
-                        flat = chunk.flatten()  # its to_numpy() would import pandas
-                        values = np.frombuffer(flat.buffers()[1], DTYPES[self.kind])[flat.offset :]
-                        yield values[: len(flat)].reshape(-1, self.width)
+                        yield chunk.flatten().to_numpy().reshape(-1, self.width)
 
 
 def part_name(part: int) -> str:
@@ -383,13 +376,12 @@ def _write_parquet(
 
 def _numbers(start: int, count: int) -> Any:
     """The numbers of rows."""
-    return _arrow_array(np.arange(start, start + count, dtype=np.int64))
-
-
-def _arrow_array(values: NDArray[Any]) -> Any:
-    """All values of a NumPy array as an Arrow array; ``pyarrow.array`` would import pandas."""
     import pyarrow
 
-    return pyarrow.Array.from_buffers(
-        pyarrow.from_numpy_dtype(values.dtype), values.size, [None, pyarrow.py_buffer(values)]
-    )
+    return pyarrow.array(np.arange(start, start + count, dtype=np.int64))
+
+
+def _lists(vectors: NDArray[Any]) -> Any:
+    import pyarrow
+
+    return pyarrow.FixedSizeListArray.from_arrays(vectors.reshape(-1), vectors.shape[1])

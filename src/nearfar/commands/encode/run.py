@@ -8,8 +8,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.filesize import decimal
-
 from nearfar.commands.encode.corpus import InputFile, column_reader, list_files, read_footers, read_texts
 from nearfar.commands.encode.parts import (
     MANIFEST,
@@ -19,7 +17,6 @@ from nearfar.commands.encode.parts import (
     Plan,
     VectorSettings,
     file_name,
-    part_name,
     ranges_file,
     read_plan,
     work_of,
@@ -36,7 +33,7 @@ from nearfar.encoder.prompts import choose_width
 from nearfar.encoder.token_batches import NotFiniteError, truncation_message
 from nearfar.encoder.weights import locate
 from nearfar.jobs import Job, JobEvent, JobsFailedError, ScratchStore, run_jobs, shard_of
-from nearfar.quantization import bytes_per_vector, read_ranges
+from nearfar.quantization import read_ranges
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runtime.progress import progress_bar
 from nearfar.runtime.threads import available_cores, cpu_quota
@@ -170,18 +167,6 @@ def remove_partial(place: LocalFolder) -> None:
         remove(path)
 
 
-def check_disk_space(parts: Parts, missing: Collection[int], *, joined: Path | None = None) -> None:
-    """Raise if the disk has too little free space for the vectors of parts and, if given, of a file of all."""
-    plan, free = parts.plan, parts.place.free_bytes()
-    needed = parts.rows_in(missing) * bytes_per_vector(plan.dim, parts.kind or "float32")
-    needed += 0 if joined is None else plan.rows * bytes_per_vector(plan.dim, plan.settings.quantize or "float32")
-    if free is not None and free < needed:
-        raise NearfarError(
-            f"{joined or parts.place.address}: needs about {decimal(needed)} of disk space, and {decimal(free)} "
-            "are free. Free some, write to another disk, or write smaller embeddings with --quantize."
-        )
-
-
 def warn_of_truncated(parts: Parts) -> None:
     """Warn once if texts of any part are longer than the model reads."""
     records = parts.records().values()
@@ -220,15 +205,12 @@ def encode_file(model: str, config: EncodeConfig, block: int, *, progress: bool)
         def texts() -> Iterator[str]:
             return lines.verify_unchanged(lines.read_texts(config.input, config.column), summary, config.input)
 
-        here = config.processes == 1
-        parts = agreed_parts(
-            model, config, block, read_input=lambda: [source], input_changes=changes, computes_here=here
-        )
+        how: dict[str, Any] = {"read_input": lambda: [source], "computes_here": config.processes == 1}
+        parts = agreed_parts(model, config, block, input_changes=changes, **how)
         done = parts.records(whole=True)
         missing = set(range(parts.plan.parts)) - set(done)
         if missing and not config.overwrite:
             refuse_existing([output], overwrite=False)
-        check_disk_space(parts, missing, joined=output)
         try:
             if missing:
                 _encode_missing(model, config, parts, done, texts(), progress=progress)
@@ -314,23 +296,21 @@ def encode_folder(model: str, config: EncodeConfig, block: int, *, progress: boo
         different = sorted(before ^ set(list_files(config.input)))
         return [f"files of --input changed, such as {different[0][0]}"] if different else []
 
+    def read() -> list[InputFile]:
+        files = read_footers(config.input, str(config.column), config.keep)
+        if inside := [file.address for file in files if file.address.startswith(f"{place.address.rstrip('/')}/")]:
+            raise NearfarError(f"--output {place.address}: has the input {inside[0]} in it; choose another folder.")
+        return files
+
     here = config.engine == "local" and config.workers == 1 and not config.threads
-    parts = agreed_parts(
-        model,
-        config,
-        block,
-        read_input=lambda: _read_input(place, config),
-        input_changes=changes,
-        computes_here=here,
-    )
+    parts = agreed_parts(model, config, block, read_input=read, input_changes=changes, computes_here=here)
     if not here:
         load_encoder.cache_clear()  # frees it
     local = {"output": place.address, "model": model, "device": config.device}
     uses = "gpu" if config.engine == "ray" and str(config.device).startswith("cuda") else None
     settings: list[dict[str, Any]] = [{"part": part, "plan": parts.plan.digest} for part in range(parts.plan.parts)]
     jobs = shard_of([Job(JOB, each, local=local, uses=uses) for each in settings], config.shard_numbers)
-    own, recorded = list(map(_part_of, jobs)), work_of(place).recorded()
-    check_disk_space(parts, [part for part in own if part_name(part) not in recorded])
+    own = list(map(_part_of, jobs))
     _run_jobs(parts, jobs, config, engine="inline" if here else config.engine, progress=progress)
     records = parts.records()
     complete = len(records) == parts.plan.parts
@@ -345,11 +325,9 @@ def encode_folder(model: str, config: EncodeConfig, block: int, *, progress: boo
 
 def _check_folder(place: Place, config: EncodeConfig) -> None:
     """Refuse an output that is a file, cannot be written, or holds other files or a run that is not continued."""
-    output, path = config.output, place.shared
-    if path is not None:
-        if path.exists() and not path.is_dir():
-            raise NearfarError(f"--output {output}: is a file; name a folder for the parts.")
-        check_writable_folder(path, output)
+    output = config.output
+    if place.shared is not None:
+        check_writable_folder(place.shared, output)
     others = [name for name in place.names() if name != OWN]
     has_run = read_plan(place) is not None  # read last: another process may just have started the run
     if has_run and not (config.overwrite or config.resume or config.shard):
@@ -361,21 +339,6 @@ def _check_folder(place: Place, config: EncodeConfig) -> None:
         raise NearfarError(
             f"--output {output}: holds other files, such as {others[0]}; choose an empty or a new folder."
         )
-
-
-def _read_input(place: Place, config: EncodeConfig) -> list[InputFile]:
-    """The Parquet files of ``--input``, by their footers."""
-    files, largest_group = read_footers(config.input, str(config.column), config.keep)
-    if inside := [file.address for file in files if file.address.startswith(f"{place.address.rstrip('/')}/")]:
-        raise NearfarError(f"--output {place.address}: has the input {inside[0]} in it; choose another folder.")
-    rows = config.shard_rows or DEFAULT_SHARD_ROWS
-    if largest_group > 2 * rows:
-        warnings.warn(
-            f"--shard-rows {rows:,}: the input has row groups of up to {largest_group:,} rows, and each shard "
-            "reads whole row groups. Give more rows.",
-            stacklevel=2,
-        )
-    return files
 
 
 def _part_of(job: Job) -> int:

@@ -185,9 +185,8 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     }
     if config.dimensions is not None:
         settings["dimensions"] = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
-    how: dict[str, Any] = {"rebuild": config.rebuild, "shared": config.index is not None, "progress": progress}
-    index, update = update_index(folder, corpus, opened, settings, **how)
-    how = {"normalize": similarity == "cosine", "dimensions": config.dimensions, "precision": precision}
+    index, update = update_index(folder, corpus, opened, settings, rebuild=config.rebuild, progress=progress)
+    how: dict[str, Any] = {"normalize": similarity == "cosine", "dimensions": config.dimensions, "precision": precision}
     encode_query: Callable[[Sequence[str]], np.ndarray] = partial(encoder.encode_query, **how)
     device, recall = str(encoder.device), ""
     find_texts: Callable[[np.ndarray, int], Neighbours] = partial(index.nearest, similarity=similarity, device=device)

@@ -43,7 +43,6 @@ def update_index(
     settings: dict[str, Any],
     *,
     rebuild: bool = False,
-    shared: bool = False,
     progress: bool = False,
 ) -> tuple[SearchIndex, IndexUpdate]:
     """Make the index in ``folder`` that of ``corpus``, and open it.
@@ -58,7 +57,6 @@ def update_index(
         opened: encodes the texts.
         settings: what determines the vectors and columns; an index with other settings is refused.
         rebuild: use nothing of an existing index.
-        shared: whether ``folder`` was named by the user, so that it may be the index of another file.
         progress: show a progress bar.
 
     Raises:
@@ -78,12 +76,6 @@ def update_index(
         before = None if rebuild else _open(folder, settings)
         with new_folder(folder, replace=True, flag="--index") as new:
             rows, texts = _read_rows(corpus, new / "rows.jsonl")
-            other = path if before is None or not shared else before.manifest.source.get("path")
-            if before is not None and other != path and not _continues(rows, before):
-                raise NearfarError(
-                    f"--index {folder}: is the index of {other}, and {corpus.path} has other rows. Replace it with "
-                    "--rebuild, or name another folder."
-                )
             manifest = Manifest(
                 settings=settings,
                 source={"path": path, "version": version if _version(corpus) == version else None},
@@ -98,14 +90,8 @@ def update_index(
             lines, nothing = np.memmap(new / "rows.jsonl", np.uint8, "r"), np.empty((0, manifest.dim), np.float32)
             index = SearchIndex(new, manifest, nothing, texts, rows, lines)
             encoded = _write_vectors(index, before, opened, kept, progress=progress)
-    same = before is not None and len(rows) == len(before.rows) and _continues(rows, before)
-    state: Literal["unchanged", "new", "changed"] = "new" if before is None else "unchanged" if same else "changed"
+    state: Literal["new", "changed"] = "new" if before is None else "changed"
     return SearchIndex.open(folder), IndexUpdate(state, manifest.rows, manifest.texts, encoded)
-
-
-def _continues(rows: NDArray[np.void], index: SearchIndex) -> bool:
-    """Whether the first rows are all those of an index."""
-    return np.array_equal(rows["hash"][: len(index.rows)], index.rows["hash"])
 
 
 def _version(corpus: Corpus) -> list[int]:
