@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 import nearfar.commands.geometry as module
-from nearfar.commands.geometry import inputs
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
 from nearfar.commands.evaluate import evaluate
-from nearfar.commands.geometry import geometry
+from nearfar.commands.geometry import geometry, inputs
 from nearfar.evaluation.results import GeometryResult, PlottedTexts
 from nearfar.evaluation.tables import result_markdown
 from nearfar.types import ScoredPair

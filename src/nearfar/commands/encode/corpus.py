@@ -78,14 +78,11 @@ def read_footers(source: str, column: str, keep: Sequence[str]) -> list[InputFil
 
     with ThreadPoolExecutor(_FOOTER_THREADS) as threads:
         footers = list(threads.map(read, (address for address, _ in list_files(source))))
-    first, types = footers[0]
-    for file, own in footers:
-        for name, kind, other in zip(keep, types, own, strict=True):
-            if other != kind:
-                raise NearfarError(
-                    f"--keep {name}: is {kind} in {first.address}, but {other} in {file.address}. Give the column one "
-                    "type."
-                )
+    for place, name in enumerate(keep):
+        kinds = {str(types[place]): file.address for file, types in footers}
+        if len(kinds) > 1:
+            where = ", ".join(f"{kind} in {address}" for kind, address in kinds.items())
+            raise NearfarError(f"--keep {name}: is {where}. Give the column one type.")
     if not any(file.rows for file, _ in footers):
         raise NearfarError(f"--input {source}: holds no rows.")
     return [file for file, _ in footers]
@@ -95,7 +92,7 @@ def list_files(source: str) -> list[tuple[str, int]]:
     """The addresses of the files that ``--input`` names, sorted, and their sizes in bytes.
 
     Raises:
-        NearfarError: there are none, one is not named as Parquet, or the file system cannot be reached.
+        NearfarError: there are none, or the file system cannot be reached.
     """
     remote = is_remote(source)
     system, path = file_system(source if remote else str(local_path(source)), flag="--input")
@@ -106,11 +103,6 @@ def list_files(source: str) -> list[tuple[str, int]]:
     files = sorted((system.unstrip_protocol(name) if remote else name, size) for name, size in found.items())
     if not files:
         raise NearfarError(f"--input {source}: no file matches; name the files of a folder as in 'FOLDER/*.parquet'.")
-    if others := [address for address, _ in files if not address.lower().endswith(".parquet")]:
-        raise NearfarError(
-            f"{others[0]}: shards are read from .parquet files. Convert it, or encode it into one file: leave out "
-            "--shard-rows, and name a single file."
-        )
     return files
 
 

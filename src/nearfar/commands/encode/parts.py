@@ -31,13 +31,6 @@ if TYPE_CHECKING:
 KIND, FORMAT = "nearfar embeddings in parts", 1
 """What the folder is, and the version of its layout."""
 MANIFEST = "_manifest.json"
-DTYPES: Mapping[str | None, "np.dtype[Any]"] = {
-    None: np.dtype("float32"),
-    "float16": np.dtype("float16"),
-    "int8": np.dtype("int8"),
-    "binary": np.dtype("uint8"),
-}
-"""The type of vectors, and of each kind of codes."""
 _Positive = Annotated[int, Meta(ge=1)]
 
 
@@ -165,7 +158,6 @@ class Parts:
         self.ranges = None if ranges is None else np.array(ranges, np.float32)
         self.kind = None if kind == "int8" and ranges is None else kind
         """What the parts hold: vectors, where the ranges of int8 are known when all of them are."""
-        self.width = -(-plan.dim // 8) if kind == "binary" else plan.dim
 
     def rows_in(self, parts: Iterable[int]) -> int:
         """Number of rows of some parts."""
@@ -309,7 +301,9 @@ class Parts:
             if output.suffix == ".parquet":
                 _write_parquet(file, self._with_texts(blocks, texts))
             else:
-                write_npy(file, DTYPES[kind], (self.plan.rows, self.width), blocks)
+                none = np.empty((0, self.plan.dim), np.float32)
+                codes = quantize(none, kind, ranges) if kind else none
+                write_npy(file, codes.dtype, (self.plan.rows, codes.shape[1]), blocks)
 
     def _with_texts(
         self, blocks: Iterator[NDArray[Any]], texts: Iterator[str] | None
@@ -333,7 +327,7 @@ class Parts:
             with pyarrow.parquet.ParquetFile(Path(self.place.address, file_name(part))) as file:
                 for group in range(file.num_row_groups):
                     for chunk in file.read_row_group(group, columns=["vector"])["vector"].chunks:
-                        yield chunk.flatten().to_numpy().reshape(-1, self.width)
+                        yield chunk.flatten().to_numpy().reshape(len(chunk), -1)
 
 
 def part_name(part: int) -> str:

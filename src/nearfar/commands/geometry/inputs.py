@@ -207,7 +207,7 @@ def _columns(table: Table, spec: str, column: str | None) -> tuple[tuple[str, ..
 
 
 def _written(value: object) -> str | None:
-    """A value of another column as text, empty if it is missing; None for a list or the like, which a page leaves out."""
+    """A value of another column as text, empty if missing; None for a list or the like, which a page leaves out."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, bool):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas
 from jaxtyping import Bool, Float, Float32, Int64
 from numpy.typing import NDArray
 
@@ -56,22 +57,17 @@ def gather(pairs: Sequence[Sequence[str]], corpus: Sequence[str]) -> Candidates:
     or the anchor. Texts are equal here if they have the same letters and digits in any case
     (:func:`nearfar.data.fingerprints.normalize_for_hash`).
     """
-    anchors = {text: number for number, text in enumerate(dict.fromkeys(pair[0] for pair in pairs))}
-    documents = {text: number for number, text in enumerate(dict.fromkeys([*(pair[1] for pair in pairs), *corpus]))}
+    anchor_of, anchors = pandas.factorize(np.array([anchor for anchor, _ in pairs], object))
+    document_of, documents = pandas.factorize(np.array([*(positive for _, positive in pairs), *corpus], object))
     equal: dict[str, list[int]] = {}
-    for text, number in documents.items():
+    for number, text in enumerate(documents):
         equal.setdefault(normalize_for_hash(text), []).append(number)
     never: dict[str, set[int]] = {}
     for anchor, positive in pairs:
         key = normalize_for_hash(anchor)
         never.setdefault(key, set(equal.get(key, ()))).update(equal[normalize_for_hash(positive)])
-    return Candidates(
-        list(anchors),
-        list(documents),
-        np.array([anchors[pair[0]] for pair in pairs], dtype=np.int64),
-        np.array([documents[pair[1]] for pair in pairs], dtype=np.int64),
-        [np.array(sorted(never[normalize_for_hash(anchor)]), dtype=np.int64) for anchor in anchors],
-    )
+    excluded = [np.array(sorted(never[normalize_for_hash(anchor)]), dtype=np.int64) for anchor in anchors]
+    return Candidates(anchors.tolist(), documents.tolist(), anchor_of, document_of[: len(pairs)], excluded)
 
 
 def violations(
