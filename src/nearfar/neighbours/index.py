@@ -34,12 +34,7 @@ from nearfar.validation import InvalidValueError, convert
 
 MANIFEST = "manifest.json"
 DATA = ("vectors.npy", "texts.npy", "rows.jsonl", "rows.npy")
-DERIVED = (
-    "approximate.usearch",
-    *(f"{kind}.json" for kind in ("approximate", "int8", "binary")),
-    "int8.npy",
-    "binary.npy",
-)
+DERIVED = ("approximate.usearch", "approximate.json", "int8.npy", "int8.json", "binary.npy", "binary.json")
 """The graph and the codes of :mod:`nearfar.neighbours.inexact`, and their records."""
 FILES = (*DATA, *(f"{name}{end}" for name in (MANIFEST, *DERIVED) for end in ("", ".new")))
 """Every name that an index folder may hold."""

@@ -117,9 +117,12 @@ def test_a_part_reads_only_its_row_groups(corpus: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.nightly
 @pytest.mark.long
-def test_workers_write_the_same_bytes(corpus: Path) -> None:
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_workers_write_the_same_bytes(corpus: Path, engine: str) -> None:
+    if engine == "ray":
+        pytest.importorskip("ray")
     encoded("expected", keep=("id",))
-    encoded("by-2", keep=("id",), workers=2, threads=1)
+    encoded("by-2", keep=("id",), workers=2, threads=1, engine=engine)
     assert contents("by-2") == contents("expected")
 
 

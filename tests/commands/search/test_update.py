@@ -168,15 +168,6 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(encoder: Encoder, mo
     assert_is_the_index_of(more, opened(), encoder)
 
 
-@pytest.mark.long
-def test_rebuild_encodes_everything_again(encoder: Encoder, encoded: list[str]) -> None:
-    update(encoder)
-    encoded.clear()
-    assert update(encoder, rebuild=True).state == "new"
-    assert len(encoded) == DISTINCT
-    assert_is_the_index_of(ROWS, opened(), encoder)
-
-
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no vectors": (lambda folder: (folder / "vectors.npy").unlink(), "vectors.npy: is missing"),
     "short lines": (lambda folder: os.truncate(folder / "rows.jsonl", 10), "rows.jsonl: is missing or shorter"),
@@ -211,13 +202,6 @@ def test_a_damaged_row_is_found_when_it_is_read(encoder: Encoder) -> None:
     row = next(row for row, (_, text) in enumerate(ROWS) if text == "a dog .")
     with pytest.raises(NearfarError, match=rf"rows.jsonl: row {row} is not what was written.*--rebuild"):
         reader.read_row(row)
-
-
-def test_a_file_without_rows_leaves_no_folder(encoder: Encoder) -> None:
-    write_rows([])
-    with pytest.raises(NearfarError, match=r"docs\.tsv: holds no texts"):
-        update(encoder)
-    assert os.listdir() == ["docs.tsv"]
 
 
 def test_an_index_that_another_process_writes_is_refused(encoder: Encoder) -> None:

@@ -6,7 +6,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -49,7 +49,7 @@ class VectorSettings:
     quantize: Quantization | None = None
     calibrate: list[list[float]] | None = None
     """The ranges of int8 codes, [2, dim]; None for those of the vectors themselves."""
-    keep: list[str]
+    keep: list[str] = field(default_factory=list)
     shard_rows: _Positive
     """Number of rows of every part but the last one."""
     block: _Positive
@@ -92,7 +92,7 @@ class Plan:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PartRecord:
     """What is known of a finished part. It is written after the part."""
 
@@ -247,15 +247,8 @@ class Parts:
         try:
             with disk_errors(target):
                 _write_parquet(target, columns(), dictionaries=self.plan.settings.keep)
-            distinct, truncated = counts.tolist()
-            record = PartRecord(
-                plan=self.plan.digest,
-                rows=self.plan.row_range(part),
-                size=target.stat().st_size,
-                sha256=sha256_of(target),
-                distinct=distinct,
-                truncated=truncated,
-            )
+            size, sha256 = target.stat().st_size, sha256_of(target)
+            record = PartRecord(self.plan.digest, self.plan.row_range(part), size, sha256, *counts.tolist())
             self.place.publish(target, name)
         except BaseException:
             with suppress(OSError):

@@ -97,7 +97,6 @@ class OpenEncoder(NamedTuple):
             max_length=limit,
             normalize=normalize,
             dimensions=dimensions,
-            keep=[],
             shard_rows=PART_TEXTS,
             block=PART_TEXTS,
             precision="bf16" if self.bf16 else "fp32",

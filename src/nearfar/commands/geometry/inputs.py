@@ -164,7 +164,7 @@ def load_page_texts(config: GeometryConfig) -> PageTexts:
             line), there are fewer than two distinct texts, or ``--color-by`` is no column to colour by.
     """
     spec, rows = str(config.texts), 0
-    tables = [(table, *_columns(table, spec, config.column)) for table in find(spec)]
+    tables = [(table, *_columns(table, config.column)) for table in find(spec)]
     shared = [name for name in tables[0][2] if all(name in others for _, _, others in tables)]
     found: dict[str, tuple[str | None, ...]] = {}
     for table, own, _ in tables:
@@ -188,20 +188,15 @@ def load_page_texts(config: GeometryConfig) -> PageTexts:
     return PageTexts([texts[number] for number in chosen], columns, rows, len(texts))
 
 
-def _columns(table: Table, spec: str, column: str | None) -> tuple[tuple[str, ...], list[str]]:
+def _columns(table: Table, column: str | None) -> tuple[tuple[str, ...], list[str]]:
     """The columns of a table that hold texts, and those beside them, each by one name."""
-    if table.is_plain_text:
-        if column is not None:
-            raise NearfarError(
-                f"--column {column}: --texts {spec} is plain text, which has no columns. Remove --column."
-            )
-        return (DEFAULT_COLUMN,), []
-    own, names = (column,) if column else table.sentences or (DEFAULT_COLUMN,), column_names(table)
-    if missing := [name for name in own if name not in names]:
-        shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    names = [] if table.is_plain_text else column_names(table)
+    own = (column,) if column else table.sentences or (DEFAULT_COLUMN,)
+    missing = [] if table.is_plain_text and column is None else [name for name in own if name not in names]
+    if missing:
         raise NearfarError(
-            f"--texts {table.title}: has no column {missing[0]!r}. Its columns: {shown}. Name the column of the texts "
-            "with --column."
+            f"--texts {table.title}: has no column {missing[0]!r}. Its columns: {', '.join(names[:20]) or 'none'}. "
+            "Name the column of the texts with --column."
         )
     return own, [name for name in names if name not in own and names.count(name) == 1]
 
