@@ -178,7 +178,6 @@ def test_a_threshold_is_chosen_in_a_second_call(
     ("settings", "message"),
     [
         ({"output": "y.tsv"}, r"--output y\.tsv: must have the format of --input x\.txt; end its name in \.txt"),
-        ({"groups": "x.txt", "threshold": 0.9}, r"--groups x\.txt: must end in \.tsv, \.csv or \.jsonl"),
         ({"input": "t.tsv", "output": "y.tsv"}, r"t\.tsv: is a table; name the column of the texts with --column"),
         ({"column": "text"}, r"--column text: x\.txt has one text per line, and no columns"),
         ({"input": "empty.txt"}, r"empty\.txt: holds no texts"),

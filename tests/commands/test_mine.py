@@ -94,7 +94,6 @@ def chosen_negatives(
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "no limits": {},
     "both margins": {"relative_margin": 0.2, "absolute_margin": 0.05},
     "everything": {"relative_margin": 0.1, "max_score": 0.5, "min_score": 0.1, "range_min": 2},
     "narrow": {"relative_margin": 0.05, "range_min": 2, "range_max": 5},

@@ -58,8 +58,6 @@ def test_principal_components_keep_as_much_as_any_projection(model: Path, tmp_pa
     found = table(tmp_path / "static")[-len(whole) :]
     best = np.linalg.svd(whole, compute_uv=False)[:5] ** 2
     np.testing.assert_allclose(np.square(found).sum(axis=0), best, rtol=1e-3)
-    static(model, output=tmp_path / "wide", dim=4096, progress=False)
-    assert table(tmp_path / "wide").shape[1] == 32  # at most the model's
 
 
 @pytest.mark.long

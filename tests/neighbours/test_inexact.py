@@ -144,7 +144,6 @@ DAMAGE: list[tuple[Any, str, bytes | None]] = [
     (INT8, "int8.json", b"{"),
     (BINARY, "binary.json", b'{"texts": "x"}'),
     (INT8, "int8.npy", b"[]"),
-    (BINARY, "binary.npy", None),
 ]
 
 

@@ -128,7 +128,6 @@ def test_ctrl_c_says_how_to_resume(workspace: Path, capsys: pytest.CaptureFixtur
     [
         ({"output": "nowhere/x.npy"}, r"--output nowhere/x\.npy: the folder nowhere does not exist"),
         ({"with_texts": True}, r"--with-texts: --output x\.npy can only hold embeddings"),
-        ({"block": 0}, r"block 0: must be at least 1"),
         ({"source": "blank.txt"}, r"blank\.txt: holds no texts"),
         ({"source": "x.tsv"}, r"x\.tsv: is a table; name the column"),
         ({"source": "bad.txt"}, r"bad\.txt, line 21: not UTF-8"),  # before anything is encoded
@@ -205,10 +204,6 @@ def test_over_several_resumes_each_block_is_encoded_once(workspace: Path, monkey
         Encoder, "tokenize", lambda self, texts, **_: seen.append((self, len(texts))) or tokenize(self, texts)
     )
     stopped(blocks=2)
-    assert [file.name for file in sorted(Path("x.npy.partial").glob("*.parquet"))] == [
-        "part-00000.parquet",
-        "part-00001.parquet",
-    ]
     Path("x.npy.partial/_nearfar/writing/part-00002.parquet.ab").write_text("killed while a part was written")
     stopped(blocks=1, resume=True)
     assert len(list(Path("x.npy.partial").glob("*.parquet"))) == 3

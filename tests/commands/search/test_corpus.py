@@ -70,9 +70,7 @@ BAD = {
     "an unclear column": ({"source": "unclear.tsv"}, "name one with --column. Its columns: first, second"),
     "another column twice": ({"source": "others.tsv"}, "several columns are named 'a'.*--show"),
     "no column to show": ({"source": "rows.tsv", "show": ["tag"]}, "no column 'tag'"),
-    "the text to show": ({"source": "rows.tsv", "show": ["text"]}, "--show text: is the column of the texts"),
     "a column of lines": ({"source": "lines.txt", "column": "text"}, "--column text: lines.txt has one text per line"),
-    "lines to show": ({"source": "lines.txt", "show": ["id"]}, "--show id: lines.txt has one text per line"),
     "no key of the text": ({"source": "missing.jsonl"}, r"missing\.jsonl, line 2: no column 'text'"),
 }
 

@@ -165,13 +165,13 @@ def load_page_texts(config: GeometryConfig) -> PageTexts:
     """
     spec, rows = str(config.texts), 0
     tables = [(table, *_columns(table, config.column)) for table in find(spec)]
-    shared = [name for name in tables[0][2] if all(name in others for _, _, others in tables)]
+    shared = [name for name in tables[0][2] if all(name in names for _, _, names in tables)]
     found: dict[str, tuple[str | None, ...]] = {}
     for table, own, _ in tables:
         for where, values in table.text_rows([*own, *shared]):
-            beside = tuple(map(_written, values[len(own) :]))
+            others = tuple(map(_written, values[len(own) :]))
             for name, value in zip(own, values, strict=False):
-                found.setdefault(text_field(value, name, where), beside)
+                found.setdefault(text_field(value, name, where), others)
             rows += len(own)
     texts = list(found)
     if len(texts) < 2:
@@ -180,9 +180,9 @@ def load_page_texts(config: GeometryConfig) -> PageTexts:
     chosen = sorted(random.Random(config.seed).sample(range(len(texts)), min(config.texts_limit, len(texts))))
     columns: dict[str, list[str]] = {}
     for place, name in enumerate(shared):
-        values = [found[texts[number]][place] for number in chosen]
-        if None not in values:
-            columns[name] = [str(value) for value in values]
+        beside = [found[texts[number]][place] for number in chosen]
+        if None not in beside:
+            columns[name] = list(map(str, beside))
     if config.color_by is not None:
         check_color_column([describe_column(name, values) for name, values in columns.items()], config.color_by, spec)
     return PageTexts([texts[number] for number in chosen], columns, rows, len(texts))
