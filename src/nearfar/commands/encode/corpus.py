@@ -2,6 +2,7 @@
 
 import glob
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -94,13 +95,16 @@ def list_files(source: str) -> list[tuple[str, int]]:
     Raises:
         NearfarError: there are none, or the file system cannot be reached.
     """
-    remote = is_remote(source)
-    system, path = file_system(source if remote else str(local_path(source)), flag="--input")
-    with remote_errors(source, what="cannot be listed"):
-        several = glob.has_magic(path) and not system.exists(path)
-        listed = system.glob(path, detail=True) if several else {path: system.info(path)}
-    found = {name: int(info["size"] or 0) for name, info in listed.items() if info["type"] == "file"}
-    files = sorted((system.unstrip_protocol(name) if remote else name, size) for name, size in found.items())
+    if is_remote(source):
+        system, path = file_system(source, flag="--input")
+        with remote_errors(source, what="cannot be listed"):
+            listed = system.glob(path, detail=True) if glob.has_magic(path) else {path: system.info(path)}
+        found = {name: int(info["size"] or 0) for name, info in listed.items() if info["type"] != "directory"}
+        files = sorted((system.unstrip_protocol(name), size) for name, size in found.items())
+    else:  # fsspec does not follow links
+        pattern = str(local_path(source))
+        names = [pattern] if os.path.exists(pattern) else glob.glob(pattern, recursive=True)
+        files = sorted((name, os.stat(name).st_size) for name in names if os.path.isfile(name))
     if not files:
         raise NearfarError(f"--input {source}: no file matches; name the files of a folder as in 'FOLDER/*.parquet'.")
     return files
