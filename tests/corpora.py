@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ import pytest
 from numpy.typing import NDArray
 
 from nearfar.commands.encode import encode
-from tests.child_programs import environment
 from tests.tiny import save_tiny, sentences
 
 ROWS, SHARD_ROWS, GROUP = 200, 23, 17
@@ -93,10 +90,3 @@ def manifest(folder: str | Path = "out") -> dict[str, Any]:
     """The manifest."""
     found: dict[str, Any] = json.loads((Path(folder) / "_manifest.json").read_text(encoding="utf-8"))
     return found
-
-
-def start(folder: Path, *flags: str, output: str = "out") -> subprocess.Popen[bytes]:
-    """Start ``nearfar encode`` into parts, as a process of its own."""
-    command = [sys.executable, "-m", "nearfar", "encode", "tiny", "--input", "in/*.parquet", "--column", "text"]
-    command += ["--output", output, "--shard-rows", str(SHARD_ROWS), "--precision", "fp32", *flags]
-    return subprocess.Popen(command, env=environment(), cwd=folder, stdout=subprocess.DEVNULL)

@@ -13,7 +13,7 @@ from nearfar.encoder.encoder import Encoder
 from nearfar.neighbours.index import ROW, TEXT, Manifest, SearchIndex, hash_bytes
 from tests.tiny import sentences
 
-SETTINGS = {"normalize": True, "model": "tiny"}
+SETTINGS = {"normalize": True, "model": "tiny", "weights": "tiny"}
 ROWS = [(f"{number}", text) for number, text in enumerate([*sentences(23, seed=3), *sentences(4, seed=3), "a dog ."])]
 """Identifiers and texts, of which four are repeated."""
 
@@ -45,7 +45,7 @@ def assert_is_the_index_of(rows: list[tuple[str, str]], index: SearchIndex, enco
 
 
 def index_of(folder: Path, vectors: np.ndarray, generation: str = "one") -> SearchIndex:
-    """An index of different texts with these vectors; with the same generation, one that was extended."""
+    """An index of different texts with these vectors."""
     folder.mkdir(exist_ok=True)
     lines = [json.dumps([f"text {number}"]).encode() + b"\n" for number in range(len(vectors))]
     texts, rows = np.zeros(len(lines), TEXT), np.zeros(len(lines), ROW)

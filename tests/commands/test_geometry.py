@@ -9,7 +9,7 @@ import nearfar.commands.geometry as module
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
 from nearfar.commands.evaluate import evaluate
-from nearfar.commands.geometry import geometry
+from nearfar.commands.geometry import geometry, inputs
 from nearfar.evaluation.results import GeometryResult, PlottedTexts
 from nearfar.evaluation.tables import result_markdown
 from nearfar.types import ScoredPair
@@ -32,14 +32,14 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_labelled(tmp_path / "labelled.tsv", ["bad", "good", "good"] * 4)
     monkeypatch.chdir(tmp_path)
     for name in ("load_pairs", "load_task", "load_labelled"):
-        load = getattr(module, name)
+        load = getattr(inputs, name)
 
         def load_local(spec, load=load):
             if spec.split(":")[0] in ("stsb", "sst2"):
                 raise NearfarError(f"{spec} is nowhere.")
             return load(spec)
 
-        monkeypatch.setattr(module, name, load_local)
+        monkeypatch.setattr(inputs, name, load_local)
     return tmp_path
 
 
@@ -64,18 +64,12 @@ def test_from_flags_to_files(workspace: Path, capsys: pytest.CaptureFixture[str]
     assert {path.name for path in Path("out").iterdir()} == {*names, "geometry.json", "geometry.md"}
     assert all(Path("out", name).read_bytes().startswith(b"\x89PNG") for name in names)
     result = GeometryResult.load("out/geometry.json")
-    assert (result.schema, result.kind, result.plots) == (1, "geometry", names)
-    assert result.provenance.versions["torch"]
-    assert result.unavailable == {}
+    assert (result.schema, result.kind, result.plots, result.unavailable) == (1, "geometry", names, {})
     assert result.labelled == PlottedTexts(spec="labelled.tsv", texts=12, labels=["bad", "good"])
-    page = Path("out/geometry.md").read_text(encoding="utf-8")
-    assert page == result_markdown(result)
-    assert "| measure | tiny | other |" in page
-    assert all(f"]({name})" in page for name in names)
+    assert Path("out/geometry.md").read_text(encoding="utf-8") == result_markdown(result)
     printed = capsys.readouterr().out
-    for shown in ("Geometry on pairs.tsv", "tiny", "isotropy", "best layer on task.tsv", "spectrum.png"):
+    for shown in ("Geometry on pairs.tsv", "best layer on task.tsv", f"{result.models['tiny'].uniformity:.3f}"):
         assert shown in printed
-    assert f"{result.models['tiny'].uniformity:.3f}" in printed
 
 
 def test_measures_use_distinct_texts_and_positive_pairs(workspace: Path, no_plots: None) -> None:
@@ -123,29 +117,20 @@ def test_without_data_a_message_is_printed_and_generated_pairs_are_measured(
     assert main(["geometry", "tiny", "--output", "out"]) == 0
     result = GeometryResult.load("out/geometry.json")
     assert result.plots == ["spectrum.png"]
-    assert sorted(path.name for path in Path("out").iterdir()) == ["geometry.json", "geometry.md", "spectrum.png"]
     assert list(result.unavailable) == ["stsb:dev", "stsb", "sst2:test"]
     assert (result.pairs.spec, result.pairs.instead_of) == ("microworld:dev", "stsb:dev")
     assert result.task is result.labelled is result.models["tiny"].layers is None
-    assert result.models["tiny"].alignment > 0
     printed = " ".join(capsys.readouterr().out.split())
-    for line in (
-        "Geometry on microworld:dev",
-        "NOT computed on stsb:dev",
-        "Left out: sst2:test. sst2:test is nowhere.",
-        "--pairs with a file with the columns score, sentence1 and sentence2, or microworld:dev",
-        "--task with",
-        "--labelled with",
-    ):
+    page = " ".join(Path("out/geometry.md").read_text(encoding="utf-8").split())
+    for line in ("NOT computed on stsb:dev", "Left out: sst2:test. sst2:test is nowhere.", "--pairs with a file"):
         assert line in printed
-        assert line in " ".join(Path("out/geometry.md").read_text(encoding="utf-8").split())
+        assert line in page
 
 
 @pytest.mark.parametrize("flag", ["pairs", "task", "labelled"])
-@pytest.mark.parametrize("spec", ["stsb:dev", "nowhere.tsv"])
-def test_a_missing_named_set_raises_before_encoding(workspace: Path, flag: str, spec: str) -> None:
+def test_a_missing_named_set_raises_before_encoding(workspace: Path, flag: str) -> None:
     with pytest.raises(NearfarError, match="nowhere"):
-        geometry({"f": lambda texts: pytest.fail("encoded")}, output="out", **{**OWN, flag: spec})
+        geometry({"f": lambda texts: pytest.fail("encoded")}, output="out", **{**OWN, flag: "nowhere.tsv"})
 
 
 def test_sets_without_measurable_data_raise(workspace: Path) -> None:
@@ -161,15 +146,13 @@ def test_sets_without_measurable_data_raise(workspace: Path) -> None:
 
 def test_extremes_are_sampled_among_equal_scores() -> None:
     pairs = [ScoredPair(f"a{n}", f"b{n}", [0.0, 2.5, 5.0][n % 3]) for n in range(150)] + [ScoredPair("c", "c", 9.0)]
-    chosen = [module._extremes(pairs, "p", seed) for seed in (1, 1, 2)]
+    chosen = [inputs._extremes(pairs, "p", seed) for seed in (1, 1, 2)]
     assert chosen[0] == chosen[1] != chosen[2]
     most, least = chosen[0]
     assert (len(set(most)), len(set(least))) == (20, 20)
-    assert {pair.score for pair in most} == {5.0}
-    assert {pair.score for pair in least} == {0.0}
-    most, least = module._extremes(pairs[:9], "p", 0)
-    assert len(most) == len(least) == 4
-    assert not set(most) & set(least)
+    assert ({pair.score for pair in most}, {pair.score for pair in least}) == ({5.0}, {0.0})
+    most, least = inputs._extremes(pairs[:9], "p", 0)
+    assert len({*most, *least}) == 2 * len(most) == 8
 
 
 def test_labelled_texts_are_the_first_rows_or_spread_over_a_sorted_file(workspace: Path, no_plots: None) -> None:
@@ -202,17 +185,14 @@ def test_pooling_of_all_models_and_a_run_folder(workspace: Path, no_plots: None)
     (workspace / "run" / "run.json").write_text("{}")
     result = geometry(["run", "other"], output="out", **OWN, pooling="layer:1:max")
     assert [model.pooling for model in result.models.values()] == ["layer:1:max"] * 2
-    assert result.models["run"].model == "run"
     other = Encoder.from_pretrained("other", pooling="layer:1:max").encode
     again = geometry({"function": other}, output="out", **OWN).models["function"]
-    for measure in ("alignment", "isotropy", "effective_rank"):
-        assert getattr(result.models["other"], measure) == pytest.approx(getattr(again, measure), abs=1e-4)
+    assert result.models["other"].isotropy == pytest.approx(again.isotropy, abs=1e-4)
     assert abs(result.models["run"].alignment - again.alignment) > 1e-3
 
 
 def test_a_collapsed_space_is_reported(workspace: Path, no_plots: None) -> None:
     result = geometry({"flat": lambda texts: np.ones((len(texts), 8))}, output="out", **OWN)
-    assert "collapsed" in result.models["flat"].warning
     assert "flat: The embeddings have collapsed" in result_markdown(result)
 
 
@@ -227,10 +207,6 @@ def test_each_model_has_a_file_of_its_layers() -> None:
         ("geometry tiny ./tiny/../nowhere --output out", "there is no such model folder"),
         ("geometry tiny tiny --output out", "named twice"),
         ("geometry tiny --output pairs.tsv", "cannot be made"),
-        (
-            "geometry tiny --output out --pairs pairs.tsv --positive-above 1 --pooling layer:9:max",
-            "layers are 0 (embeddings) to 2",
-        ),
     ],
 )
 def test_errors_are_one_line(workspace: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,6 @@
 """geometry --page: from a file of texts and models to a page, without any other data; and what it refuses."""
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,8 @@ import pytest
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands.geometry import PageTexts, geometry, load_page_texts
+from nearfar.commands.geometry import geometry
+from nearfar.commands.geometry.inputs import PageTexts, load_page_texts
 from nearfar.config.encoding import GeometryConfig
 from nearfar.evaluation.results import ExplorerPage, GeometryResult
 from nearfar.evaluation.schema import result_schema
@@ -102,40 +102,18 @@ def test_functions_of_different_widths(workspace: Path) -> None:
     result = geometry({"letters": letters, "lengths": lengths}, texts="texts.tsv", page="p.html", progress=False)
     assert isinstance(result, ExplorerPage)
     assert result.models == ["letters", "lengths"]
-    before = Path("p.html").read_bytes()
-    geometry({"letters": letters, "lengths": lengths}, texts="texts.tsv", page="p.html", overwrite=True, progress=False)
-    assert Path("p.html").read_bytes() == before
-    for vectors, message in (
-        (lambda texts: np.ones((3, 2)), r"f: returned shape \(3, 2\) for 40 texts"),
-        (lambda texts: np.full((len(texts), 2), np.nan), "f: the vector of text 1 is not finite"),
-    ):
-        with pytest.raises(NearfarError, match=message):
-            geometry({"f": vectors}, texts="texts.tsv", page="q.html", progress=False)
-    assert not Path("q.html").exists()
+    with pytest.raises(NearfarError, match=r"f: returned shape \(3, 2\) for 40 texts"):
+        geometry({"f": lambda texts: np.ones((3, 2))}, texts="texts.tsv", page="q.html", progress=False)
 
 
-def test_a_random_sample_of_more_texts_than_the_limit(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("geometry tiny --texts texts.tsv --page page.html --texts-limit 15 --seed 3".split()) == 0
-    note = "15 of 40 distinct texts are shown, a random sample (seed 3)."
-    assert note in " ".join(capsys.readouterr().out.split())
-    _, data = read_page(Path("page.html"))
-    assert data["notes"][0] == note
-    chosen = [distinct(40).index(text) for text in data["texts"]]
-    assert len(chosen) == 15
-    assert chosen == sorted(chosen)
-    assert max(chosen) >= 15
-    assert data["columns"][1]["values"] == [str(i / 4) for i in chosen]
-    assert loaded("texts.tsv", limit=15, seed=3).texts == data["texts"]
-    assert loaded("texts.tsv", limit=15, seed=4).texts != data["texts"]
-
-
-def test_every_text_is_sampled_equally_often(workspace: Path) -> None:
-    Path("ten.txt").write_text("\n".join("abcdefghij") + "\n", encoding="utf-8")
-    counts = dict.fromkeys("abcdefghij", 0)
-    for seed in range(1000):
-        for text in loaded("ten.txt", limit=3, seed=seed).texts:
-            counts[text] += 1
-    assert all(240 < count < 360 for count in counts.values())  # 300, with a standard deviation of 14.5
+def test_a_random_sample_of_more_texts_than_the_limit(workspace: Path) -> None:
+    found = loaded("texts.tsv", limit=15, seed=3)
+    assert found.notes(3) == ["15 of 40 distinct texts are shown, a random sample (seed 3)."]
+    chosen = [distinct(40).index(text) for text in found.texts]
+    assert (len(set(chosen)), chosen) == (15, sorted(chosen))
+    assert found.columns["size"] == [str(i / 4) for i in chosen]
+    assert loaded("texts.tsv", limit=15, seed=3).texts == found.texts
+    assert loaded("texts.tsv", limit=15, seed=4).texts != found.texts
 
 
 def test_repeated_texts_are_shown_once(workspace: Path) -> None:
@@ -177,26 +155,18 @@ def test_named_sets_and_generated_texts(workspace: Path, monkeypatch: pytest.Mon
     assert (found.rows, found.distinct) == (6, 3)
 
 
-def test_a_warning_says_how_to_be_faster(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nearfar.evaluation.explorer.layout.SLOW", 39)
-    with pytest.warns(UserWarning, match=re.escape("pip install nearfar[explorer]")):
-        geometry("tiny", texts="texts.tsv", page="page.html", progress=False)
-
-
 PAGE = "geometry tiny --page new.html"
 REFUSED = {
     # id: command, message
     "a colour without a page": ("geometry tiny --output new --color-by kind", "--color-by needs --page FILE"),
-    "a column without a page": ("geometry tiny --output new --column text", "--column needs --page FILE"),
     "pairs without a folder": (f"{PAGE} --texts texts.tsv --pairs pairs.tsv", "--pairs needs --output FOLDER"),
-    "a threshold without a folder": (f"{PAGE} --texts texts.tsv --positive-above 1", "--positive-above needs --output"),
-    "a page that exists": (
-        "geometry tiny --page there.html --texts texts.tsv",
-        "--page there.html: exists; replace it",
-    ),
+    "a page that exists": ("geometry tiny --page there.html --texts texts.tsv", "--page there.html: exists; replace"),
     "a column that is missing": (f"{PAGE} --texts texts.tsv --column txt", "--texts texts.tsv: has no column 'txt'"),
     "no column of texts": (f"{PAGE} --texts pairs.tsv", "Name the column of the texts with --column"),
-    "a column of plain text": (f"{PAGE} --texts plain.txt --column text", "is plain text, which has no columns"),
+    "a column of plain text": (
+        f"{PAGE} --texts plain.txt --column text",
+        "has no column 'text'. Its columns: none.",
+    ),
     "a colour that is missing": (f"{PAGE} --texts texts.tsv --color-by knd", "--color-by knd: texts.tsv has no other"),
     "a colour of too many values": (f"{PAGE} --texts texts.tsv --color-by id", "with at most 30 different values"),
     "an empty file": (f"{PAGE} --texts empty.txt", "--texts empty.txt: holds no texts"),

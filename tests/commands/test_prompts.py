@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearfar import Encoder, NearfarError, encode, evaluate, geometry
+from nearfar import Encoder, encode, evaluate
 from nearfar.baselines import open_baseline
 from tests.invalid_input.cli_runner import assert_refused
 from tests.tiny import save_tiny, sentences, write_pairs
@@ -82,7 +82,6 @@ def test_baselines_encode_with_the_prompt(baseline: str, folder: Path) -> None:
     "arguments",
     [
         ["encode", "model", "--input", "x.txt", "--output", "y.npy", "--prompt", "qurey"],
-        ["evaluate", "model", "--pairs", "pairs.tsv", "--prompt", "qurey"],
         ["evaluate", "model", "--pairs", "pairs.tsv", "--query-prompt", "qurey"],
         ["geometry", "model", "--pairs", "pairs.tsv", "--output", "y", "--prompt", "qurey"],
     ],
@@ -91,29 +90,6 @@ def test_names_that_no_prompt_has(arguments: list[str], folder: Path) -> None:
     flag = arguments[-2]
     assert_refused(arguments, f"{flag} qurey: the model has no prompt of this name. It has 'query'.")
     assert not Path("y.npy").exists()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["use", "--prompt", "a "], "prompt is a setting of an encoder; use has none."),
-        (["glove:vectors.txt", "--prompt", "a "], "prompt is a setting of an encoder"),
-        (["wk:model", "--query-prompt", "a "], "--query-prompt: wk:model encodes queries and documents alike"),
-        (["model", "--prompt", "  "], "must not be empty."),
-    ],
-)
-def test_models_and_values_that_are_refused(arguments: list[str], message: str, folder: Path) -> None:
-    assert_refused(["evaluate", *arguments, "--pairs", "pairs.tsv"], message)
-
-
-@pytest.mark.long
-def test_a_function_has_no_prompt(folder: Path) -> None:
-    for setting in ("prompt", "query_prompt", "document_prompt"):
-        with pytest.raises(NearfarError, match=f"{setting} is a setting of a model folder or hub name"):
-            evaluate(lambda texts: np.ones((len(texts), 2)), pairs=["pairs.tsv"], **{setting: "a "})
-    with pytest.raises(NearfarError, match="prompt is a setting of a model folder or hub name"):
-        geometry({"f": lambda texts: np.ones((len(texts), 2))}, output="y", prompt="a ", pairs="pairs.tsv")
 
 
 @pytest.mark.long

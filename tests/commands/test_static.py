@@ -7,7 +7,6 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from nearfar import Encoder, NearfarError, static
-from nearfar.commands.static import sif_weights
 from nearfar.disk.model_folder import SeenHashes, read_seen, write_seen
 from tests.tiny import save_tiny, sentences
 
@@ -59,8 +58,6 @@ def test_principal_components_keep_as_much_as_any_projection(model: Path, tmp_pa
     found = table(tmp_path / "static")[-len(whole) :]
     best = np.linalg.svd(whole, compute_uv=False)[:5] ** 2
     np.testing.assert_allclose(np.square(found).sum(axis=0), best, rtol=1e-3)
-    static(model, output=tmp_path / "wide", dim=4096, progress=False)
-    assert table(tmp_path / "wide").shape[1] == 32  # at most the model's
 
 
 @pytest.mark.long
@@ -73,13 +70,6 @@ def test_other_tools_open_it(model: Path, tmp_path: Path) -> None:
     theirs = SentenceTransformer(str(tmp_path / "static"), device="cpu").encode(TEXTS)
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(ours[:-1], axis=1), 1, atol=1e-6)
-
-
-def test_frequent_tokens_weigh_less() -> None:
-    weights = sif_weights(1000, 1e-3)
-    assert (np.diff(weights) > 0).all()
-    assert 0 < weights[0] < 0.01
-    assert weights[-1] > 0.8
 
 
 @pytest.mark.long

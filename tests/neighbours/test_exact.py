@@ -86,9 +86,3 @@ def test_nearest_is_exact_in_any_order_of_scores(order: str, monkeypatch: pytest
     ids, scores = reference(queries, documents, 20)
     np.testing.assert_array_equal(found.ids, ids)
     np.testing.assert_array_equal(found.scores, scores)
-
-
-def test_large_finite_vectors_are_not_mistaken_for_infinity() -> None:
-    documents = np.full((3, 2), 3e38, np.float32)
-    documents[1] = -3e38
-    assert nearest(np.array([[1e-3, 0]], np.float32), documents, 3).ids.tolist() == [[0, 2, 1]]

@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse.csgraph import connected_components
 
 from nearfar.neighbours import pairs
-from nearfar.neighbours.pairs import compare_all, roots, unite
+from nearfar.neighbours.pairs import compare_all
 from nearfar.types import NearfarError
 
 BLOCKS = [(512, 16_384), (7, 11), (4, 4), (1, 3), (20, 5)]
@@ -27,6 +27,7 @@ def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
     """The numbers of rows and columns of a block."""
     monkeypatch.setattr(pairs, "ROWS", request.param[0])
     monkeypatch.setattr(pairs, "COLUMNS", request.param[1])
+    monkeypatch.setattr(pairs, "MERGED", 9)
     return request.param
 
 
@@ -43,15 +44,6 @@ def test_nearest_others_and_groups_equal_a_full_matrix(blocks: tuple[int, int], 
     np.testing.assert_array_equal(found.groups, lowest)
     assert count == {-50: 1, 7.5: count, 50: 90, None: 90}[threshold]
     assert (sum(done), len(done)) == (90, -(-90 // blocks[0]))
-
-
-def test_long_chains_are_one_group() -> None:
-    rng = np.random.default_rng(0)
-    order = rng.permutation(5000)
-    parents = np.arange(5000)
-    for part in np.array_split(rng.permutation(4999), 7):  # the links of the chain, in any order
-        unite(parents, order[part], order[part + 1])
-    assert (roots(parents, np.arange(5000)) == 0).all()
 
 
 def test_a_vector_that_is_not_finite_is_named(blocks: tuple[int, int]) -> None:

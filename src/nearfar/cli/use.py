@@ -19,7 +19,6 @@ PROMPT = "query (an empty line ends): "
 STATES = {
     "unchanged": "up to date",
     "new": "made",
-    "extended": "extended",
     "changed": "made again, because rows have changed",
 }
 """What was done with the index, in words."""

@@ -15,7 +15,7 @@ from nearfar.commands.encode.vectors import open_encoder, vectors_folder
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encoding import DedupConfig
 from nearfar.data.cells import normalize_whitespace, text_field
-from nearfar.data.files import EXTENSIONS, PLAIN_TEXT, is_plain_text, read_file, read_lines
+from nearfar.data.files import extension, is_known, is_plain_text, read_file, read_lines
 from nearfar.data.lines import SourceChangedError
 from nearfar.data.paths import as_path, file_version
 from nearfar.disk import TABLES, check_output_file, disk_errors, new_file, path_errors, write_table
@@ -99,21 +99,20 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
         NearfarError: the input, its column or the model is missing or unusable; an output has another format, exists,
             is the input or cannot be written; the input changes while it is read.
     """
-    source, kind = as_path(config.input), extension(as_path(config.input))
-    if config.output is not None:
-        if extension(Path(config.output)) != kind:
+    source, output = as_path(config.input), None if config.output is None else Path(config.output)
+    if output is not None:
+        if extension(output) != extension(source):
             raise NearfarError(
-                f"--output {config.output}: must have the format of --input {source}; end its name in {kind}."
+                f"--output {output}: must have the format of --input {source}; end its name in {extension(source)}."
             )
-        check_output_file(Path(config.output), [source], overwrite=config.overwrite)
+        check_output_file(output, [source], overwrite=config.overwrite)
     if config.groups is not None:
-        groups_file = Path(config.groups)
-        check_output_file(groups_file, [source], overwrite=config.overwrite, flag="--groups", suffixes=TABLES)
+        how: dict[str, Any] = {"overwrite": config.overwrite, "flag": "--groups", "suffixes": TABLES}
+        check_output_file(Path(config.groups), [source], **how)
     check_computing(config.device, config.precision)
-    before = file_version(source)
-    rows = read_rows(source, config.column)
+    before, rows = file_version(source), read_rows(source, config.column)
     opened = open_encoder(config.model, config.opening, config.precision)
-    with vectors_folder(config.output, keep=config.threshold is None) as kept_vectors:
+    with vectors_folder(output, keep=config.threshold is None) as kept_vectors:
         with progress_bar("encoding", len(rows.texts), shown=progress) as advance:
             vectors = opened.encode_texts(kept_vectors, rows.texts, on_texts=advance)
         with progress_bar("comparing", len(vectors), shown=progress) as advance:
@@ -125,8 +124,8 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
         kept = _choose(rows, group_of, config.keep)
         if config.groups is not None:
             write_table(Path(config.groups), GROUP_COLUMNS, _list_groups(rows, group_of, kept, vectors))
-        if config.output is not None:
-            with new_file(Path(config.output)) as copy:
+        if output is not None:
+            with new_file(output) as copy:
                 copy_rows(source, copy, rows.lines[kept], rows.lines)
                 if file_version(source) != before:
                     raise SourceChangedError(
@@ -148,15 +147,16 @@ def _list_groups(
     rows: InputRows, group_of: NDArray[np.int64], kept: NDArray[np.int64], vectors: NDArray[np.float32]
 ) -> Iterator[tuple[int, str, int, float, str]]:
     """The rows of each group of at least two, with their cosine to the row that is kept."""
-    kept_in = dict(zip(group_of[kept].tolist(), kept.tolist(), strict=True))
-    order, ends = np.argsort(group_of, kind="stable"), np.cumsum(np.bincount(group_of))
-    groups = (members for members in np.split(order, ends[:-1]) if len(members) > 1)
-    for number, members in enumerate(groups, 1):
-        best = kept_in[int(group_of[members[0]])]
-        for row in members:
-            text, other = rows.text_of[row], rows.text_of[best]
-            similarity = 1.0 if text == other else float(vectors[text] @ vectors[other])
-            yield number, "yes" if row == best else "no", int(rows.lines[row]), round(similarity, 6), rows.texts[text]
+    best_of, sizes = dict(zip(group_of[kept].tolist(), kept.tolist(), strict=True)), np.bincount(group_of)
+    numbers = np.cumsum(sizes > 1)
+    for row in np.argsort(group_of, kind="stable").tolist():
+        group = int(group_of[row])
+        if sizes[group] > 1:
+            best, text = best_of[group], rows.text_of[row]
+            other = rows.text_of[best]
+            cosine = 1.0 if text == other else float(vectors[text] @ vectors[other])
+            is_kept = "yes" if row == best else "no"
+            yield int(numbers[group]), is_kept, int(rows.lines[row]), round(cosine, 6), rows.texts[text]
 
 
 def histogram(
@@ -165,8 +165,8 @@ def histogram(
     """The histogram of the cosines ``scores`` of each text with its nearest other text ``others``."""
     if len(texts) < 2:
         return ()
-    bins, listed = round(1 / WIDTH), []
-    numbers = np.clip(np.floor(np.round(scores.astype(np.float64) / WIDTH, 4)), -bins, bins - 1).astype(int)
+    numbers = np.clip(np.floor(np.round(scores.astype(np.float64) / WIDTH, 4)), -1 / WIDTH, 1 / WIDTH - 1).astype(int)
+    listed = []
     for number in range(int(numbers.max()), int(numbers.min()) - 1, -1):
         inside, pair = np.flatnonzero(numbers == number), ("", "", math.nan)
         if len(inside):
@@ -182,37 +182,24 @@ def read_rows(source: Path, column: str | None) -> InputRows:
     Raises:
         NearfarError: the file or the column is missing, malformed or empty, or a table is given without ``column``.
     """
+    if column is None and is_known(source):
+        raise NearfarError(f"{source}: is a table; name the column of the texts with --column.")
+    if column is not None and is_plain_text(source):
+        raise NearfarError(f"--column {column}: {source} has one text per line, and no columns.")
+    found = read_lines(source) if column is None else read_file(source, (column,))
     numbers: dict[str, int] = {}
     text_of, lines = [], []
-    for line, text in _texts(source, column):
-        text_of.append(numbers.setdefault(text, len(numbers)))
-        lines.append(line)
+    for where, value in found:
+        text = normalize_whitespace(value) if isinstance(value, str) else text_field(value[0], str(column), where)
+        if text:
+            text_of.append(numbers.setdefault(text, len(numbers)))
+            lines.append(where.number)
     if not lines:
         raise NearfarError(f"{source}: holds no texts.")
     return InputRows(list(numbers), np.array(text_of, dtype=np.int64), np.array(lines, dtype=np.int64))
 
 
-def _texts(source: Path, column: str | None) -> Iterator[tuple[int, str]]:
-    if column is None:
-        if extension(source) in EXTENSIONS:
-            raise NearfarError(f"{source}: is a table; name the column of the texts with --column.")
-        for where, line in read_lines(source):
-            if text := normalize_whitespace(line):
-                yield where.number, text
-        return
-    if is_plain_text(source):
-        raise NearfarError(f"--column {column}: {source} has one text per line, and no columns.")
-    for where, (value,) in read_file(source, (column,)):
-        yield where.number, text_field(value, column, where)
-
-
-def extension(file: Path) -> str:
-    """The extension that determines the format, with .gz: ``.tsv.gz``; an unknown one counts as ``.txt``."""
-    known = [one for one in (*EXTENSIONS, *PLAIN_TEXT) if file.name.lower().endswith(one)]
-    return max(known, key=len) if known else ".txt"
-
-
-def copy_rows(source: Path, target: Path, lines: Sequence[int] | np.ndarray, starts: np.ndarray) -> None:
+def copy_rows(source: Path, target: Path, lines: NDArray[np.int64], starts: NDArray[np.int64]) -> None:
     """Write the rows of ``source`` that start at ``lines``, unchanged, with the header of a table.
 
     Args:
@@ -227,11 +214,14 @@ def copy_rows(source: Path, target: Path, lines: Sequence[int] | np.ndarray, sta
     kind = extension(source)
     with disk_errors(target):
         if kind == ".parquet":
-            _copy_parquet(source, target, lines)
+            import pyarrow.parquet
+
+            with pyarrow.parquet.ParquetFile(source) as file:
+                pyarrow.parquet.write_table(file.read().take(list(lines - 1)), target)
             return
         opener: Any = gzip.open if kind.endswith(".gz") else open
         with opener(source, "rb") as reader, opener(target, "wb") as writer:
-            writer.writelines(_kept(reader, set(map(int, lines)), set(map(int, starts)), kind.removesuffix(".gz")))
+            writer.writelines(_kept(reader, set(lines.tolist()), set(starts.tolist()), kind.removesuffix(".gz")))
 
 
 def _kept(reader: Iterable[bytes], lines: set[int], starts: set[int], kind: str) -> Iterator[bytes]:
@@ -242,18 +232,3 @@ def _kept(reader: Iterable[bytes], lines: set[int], starts: set[int], kind: str)
             keep = number in lines
         if keep or (number < first and is_table):
             yield line if line.endswith(b"\n") else line + b"\n"
-
-
-def _copy_parquet(source: Path, target: Path, rows: Sequence[int] | np.ndarray) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    wanted, start = np.sort(np.asarray(rows)) - 1, 0
-    with (
-        pyarrow.parquet.ParquetFile(source) as file,
-        pyarrow.parquet.ParquetWriter(target, file.schema_arrow) as writer,
-    ):
-        for batch in file.iter_batches():
-            inside = wanted[(wanted >= start) & (wanted < start + batch.num_rows)] - start
-            writer.write_batch(batch.take(pyarrow.array(inside)))
-            start += batch.num_rows

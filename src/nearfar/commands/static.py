@@ -61,13 +61,17 @@ def static(model: str | Path, config: StaticConfig, *, progress: bool = True) ->
     if is_static(encoder.backbone):
         raise NearfarError(f"{model}: is a static encoder already.")
     vectors = _token_vectors(encoder, bf16=resolve(config.precision, encoder.device) == "bf16", progress=progress)
-    used = _used(encoder, len(vectors))
-    table = _projected(vectors, used, min(config.dim or encoder.dim, encoder.dim))
+    table, used, width = vectors.astype(np.float64), _used(encoder, len(vectors)), config.dim or encoder.dim
+    if width < encoder.dim:
+        from sklearn.decomposition import PCA
+
+        table = PCA(min(width, int(used.sum())), svd_solver="covariance_eigh").fit(table[used]).transform(table)
+    else:
+        table -= table[used].mean(axis=0)
     if config.sif:
         table *= sif_weights(len(table), config.sif)[:, None]
     table[~used] = 0
-    table = np.ascontiguousarray(table, dtype=np.float32)
-    made = Encoder(static_components(table, encoder.tokenizer, normalize=encoder.normalizes))
+    made = Encoder(static_components(table.astype(np.float32, "C"), encoder.tokenizer, normalize=encoder.normalizes))
     made.seen = encoder.seen
     with new_folder(output) as fresh:
         made.save_pretrained(fresh)
@@ -88,23 +92,19 @@ def sif_weights(tokens: int, sif: float) -> Float[np.ndarray, " tokens"]:
 
 def _token_vectors(encoder: "Encoder", *, bf16: bool, progress: bool) -> Float[np.ndarray, "tokens dim"]:
     """The embedding of each token of the vocabulary alone, between the special tokens of a text."""
-    vocabulary = encoder.tokenizer.get_vocab()
     before, after = _special_tokens(encoder)
-    count = max(vocabulary.values()) + 1
-    ids = [[*before, token, *after] for token in range(count)]
-    with progress_bar("encoding", count, unit="tokens", shown=progress) as advance:
+    ids = [[*before, token, *after] for token in range(max(encoder.tokenizer.get_vocab().values()) + 1)]
+    with progress_bar("encoding", len(ids), unit="tokens", shown=progress) as advance:
         return encoder.encode_tokens(ids, bf16=bf16, on_batch=advance)
 
 
 def _special_tokens(encoder: "Encoder") -> tuple[list[int], list[int]]:
     """The ids of the special tokens before and after those of a text."""
-    for text in ("a", *encoder.tokenizer.get_vocab()):
-        inner = encoder.tokenizer(text, add_special_tokens=False)["input_ids"]
-        whole = encoder.tokenizer(text)["input_ids"]
-        for place in range(len(whole) - len(inner) + 1):
-            if inner and whole[place : place + len(inner)] == inner:
-                return whole[:place], whole[place + len(inner) :]
-    raise NearfarError("the tokenizer has no token that a text can consist of; choose another model.")
+    encoded = encoder.tokenizer("a", return_special_tokens_mask=True)
+    ids, mask = encoded["input_ids"], encoded["special_tokens_mask"]
+    if 0 not in mask:
+        raise NearfarError("the tokenizer has no token that the text 'a' can consist of; choose another model.")
+    return ids[: mask.index(0)], ids[len(mask) - mask[::-1].index(0) :]
 
 
 def _used(encoder: "Encoder", count: int) -> Bool[np.ndarray, " tokens"]:
@@ -114,16 +114,3 @@ def _used(encoder: "Encoder", count: int) -> Bool[np.ndarray, " tokens"]:
     for token, number in encoder.tokenizer.get_vocab().items():
         used[number] = number not in special and not (token.startswith("[unused") and token.endswith("]"))
     return used
-
-
-def _projected(
-    vectors: Float[np.ndarray, "tokens dim"], used: Bool[np.ndarray, " tokens"], width: int
-) -> Float[np.ndarray, "tokens width"]:
-    """The vectors without their mean, in the first principal components of those that are used."""
-    centred = vectors.astype(np.float64) - vectors[used].mean(axis=0, dtype=np.float64)
-    if width == vectors.shape[1]:
-        return centred
-    values, directions = np.linalg.eigh(centred[used].T @ centred[used])
-    chosen = directions[:, np.argsort(values)[::-1][:width]]
-    signs = np.sign(chosen[np.abs(chosen).argmax(axis=0), np.arange(width)])  # a direction's sign is arbitrary
-    return centred @ (chosen * signs)

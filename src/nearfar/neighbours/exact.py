@@ -66,16 +66,12 @@ def nearest(
             "matrices of the same width."
         )
     k = min(k, len(documents))
-    ids = np.zeros((len(queries), k), dtype=np.int64)
-    found = np.full((len(queries), k), -np.inf, dtype=np.float32)
-    if k == 0 or len(queries) == 0:
-        return Neighbours(ids, found)
-    for start in range(0, len(queries), QUERY_BLOCK):
+    ids, scores = np.zeros((len(queries), k), dtype=np.int64), np.empty((len(queries), k), dtype=np.float32)
+    for start in range(0, len(queries) if k else 0, QUERY_BLOCK):
         block = slice(start, start + QUERY_BLOCK)
         own = finite_block(queries[block], "query", start, device)
-        best = _search(own, documents, k, on_block, similarity=similarity, check=start == 0)
-        ids[block], found[block] = best.ids, best.scores
-    return Neighbours(ids, found)
+        ids[block], scores[block] = _search(own, documents, k, on_block, similarity=similarity, check=start == 0)
+    return Neighbours(ids, scores)
 
 
 def _search(
@@ -86,14 +82,14 @@ def _search(
     *,
     similarity: VectorSimilarity,
     check: bool,
-) -> Neighbours:
+) -> tuple[np.ndarray, np.ndarray]:
     """The nearest documents of a block of queries; ``check`` refuses documents that are not finite.
 
     The first ``k`` documents are sorted. Of each later block only the scores above the query's ``k``-th best so far
     are merged: documents are visited in order, so one with an equal score comes after those already found.
     """
-    ids = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
-    best = torch.empty((len(queries), 0), dtype=torch.float32, device=queries.device)
+    ids = torch.zeros((len(queries), 0), dtype=torch.int64, device=queries.device)
+    best = torch.zeros((len(queries), 0), device=queries.device)
     products = torch.empty(0, device=queries.device)
     for start in range(0, len(documents), DOCUMENT_BLOCK):
         part = slice(start, start + DOCUMENT_BLOCK)
@@ -104,13 +100,17 @@ def _search(
             if products.shape != (len(queries), len(block)):
                 products = torch.empty((len(queries), len(block)), device=queries.device)
             scores = torch.mm(queries, block.T, out=products)
-        better = _above(scores, best[:, -1:], most=k) if best.shape[1] == k else None
-        own, positions = better or _first_top_k(scores, min(k, len(block)))
-        if own.shape[1]:
-            best, ids = _merge(best, ids, own, positions + start, k)
+        above = nonzero(scores > best[:, -1:]) if best.shape[1] == k else None
+        if above is None or len(above) > best.numel():
+            own, positions = _first_top_k(scores, min(k, len(block)))
+            merged, merged_ids = torch.cat([best, own], dim=1), torch.cat([ids, positions + start], dim=1)
+            order = torch.argsort(merged, dim=1, descending=True, stable=True)[:, :k]  # stable: of equals the lower id
+            best, ids = merged.gather(1, order), merged_ids.gather(1, order)
+        else:
+            best, ids = _merge(best, ids, scores, above, start)
         if on_block:
             on_block(scores.numel())
-    return Neighbours(ids.cpu().numpy(), best.cpu().numpy())
+    return ids.cpu().numpy(), best.cpu().numpy()
 
 
 def _minus_distances(queries: Tensor, documents: Tensor, norm: float) -> Tensor:
@@ -118,30 +118,17 @@ def _minus_distances(queries: Tensor, documents: Tensor, norm: float) -> Tensor:
     return torch.cdist(queries, documents, p=norm, compute_mode="donot_use_mm_for_euclid_dist").neg_()
 
 
-def _merge(best: Tensor, ids: Tensor, own: Tensor, own_ids: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The ``k`` best of both lists of each row; the ids in ``ids`` are below those in ``own_ids``."""
-    merged, merged_ids = torch.cat([best, own], dim=1), torch.cat([ids, own_ids], dim=1)
-    order = torch.argsort(merged, dim=1, descending=True, stable=True)[:, :k]  # stable: of equals the lower id
-    return merged.gather(1, order), merged_ids.gather(1, order)
-
-
-def _above(scores: Tensor, limits: Tensor, *, most: int) -> tuple[Tensor, Tensor] | None:
-    """The scores of each row above its limit, and their positions in order; short rows end with minus infinity.
-
-    None if a row has more than ``most`` of them: sorting such rows as a whole is not slower.
-    """
-    places = nonzero(scores > limits)
-    rows = places // scores.shape[1]
-    counts = torch.bincount(rows, minlength=len(scores))
-    width = int(counts.max())
-    if width > most:
-        return None
-    columns = torch.arange(len(places), device=scores.device) - (counts.cumsum(0) - counts)[rows]
-    found = torch.full((len(scores), width), -torch.inf, device=scores.device)
-    positions = torch.zeros((len(scores), width), dtype=torch.int64, device=scores.device)
-    found[rows, columns] = scores.flatten()[places]
-    positions[rows, columns] = places % scores.shape[1]
-    return found, positions
+def _merge(best: Tensor, ids: Tensor, scores: Tensor, places: Tensor, start: int) -> tuple[Tensor, Tensor]:
+    """The best of each row of ``best`` and of ``scores`` at flat ``places``, which are documents from ``start`` on."""
+    (count, k), device = best.shape, best.device
+    rows = torch.cat([torch.arange(count, device=device).repeat_interleave(k), places // scores.shape[1]])
+    merged = torch.cat([best.flatten(), scores.flatten()[places]])
+    merged_ids = torch.cat([ids.flatten(), places % scores.shape[1] + start])
+    order = torch.argsort(merged, descending=True, stable=True)  # stable: of equals the lower id
+    order = order[torch.argsort(rows[order], stable=True)]
+    first = torch.searchsorted(rows[order], torch.arange(count, device=device))
+    chosen = order[first[:, None] + torch.arange(k, device=device)]
+    return merged[chosen], merged_ids[chosen]
 
 
 def nonzero(mask: Tensor) -> Tensor:

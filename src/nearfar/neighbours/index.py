@@ -34,10 +34,8 @@ from nearfar.validation import InvalidValueError, convert
 
 MANIFEST = "manifest.json"
 DATA = ("vectors.npy", "texts.npy", "rows.jsonl", "rows.npy")
-APPROXIMATE = ("approximate.usearch", "approximate.json")
-"""The graph of :mod:`nearfar.neighbours.inexact`, and its record."""
-DERIVED = (*APPROXIMATE, *(f"{kind}.{end}" for kind in ("int8", "binary") for end in ("npy", "json")))
-"""The graph and the codes."""
+DERIVED = ("approximate.usearch", "approximate.json", "int8.npy", "int8.json", "binary.npy", "binary.json")
+"""The graph and the codes of :mod:`nearfar.neighbours.inexact`, and their records."""
 FILES = (*DATA, *(f"{name}{end}" for name in (MANIFEST, *DERIVED) for end in ("", ".new")))
 """Every name that an index folder may hold."""
 TEXT = np.dtype([("hash", "<u8"), ("row", "<i8")])
@@ -74,7 +72,7 @@ class Manifest:
     source: dict[str, Any]
     """The file that was indexed: path, and status where the file can be recognised by it."""
     generation: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """A name that an index keeps while rows are added at its end; the files derived from an index name it."""
+    """The name of this index, which the files derived from it have too."""
 
     def write(self, folder: Path) -> None:
         """Write it into a folder, atomically.
@@ -89,22 +87,13 @@ def read_manifest(folder: Path) -> Manifest:
     """Read and check the manifest of an index.
 
     Raises:
-        NearfarError: it is missing or damaged, or a newer version of nearfar wrote it.
+        NearfarError: it is missing or damaged, or another version of nearfar wrote it.
     """
     file = folder / MANIFEST
     try:
-        written = read_json(file, otherwise="Make the index again with --rebuild.")
-        if isinstance(written, dict) and type(version := written.get("format")) is int and version > Manifest.format:
-            raise NearfarError(
-                f"{file}: has the format {version}, and this version of nearfar reads format {Manifest.format}. Update "
-                "nearfar, or make the index again with --rebuild."
-            )
-        manifest = convert(written, Manifest)
+        return convert(read_json(file, otherwise="Make the index again with --rebuild."), Manifest)
     except InvalidValueError as error:
         raise damaged(file, f"has a wrong value ({error})") from None
-    if manifest.texts > manifest.rows:
-        raise damaged(file, "has a wrong value of texts")
-    return manifest
 
 
 @dataclass(frozen=True)
@@ -127,15 +116,15 @@ class SearchIndex:
 
         Raises:
             IndexDamagedError: a file is missing, too short or unreadable.
-            NearfarError: a newer version of nearfar wrote it.
+            NearfarError: another version of nearfar wrote it.
         """
         lines = folder / "rows.jsonl"
         while True:  # once more if another process has replaced the index meanwhile
             manifest = read_manifest(folder)
             try:
-                vectors = _array(folder / "vectors.npy", "<f4", (manifest.texts, manifest.dim))
-                texts = _array(folder / "texts.npy", TEXT, (manifest.texts,))
-                rows = _array(folder / "rows.npy", ROW, (manifest.rows,))
+                vectors = map_array(folder / "vectors.npy", "<f4", (manifest.texts, manifest.dim))
+                texts = map_array(folder / "texts.npy", TEXT, (manifest.texts,))
+                rows = map_array(folder / "rows.npy", ROW, (manifest.rows,))
                 if not (lines.is_file() and lines.stat().st_size >= manifest.bytes):
                     raise damaged(lines, f"is missing or shorter than {manifest.bytes:,} bytes")
                 with read_errors(lines):
@@ -162,10 +151,10 @@ class SearchIndex:
 
     def rows_of(self, texts: NDArray[np.int64]) -> dict[int, list[int]]:
         """All rows of each of ``texts``, in order."""
-        row_texts = self.rows["text"]
-        found: dict[int, list[int]] = {int(text): [] for text in texts}
-        for row in np.flatnonzero(np.isin(row_texts, np.unique(texts))).tolist():
-            found[int(row_texts[row])].append(row)
+        rows = np.flatnonzero(np.isin(self.rows["text"], texts))
+        found: dict[int, list[int]] = {}
+        for row, text in zip(rows.tolist(), self.rows["text"][rows].tolist(), strict=True):
+            found.setdefault(text, []).append(row)
         return found
 
     def read_row(self, row: int) -> list[Any]:
@@ -194,10 +183,9 @@ class SearchIndex:
 
     def read_derived(self, file: str) -> dict[str, Any]:
         """The record of a file that was derived from this index; empty if it is missing, damaged or of another one."""
-        with suppress(NearfarError):
-            found = read_json(self.folder / file)
-            if isinstance(found, dict) and all(found.get(name) == value for name, value in self._own.items()):
-                return found
+        with suppress(NearfarError, InvalidValueError):
+            found = convert(read_json(self.folder / file), dict[str, Any])
+            return found if found.get("generation") == self.manifest.generation else {}
         return {}
 
     def write_derived(self, file: str, record: Mapping[str, Any]) -> None:
@@ -206,15 +194,15 @@ class SearchIndex:
         Raises:
             NearfarError: it cannot be written.
         """
-        write_text(self.folder / file, json.dumps({**self._own, **record}, indent=2) + "\n")
-
-    @property
-    def _own(self) -> dict[str, Any]:
-        return {"generation": self.manifest.generation, "dim": self.manifest.dim}
+        write_text(self.folder / file, json.dumps({"generation": self.manifest.generation, **record}, indent=2) + "\n")
 
 
-def _array(file: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
-    """A .npy file of an index, memory-mapped."""
+def map_array(file: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
+    """A .npy file of an index, memory-mapped.
+
+    Raises:
+        IndexDamagedError: it is missing, or has another type or shape.
+    """
     if file.is_file():
         with suppress(*ARRAY_HEADER_ERRORS), read_errors(file):
             found: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)

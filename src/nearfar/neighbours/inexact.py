@@ -10,6 +10,7 @@ memory. Of the vectors, which stay on the disk, only those of the candidates are
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,18 +19,17 @@ from numpy.typing import NDArray
 
 from nearfar.disk import new_file, write_npy
 from nearfar.neighbours.exact import Neighbours, nearest
-from nearfar.neighbours.index import SearchIndex
+from nearfar.neighbours.index import IndexDamagedError, SearchIndex, map_array
 from nearfar.quantization import int8_ranges, quantize
-from nearfar.types import ARRAY_ERRORS, NearfarError
+from nearfar.types import NearfarError
+from nearfar.validation import InvalidValueError, convert
 
 RECALL_AT, RECALL_SAMPLE, TOLERANCE = 10, 200, 1e-6
-ADDED_AT_ONCE = 2**13
-"""Number of vectors between two updates of a progress bar."""
 CodeKind: TypeAlias = Literal["int8", "binary"]
 FACTORS: dict[str, int] = {"int8": 2, "binary": 10}
 """Default number of candidates for each requested document."""
 ROWS = 2**14
-"""Number of vectors that are quantized, or of documents that are compared, at a time."""
+"""Number of vectors that are added to a graph or quantized, or of documents that are compared, at a time."""
 _NUMBERS = 2**40
 """More than the number of documents: distance * this + number orders documents by distance, then by number."""
 OnAdded: TypeAlias = Callable[[int], object]
@@ -45,59 +45,45 @@ class Recall(NamedTuple):
     """Number of queries in the sample."""
 
 
-class InexactSearch:
-    """A search of the vectors of an index that is not exact.
+class InexactSearch(NamedTuple):
+    """A search of the vectors of an index that is not exact."""
+
+    search: Callable[[np.ndarray, int], Neighbours]
+    """About the ``min(k, documents)`` nearest documents of each query, best first; of equal scores the first ones.
 
     The candidates are scored by the float32 vectors, so the scores equal those of exact search for the same documents
-    (up to rounding in the last bits).
-
-    Args:
-        index: an index with at least one text.
-        candidates: finds at least k documents for each query; k is at most their number.
-        record: what describes the derived file; the recall is measured if the index has no record of the same content.
-        kept_in: the name of the record.
+    (up to rounding in the last bits). Raises IndexDamagedError if a vector is not finite.
     """
-
     recall: Recall
     """Recall over a fixed random sample of the index's own texts; a text is not its own neighbour."""
 
-    def __init__(
-        self,
-        index: SearchIndex,
-        candidates: Callable[[np.ndarray, int], NDArray[np.int64]],
-        record: Mapping[str, Any],
-        kept_in: str,
-    ) -> None:
-        self._index, self._candidates = index, candidates
-        known = index.read_derived(kept_in)
-        recall = known.get("recall") if all(known.get(name) == value for name, value in record.items()) else None
-        if isinstance(recall, list) and len(recall) == len(Recall._fields):
-            self.recall = Recall(*recall)
-            return
-        sample = sample_of(len(index.vectors))
-        self.recall = measure_recall(self.search, index.vectors, np.array(index.vectors[sample]), own=sample)
-        index.write_derived(kept_in, {**record, "recall": self.recall})
 
-    def search(self, queries: Float32[np.ndarray, "queries dim"], k: int) -> Neighbours:
-        """About the ``min(k, documents)`` nearest documents of each query, best first; as :func:`nearest` otherwise.
+Candidates: TypeAlias = Callable[[np.ndarray, int], NDArray[np.int64]]
+"""Finds at least k documents for each query; k is at most their number."""
 
-        Of equal scores the document that comes first. Only the vectors of the candidates are read.
 
-        Raises:
-            IndexDamagedError: a vector is not finite.
-        """
-        vectors = self._index.vectors
-        k = min(k, len(vectors))
-        ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
-        if not len(queries):
-            return Neighbours(ids, scores)
-        candidates = np.sort(self._candidates(np.ascontiguousarray(queries), k), axis=1)
-        for row, (query, own) in enumerate(zip(queries, candidates, strict=True)):
-            products = np.asarray(vectors[own]) @ query
-            self._index.check_finite(products)
-            best = np.argsort(-products, kind="stable")[:k]
-            ids[row], scores[row] = own[best], products[best]
-        return Neighbours(ids, scores)
+def _search_candidates(index: SearchIndex, candidates: Candidates, queries: np.ndarray, k: int) -> Neighbours:
+    k = min(k, len(index.vectors))
+    ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
+    found = np.sort(candidates(np.ascontiguousarray(queries), k), axis=1) if len(queries) else ids
+    for row, own in enumerate(found):
+        products = np.asarray(index.vectors[own]) @ queries[row]
+        index.check_finite(products)
+        best = np.argsort(-products, kind="stable")[:k]
+        ids[row], scores[row] = own[best], products[best]
+    return Neighbours(ids, scores)
+
+
+def _with_recall(index: SearchIndex, candidates: Candidates, record: Mapping[str, Any], name: str) -> InexactSearch:
+    """The search, with the recall of the index's record of the same content, which is made if there is none."""
+    search, known = partial(_search_candidates, index, candidates), index.read_derived(name)
+    with suppress(InvalidValueError):
+        if {**known, **record} == known:
+            return InexactSearch(search, convert(known.get("recall"), Recall))
+    sample = sample_of(len(index.vectors))
+    recall = measure_recall(search, index.vectors, np.array(index.vectors[sample]), own=True)
+    index.write_derived(name, {**record, "recall": recall})
+    return InexactSearch(search, recall)
 
 
 def measure_recall(
@@ -105,29 +91,36 @@ def measure_recall(
     vectors: Float32[np.ndarray, "documents dim"],
     queries: Float32[np.ndarray, "queries dim"],
     *,
-    own: np.ndarray | None = None,
+    own: bool = False,
 ) -> Recall:
     """Recall of ``search`` over ``queries``, against exact search among ``vectors``.
 
     A document counts as found if its score is at least that of the last exact one, so equal scores do not matter.
-    ``own`` are the documents that the queries are, which are left out of both lists.
+    ``own`` queries are documents, each of which finds itself, which does not count.
     """
-    at = min(RECALL_AT, len(vectors) - (own is not None))
+    at = min(RECALL_AT, len(vectors) - own)
     if at < 1:
         return Recall(1.0, at, len(queries))
-    wanted = at + (own is not None)
-    exact, found = nearest(queries, vectors, wanted), search(queries, wanted)
-    shares = []
-    for row in range(len(queries)):
-        itself = -1 if own is None else own[row]
-        limit = exact.scores[row][exact.ids[row] != itself][:at].min() - TOLERANCE
-        shares.append(min(int((found.scores[row][found.ids[row] != itself] >= limit).sum()), at) / at)
-    return Recall(float(np.mean(shares)), at, len(queries))
+    limits = nearest(queries, vectors, at + own).scores[:, -1:] - TOLERANCE
+    counts = (search(queries, at + own).scores >= limits).sum(axis=1) - own
+    return Recall(float(np.clip(counts, 0, at).mean() / at), at, len(queries))
 
 
 def sample_of(count: int) -> np.ndarray:
     """At most 200 numbers below ``count``, always the same."""
     return np.sort(np.random.default_rng(0).choice(count, min(count, RECALL_SAMPLE), replace=False))
+
+
+def _blocks(index: SearchIndex) -> Iterator[NDArray[np.float32]]:
+    """The vectors of an index.
+
+    Raises:
+        IndexDamagedError: one is not finite.
+    """
+    for start in range(0, len(index.vectors), ROWS):
+        block = np.array(index.vectors[start : start + ROWS])
+        index.check_finite(block)
+        yield block
 
 
 def search_codes(
@@ -155,33 +148,26 @@ def search_codes(
     Raises:
         NearfarError: a vector of the index is not finite, or the codes cannot be written.
     """
-    file, (texts, dim), times = index.folder / f"{kind}.npy", index.vectors.shape, factor or FACTORS[kind]
-    dtype: np.dtype[Any] = np.dtype("i1" if kind == "int8" else "u1")
-    width = dim if kind == "int8" else -(-dim // 8)
-    record, codes = index.read_derived(f"{kind}.json"), np.empty((0, width), dtype)
+    file, name, (texts, dim), times = index.folder / f"{kind}.npy", f"{kind}.json", index.vectors.shape, factor
+    times = times or FACTORS[kind]
+    dtype, width = np.dtype("i1" if kind == "int8" else "u1"), dim if kind == "int8" else -(-dim // 8)
+    record = index.read_derived(name)
     ranges: NDArray[np.float32] | None = None
+    try:
+        if kind == "int8":
+            ranges = np.array(convert(record.get("ranges"), list[list[float]]), np.float32).reshape(2, dim)
+        codes = map_array(file, dtype, (texts if record else -1, width))
+    except (IndexDamagedError, InvalidValueError, ValueError):
+        ranges = int8_ranges(_blocks(index)) if kind == "int8" else None
 
-    def blocks() -> Iterator[NDArray[np.float32]]:
-        for start in range(0, texts, ROWS):
-            block = np.array(index.vectors[start : start + ROWS])
-            index.check_finite(block)
-            yield block
+        def quantized() -> Iterator[NDArray[Any]]:
+            for block in _blocks(index):
+                yield quantize(block, kind, ranges)
+                on_added(len(block))
 
-    def quantized() -> Iterator[NDArray[Any]]:
-        for block in blocks():
-            yield quantize(block, kind, ranges)
-            on_added(len(block))
-
-    with suppress(*ARRAY_ERRORS):
-        ranges = np.array(record.get("ranges"), np.float32) if kind == "int8" else None
-        kept = np.load(file, mmap_mode="r", allow_pickle=False)
-        is_whole = record.get("texts") == texts and (kept.dtype, kept.shape) == (dtype, (texts, width))
-        codes = kept if is_whole and (ranges is None or ranges.shape == (2, dim)) else codes
-    if not len(codes):
-        ranges = int8_ranges(blocks()) if kind == "int8" else None
         with new_file(file) as new:
             write_npy(new, dtype, (texts, width), quantized())
-        codes = np.load(file, mmap_mode="r", allow_pickle=False)
+        codes = map_array(file, dtype, (texts, width))
 
     def candidates(queries: np.ndarray, k: int) -> NDArray[np.int64]:
         count = min(k * times, texts)
@@ -191,8 +177,8 @@ def search_codes(
         steps = (ranges[1] - ranges[0]) / np.float32(255)
         return nearest((queries * steps).astype(np.float32), codes, count, device=device).ids
 
-    content = {"texts": texts, "ranges": None if ranges is None else ranges.tolist(), "factor": times}
-    return InexactSearch(index, candidates, content, f"{kind}.json")
+    content = {"ranges": None if ranges is None else ranges.tolist(), "factor": times}
+    return _with_recall(index, candidates, content, name)
 
 
 def nearest_codes(
@@ -236,10 +222,10 @@ def check_installed() -> None:
 
 
 def search_graph(index: SearchIndex, *, on_added: OnAdded = lambda _: None) -> InexactSearch:
-    """Search by a graph over the vectors of an index, kept in the index folder, which is made or extended first.
+    """Search by a graph over the vectors of an index, kept in the index folder, which is made first.
 
-    The graph stores vectors in float16, and depends on the order in which threads insert them. For a query for which it
-    finds too few documents, the candidates are those of exact search.
+    The graph stores vectors in float16, and depends on the order in which threads insert them. Where it finds too few
+    documents, the candidates are those of exact search.
 
     Args:
         index: an index with at least one text.
@@ -251,40 +237,26 @@ def search_graph(index: SearchIndex, *, on_added: OnAdded = lambda _: None) -> I
     check_installed()
     from usearch.index import Index
 
-    file, record, (texts, dim) = (
-        index.folder / "approximate.usearch",
-        index.read_derived("approximate.json"),
-        index.vectors.shape,
-    )
+    file, name, (texts, dim) = index.folder / "approximate.usearch", "approximate.json", index.vectors.shape
     graph = Index(ndim=dim, metric="ip", dtype="f16")
     with suppress(RuntimeError, ValueError, OSError):
-        if record and record.get("bytes") == file.stat().st_size:
-            kept = Index(ndim=dim, metric="ip", dtype="f16")
-            kept.load(str(file))
-            graph = kept if len(kept) == record.get("texts") <= texts and kept.ndim == dim else graph
-    before = len(graph)
-    for start in range(before, texts, ADDED_AT_ONCE):
-        end = min(start + ADDED_AT_ONCE, texts)
-        added = np.array(index.vectors[start:end])
-        index.check_finite(added)
-        graph.add(np.arange(start, end, dtype=np.uint64), added)
-        on_added(end - start)
-    if before < texts:
-        with new_file(file) as new:  # until the recall is measured, the old record does not fit the new graph
+        if index.read_derived(name).get("bytes") == file.stat().st_size:
+            graph.load(str(file))
+    if (len(graph), graph.ndim) != (texts, dim):
+        graph = Index(ndim=dim, metric="ip", dtype="f16")
+        for block in _blocks(index):
+            graph.add(np.arange(len(graph), len(graph) + len(block), dtype=np.uint64), block)
+            on_added(len(block))
+        with new_file(file) as new:  # until the recall is measured, an old record does not fit the new graph
             try:
                 graph.save(str(new))
             except RuntimeError as error:  # usearch reports a full disk so
                 raise OSError(str(error)) from error
 
     def candidates(queries: np.ndarray, k: int) -> NDArray[np.int64]:
-        matches = graph.search(queries, k)
-        counts = getattr(matches, "counts", None)  # for one query, usearch returns its matches alone
-        counts = np.array([len(matches.keys)]) if counts is None else np.asarray(counts)
-        short, ids = counts < k, np.zeros((len(queries), k), np.int64)
-        if not short.all():
-            ids[~short] = np.asarray(matches.keys).reshape(len(queries), k)[~short].astype(np.int64)
-        if short.any():
-            ids[short] = nearest(queries[short], index.vectors, k).ids
-        return ids
+        matches: Any = graph.search(np.vstack([queries, queries[:1]]), k)  # one query alone has another result
+        if np.min(matches.counts) < k:
+            return nearest(queries, index.vectors, k).ids
+        return np.asarray(matches.keys)[:-1].astype(np.int64)
 
-    return InexactSearch(index, candidates, {"texts": texts, "bytes": file.stat().st_size}, "approximate.json")
+    return _with_recall(index, candidates, {"bytes": file.stat().st_size}, name)

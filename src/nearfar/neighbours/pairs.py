@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Int64
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from nearfar.neighbours.exact import finite_block, nonzero
@@ -17,7 +19,7 @@ from nearfar.neighbours.exact import finite_block, nonzero
 ROWS, COLUMNS = 512, 16_384
 """Vectors whose inner products are in memory at once: 32 MiB in float32."""
 MERGED = 2**20
-"""Pairs that are merged into groups at once."""
+"""Pairs that wait, at most, to be merged into groups; of more vectors, as many as these."""
 
 
 class Compared(NamedTuple):
@@ -40,8 +42,7 @@ def compare_all(
 ) -> Compared:
     """Compare each vector with all others.
 
-    Each block's pairs are merged into the groups before the next block is computed, so memory does not grow with the
-    number of pairs.
+    Similar pairs are merged into the groups before there are many, so memory does not grow with their number.
 
     Args:
         vectors: [vectors, dim]; may be memory-mapped.
@@ -53,6 +54,7 @@ def compare_all(
         NearfarError: a vector is not finite.
     """
     count = len(vectors)
+    waiting: list[NDArray[np.int64]] = []
     found = Compared(np.full(count, -np.inf, np.float32), np.full(count, -1, np.int64), np.arange(count))
     for row in range(0, count, ROWS):
         queries = finite_block(vectors[row : row + ROWS], "text", row, device)
@@ -68,12 +70,12 @@ def compare_all(
             _update(found, scores, row, column, axis=0)
             if threshold is None:
                 continue
-            places = nonzero(scores >= threshold).cpu().numpy()
-            for start in range(0, len(places), MERGED):
-                first, second = np.divmod(places[start : start + MERGED], scores.shape[1])
-                unite(found.groups, first + row, second + column)
+            first, second = np.divmod(nonzero(scores >= threshold).cpu().numpy(), scores.shape[1])
+            waiting.append(np.stack([first + row, second + column]))
+            if sum(pairs.shape[1] for pairs in waiting) > max(MERGED, count):
+                _merge(found.groups, waiting)
         on_rows(len(queries))
-    roots(found.groups, np.arange(count))
+    _merge(found.groups, waiting)
     return found
 
 
@@ -88,22 +90,10 @@ def _update(found: Compared, scores: Tensor, start: int, others: int, *, axis: i
         found.ids[start + better] = best + others
 
 
-def unite(parents: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]) -> None:
-    """Merge the groups of ``first[i]`` and ``second[i]`` for each i.
-
-    ``parents`` is a union-find structure: the root of a group is its lowest position, and its own parent.
-    """
-    while len(first):
-        one, two = roots(parents, first), roots(parents, second)
-        apart = one != two
-        first, second = one[apart], two[apart]
-        np.minimum.at(parents, np.maximum(first, second), np.minimum(first, second))
-
-
-def roots(parents: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The lowest position in the group of each position in ``of``; shortens their paths for the next call."""
-    found = parents[of]
-    while not np.array_equal(above := parents[found], found):
-        found = above
-    parents[of] = found
-    return found
+def _merge(groups: NDArray[np.int64], waiting: list[NDArray[np.int64]]) -> None:
+    """Merge the groups of both vectors of each of the ``waiting`` pairs, in place; none are waiting then."""
+    edges = np.concatenate([np.stack([np.arange(len(groups)), groups]), *waiting], axis=1)
+    waiting.clear()
+    graph = coo_array((np.ones(edges.shape[1], bool), edges), shape=(len(groups), len(groups)))
+    _, first, component = np.unique(connected_components(graph)[1], return_index=True, return_inverse=True)
+    groups[:] = first[component]

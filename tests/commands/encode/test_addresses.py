@@ -11,7 +11,6 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from nearfar import NearfarError
-from nearfar.commands.encode.corpus import list_files
 from nearfar.disk import places
 from tests.corpora import contents, encoded, make_corpus
 
@@ -108,25 +107,8 @@ def test_a_failed_upload_leaves_no_part(corpus: Path, monkeypatch: pytest.Monkey
     assert without_addresses(remote_contents("memory://out")) == without_addresses(contents("expected"))
 
 
-def test_files_that_are_not_there(corpus: Path) -> None:
-    with pytest.raises(NearfarError, match=r"--input memory://none/\*\.parquet: no file matches"):
-        encoded(input="memory://none/*.parquet")
-    with pytest.raises(NearfarError, match=r"memory://none\.parquet: no such file"):
-        encoded(input="memory://none.parquet")
-
-
 @pytest.mark.skipif(importlib.util.find_spec("s3fs") is not None, reason="s3fs is installed")
 def test_a_missing_package_is_named(corpus: Path) -> None:
     for place in ({"input": "s3://bucket/*.parquet"}, {"output": "s3://bucket/out"}):
         with pytest.raises(NearfarError, match="s3:// needs the package s3fs; install it with: pip install s3fs"):
             encoded(**place)
-
-
-def test_names_are_sorted_whatever_the_listing(corpus: Path) -> None:
-    for name in ("b", "a", "c"):
-        fsspec.filesystem("memory").pipe_file(f"/many/{name}.parquet", b"x" * ord(name))
-    assert [(address.rpartition("/")[2], size) for address, size in list_files("memory://many/*.parquet")] == [
-        ("a.parquet", 97),
-        ("b.parquet", 98),
-        ("c.parquet", 99),
-    ]

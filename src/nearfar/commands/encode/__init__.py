@@ -1,30 +1,18 @@
 """``nearfar encode``: texts -> embeddings, in parts that a later call continues; one file is the join of its parts.
 
-A folder of parts is written by jobs, in this process, in workers or on Ray: :func:`write_part` is one part. One file is
-the join of its parts, which are encoded in one or several processes. The encoder of a plan is kept for the next part.
+A folder of parts is written by jobs, in this process, in workers or on Ray. One file is the join of its parts, which
+are encoded in one or several processes.
 """
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from nearfar.commands.encode.parts import MANIFEST, Parts, file_name, part_name, read_plan, work_of
-from nearfar.commands.encode.run import (
-    EncodeResult,
-    FileRun,
-    FolderRun,
-    Run,
-    encode_part,
-    load_encoder,
-    open_planned,
-)
+from nearfar.commands.encode.parts import MANIFEST, work_of
+from nearfar.commands.encode.run import EncodeResult, encode_file, encode_folder, load_encoder, place_of
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encoding import EncodeConfig
 from nearfar.data.memory import takes_rows
 from nearfar.disk import path_errors
-from nearfar.disk.places import open_place
-from nearfar.disk.work import PLAN
 from nearfar.types import NearfarError
 
 BLOCK = 2**14
@@ -85,44 +73,14 @@ def encode_parts(model: str | Path, config: EncodeConfig, *, block: int = BLOCK,
     folder = Path(os.path.expanduser(model))
     elsewhere = config.sharded or config.processes > 1  # jobs and workers have other working directories
     name = str(folder.absolute() if elsewhere and folder.is_dir() else model)
-    run = FolderRun(name, config, block) if config.sharded else FileRun(name, config, block)
+    write = encode_folder if config.sharded else encode_file
     try:
-        return run.encode(progress=progress)
+        return write(name, config, block, progress=progress)
     finally:
         load_encoder.cache_clear()  # frees it
 
 
 def can_be_continued(config: EncodeConfig) -> bool:
     """Whether ``--resume`` would continue a run."""
-    place = Run("", config, BLOCK).place
+    place = place_of(config)
     return work_of(place).exists and MANIFEST not in place.names()
-
-
-def write_part(settings: Mapping[str, Any], inputs: Mapping[str, Path], folder: Path) -> None:  # noqa: ARG001
-    """Encode the rows of a part and publish its file and its record, unless both are there and valid.
-
-    Args:
-        settings: ``part``, the number of the part; ``plan``, the digest of the plan; ``output``, the address of the
-            folder; ``model`` and ``device``, as this machine knows them.
-        inputs: none.
-        folder: a temporary folder.
-
-    Raises:
-        NearfarError: a text is not valid, an input file or the model is not that of the plan, or a file cannot be read
-            or written.
-    """
-    part, place = int(settings["part"]), open_place(settings["output"])
-    plan = read_plan(place)
-    if plan is None or plan.digest != settings["plan"]:
-        raise NearfarError(f"{place.address}/{PLAN}: belongs to another run. Start only one run in a folder.")
-    parts = Parts(place, plan)
-    if parts.finished(part):
-        return
-    try:
-        encode_part(parts, part, open_planned(settings["model"], settings["device"], parts), folder)
-    except NearfarError:
-        if parts.finished(part):  # another process was faster, and removed the file written aside
-            return
-        raise
-    for name in (file_name(part), f"{part_name(part)}.json"):
-        place.clean(name)

@@ -6,7 +6,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from nearfar.commands.encode.corpus import InputFile
 from nearfar.data.lines import Block, blocks
-from nearfar.disk import disk_errors, new_file, remove, sha256_of, write_npy
-from nearfar.disk.places import WRITING, LocalFolder, Place
+from nearfar.disk import disk_errors, new_file, sha256_of, write_npy
+from nearfar.disk.places import Place
 from nearfar.disk.work import Work
 from nearfar.quantization import FEW_VECTORS, Quantization, have_no_width, int8_ranges, quantize
 from nearfar.validation import InvalidValueError, convert
@@ -46,11 +46,10 @@ class VectorSettings:
     max_length: int | None
     normalize: bool
     dimensions: int | None = None
-    dtype: Literal["float32", "float16"] = "float32"
     quantize: Quantization | None = None
     calibrate: list[list[float]] | None = None
     """The ranges of int8 codes, [2, dim]; None for those of the vectors themselves."""
-    keep: list[str]
+    keep: list[str] = field(default_factory=list)
     shard_rows: _Positive
     """Number of rows of every part but the last one."""
     block: _Positive
@@ -93,7 +92,7 @@ class Plan:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PartRecord:
     """What is known of a finished part. It is written after the part."""
 
@@ -155,50 +154,38 @@ class Parts:
 
     def __init__(self, place: Place, plan: Plan) -> None:
         self.place, self.plan, self._work = place, plan, work_of(place)
-        settings, self.width = plan.settings, plan.dim
-        self.dtype: np.dtype[Any] = np.dtype(settings.dtype)
-        self.ranges = None if settings.calibrate is None else np.array(settings.calibrate, np.float32)
-        if settings.quantize == "binary":
-            self.width, self.dtype = -(-plan.dim // 8), np.dtype("uint8")
-        elif settings.quantize == "float16" or self.ranges is not None:
-            self.dtype = np.dtype("float16" if self.ranges is None else "int8")
+        kind, ranges = plan.settings.quantize, plan.settings.calibrate
+        self.ranges = None if ranges is None else np.array(ranges, np.float32)
+        self.kind = None if kind == "int8" and ranges is None else kind
+        """What the parts hold: vectors, where the ranges of int8 are known when all of them are."""
 
     def rows_in(self, parts: Iterable[int]) -> int:
         """Number of rows of some parts."""
         return sum(stop - start for start, stop in map(self.plan.row_range, parts))
 
-    def records(self) -> dict[int, PartRecord]:
-        """The records of all finished parts, by number, but for those that are damaged or belong to another plan."""
-        recorded = set(self._work.recorded())
-        numbers = {name: part for part in range(self.plan.parts) if (name := part_name(part)) in recorded}
-        written = self._work.records(list(numbers))
-        found = ((part, self._checked(part, written[name])) for name, part in numbers.items())
-        return {part: record for part, record in found if record is not None}
+    def records(self, *, whole: bool = False) -> dict[int, PartRecord]:
+        """The records of finished parts, by number, without damaged ones and those of another plan.
 
-    def finished(self, part: int) -> PartRecord | None:
-        """The record of a part, if the part is there with the size and the checksum of its record; reads the part."""
-        record = self._checked(part, self._work.record(part_name(part)))
-        return record if record is not None and self._is_whole(part, record) else None
-
-    def all_finished(self) -> dict[int, PartRecord]:
-        """The records of the parts that are there and whole, in a folder that no other process uses.
-
-        What killed processes left of other parts is removed.
+        With ``whole``, only of the parts that are there with the size and the checksum of their record; reads them.
         """
-        assert isinstance(self.place, LocalFolder)
-        remove(self.place.shared / WRITING)
-        return {part: record for part, record in self.records().items() if self._is_whole(part, record)}
+        numbers = {part_name(part): part for part in range(self.plan.parts)}
+        written = self._work.records([name for name in self._work.recorded() if name in numbers])
+        found = {numbers[name]: self._checked(numbers[name], record, whole=whole) for name, record in written.items()}
+        return {part: record for part, record in found.items() if record is not None}
 
-    def _checked(self, part: int, written: Mapping[str, Any] | None) -> PartRecord | None:
+    def finished(self, part: int) -> bool:
+        """Whether a part is there with the size and the checksum of its record; reads it."""
+        return self._checked(part, self._work.record(part_name(part)), whole=True) is not None
+
+    def _checked(self, part: int, written: Mapping[str, Any] | None, *, whole: bool) -> PartRecord | None:
         with suppress(InvalidValueError):
-            record = convert(written, PartRecord)
-            if record.plan == self.plan.digest and record.rows == self.plan.row_range(part):
+            record, file = convert(written, PartRecord), file_name(part)
+            is_own = record.plan == self.plan.digest and record.rows == self.plan.row_range(part)
+            if is_own and not whole:
+                return record
+            if is_own and self.place.size(file) == record.size and self.place.digest(file) == record.sha256:
                 return record
         return None
-
-    def _is_whole(self, part: int, record: PartRecord) -> bool:
-        file = file_name(part)
-        return self.place.size(file) == record.size and self.place.digest(file) == record.sha256
 
     def complete(
         self, texts: Iterator[str], done: Collection[int], encode: Callable[[Iterator[Block]], Generator[Piece]]
@@ -253,21 +240,15 @@ class Parts:
         def columns() -> "Iterator[dict[str, pyarrow.Array]]":
             for piece in pieces:
                 counts[:] += piece.distinct, piece.truncated
-                own = {"row": _numbers(piece), "vector": self._lists(self._stored(piece.vectors))}
-                yield own | take_columns(len(piece.vectors))
+                codes = quantize(piece.vectors, self.kind, self.ranges) if self.kind else piece.vectors
+                own = {"row": _numbers(piece.start, len(codes)), "vector": _lists(codes)}
+                yield own | take_columns(len(codes))
 
         try:
             with disk_errors(target):
                 _write_parquet(target, columns(), dictionaries=self.plan.settings.keep)
-            distinct, truncated = counts.tolist()
-            record = PartRecord(
-                plan=self.plan.digest,
-                rows=self.plan.row_range(part),
-                size=target.stat().st_size,
-                sha256=sha256_of(target),
-                distinct=distinct,
-                truncated=truncated,
-            )
+            size, sha256 = target.stat().st_size, sha256_of(target)
+            record = PartRecord(self.plan.digest, self.plan.row_range(part), size, sha256, *counts.tolist())
             self.place.publish(target, name)
         except BaseException:
             with suppress(OSError):
@@ -275,27 +256,16 @@ class Parts:
             raise
         self._work.finish_part(part_name(part), asdict(record))
 
-    def _stored(self, vectors: NDArray[Any]) -> NDArray[Any]:
-        """What a part holds of vectors; int8 codes with the ranges of all vectors are made by :meth:`join`."""
-        kind = self.plan.settings.quantize
-        if kind == "binary" or (kind == "int8" and self.ranges is not None):
-            return quantize(vectors, kind, self.ranges)
-        return vectors.astype(self.dtype, copy=False)
-
-    def _lists(self, vectors: NDArray[Any]) -> Any:
-        import pyarrow
-
-        return pyarrow.FixedSizeListArray.from_arrays(_arrow_array(np.ascontiguousarray(vectors)), self.width)
-
     def write_manifest(self, records: Mapping[int, PartRecord]) -> None:
         """Write the manifest of a complete output; every process that writes it writes the same bytes."""
-        parts = [{"file": file_name(part), **asdict(record)} for part, record in sorted(records.items())]
+        plan, parts = (
+            asdict(self.plan),
+            [{"file": file_name(part), **asdict(record)} for part, record in records.items()],
+        )
         for part in parts:
             del part["plan"]
-        plan, settings = self.plan, asdict(self.plan.settings)
-        content: dict[str, Any] = {"kind": KIND, "format": FORMAT, "rows": plan.rows, "dim": plan.dim}
-        content |= {"plan": plan.digest, "settings": settings, "inputs": [asdict(file) for file in plan.files]}
-        content["parts"] = parts
+        content = {"kind": KIND, "format": FORMAT, "rows": self.plan.rows, "dim": plan["dim"]}
+        content |= {"plan": self.plan.digest, "settings": plan["settings"], "inputs": plan["files"], "parts": parts}
         self.place.write(MANIFEST, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
     def join(self, output: Path, texts: Iterator[str] | None = None) -> None:
@@ -307,11 +277,11 @@ class Parts:
         Raises:
             NearfarError: the disk is full, a file cannot be written, or the texts have changed since they were encoded.
         """
-        dtype, vectors, ranges = self.dtype, self._vectors(), self.ranges
-        if self.plan.settings.quantize == "int8":
+        kind, ranges, blocks = self.plan.settings.quantize, self.ranges, self._blocks()
+        if kind == "int8":
             if ranges is None:
-                ranges = int8_ranges(self._vectors())
-                dtype, vectors = np.dtype("int8"), (quantize(block, "int8", ranges) for block in self._vectors())
+                ranges = own = int8_ranges(self._blocks())
+                blocks = (quantize(block, kind, own) for block in blocks)
                 if self.plan.rows < FEW_VECTORS or have_no_width(ranges):
                     warnings.warn(
                         f"--quantize int8: the ranges are those of {self.plan.rows} texts, too few or too similar for "
@@ -322,36 +292,35 @@ class Parts:
                 write_npy(file, ranges.dtype, ranges.shape, [ranges])
         with new_file(output, refuse_busy=True) as file:
             if output.suffix == ".parquet":
-                _write_parquet(file, self._with_texts(vectors, texts))
+                _write_parquet(file, self._with_texts(blocks, texts))
             else:
-                write_npy(file, dtype, (self.plan.rows, self.width), vectors)
+                none = np.empty((0, self.plan.dim), np.float32)
+                codes = quantize(none, kind, ranges) if kind else none
+                write_npy(file, codes.dtype, (self.plan.rows, codes.shape[1]), blocks)
 
     def _with_texts(
-        self, vectors: Iterator[NDArray[Any]], texts: Iterator[str] | None
+        self, blocks: Iterator[NDArray[Any]], texts: Iterator[str] | None
     ) -> "Iterator[dict[str, pyarrow.Array]]":
         import pyarrow
 
         start = 0
-        for block in vectors:
-            columns = {"row": _numbers(Piece(start, block, 0, 0))}
+        for block in blocks:
+            columns = {"row": _numbers(start, len(block))}
             if texts is not None:
                 columns["text"] = pyarrow.array(list(islice(texts, len(block))), pyarrow.string())
-            yield columns | {"embedding": self._lists(block)}
+            yield columns | {"embedding": _lists(block)}
             start += len(block)
         next(texts or iter(()), None)  # after the last text, raises if they changed since they were encoded
 
-    def _vectors(self) -> Iterator[NDArray[Any]]:
+    def _blocks(self) -> Iterator[NDArray[Any]]:
         """The stored vectors [rows, width] of all parts in order, one block at a time."""
         import pyarrow.parquet
 
-        assert isinstance(self.place, LocalFolder)
         for part in range(self.plan.parts):
-            with pyarrow.parquet.ParquetFile(self.place.shared / file_name(part)) as file:
-                for group in range(file.metadata.num_row_groups):
+            with pyarrow.parquet.ParquetFile(Path(self.place.address, file_name(part))) as file:
+                for group in range(file.num_row_groups):
                     for chunk in file.read_row_group(group, columns=["vector"])["vector"].chunks:
-                        flat = chunk.flatten()  # its to_numpy() would import pandas
-                        values = np.frombuffer(flat.buffers()[1], self.dtype)[flat.offset :]
-                        yield values[: len(flat)].reshape(-1, self.width)
+                        yield chunk.flatten().to_numpy().reshape(len(chunk), -1)
 
 
 def part_name(part: int) -> str:
@@ -392,15 +361,14 @@ def _write_parquet(
             writer.write_table(table)
 
 
-def _numbers(piece: Piece) -> Any:
-    """The numbers of the rows of a piece."""
-    return _arrow_array(np.arange(piece.start, piece.start + len(piece.vectors), dtype=np.int64))
-
-
-def _arrow_array(values: NDArray[Any]) -> Any:
-    """All values of a NumPy array as an Arrow array; ``pyarrow.array`` would import pandas."""
+def _numbers(start: int, count: int) -> Any:
+    """The numbers of rows."""
     import pyarrow
 
-    return pyarrow.Array.from_buffers(
-        pyarrow.from_numpy_dtype(values.dtype), values.size, [None, pyarrow.py_buffer(values)]
-    )
+    return pyarrow.array(np.arange(start, start + count, dtype=np.int64))
+
+
+def _lists(vectors: NDArray[Any]) -> Any:
+    import pyarrow
+
+    return pyarrow.FixedSizeListArray.from_arrays(vectors.reshape(-1), vectors.shape[1])

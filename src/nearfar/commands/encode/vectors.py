@@ -97,7 +97,6 @@ class OpenEncoder(NamedTuple):
             max_length=limit,
             normalize=normalize,
             dimensions=dimensions,
-            keep=[],
             shard_rows=PART_TEXTS,
             block=PART_TEXTS,
             precision="bf16" if self.bf16 else "fp32",
@@ -107,23 +106,22 @@ class OpenEncoder(NamedTuple):
         for text in texts:
             digest.update(text.encode("utf-8", "surrogatepass") + b"\n")
         plan = Plan(settings, dimensions or encoder.dim, [InputFile("", len(texts), 0, digest.hexdigest())])
-        file = folder / f"{plan.digest}.npy"
-        vectors = read_vectors_file(file, (plan.rows, plan.dim))
+        file, shape = folder / f"{plan.digest}.npy", (plan.rows, plan.dim)
+        vectors = read_vectors_file(file, shape)
         if vectors is not None:
             on_texts(plan.rows)
             return vectors
-        place = LocalFolder(str(file.with_suffix("")))
-        parts = Parts(place, plan)
-        done = parts.all_finished()
+        parts = Parts(LocalFolder(str(file.with_suffix(""))), plan)
+        done = parts.records(whole=True)
         on_texts(parts.rows_in(done))
         how: dict[str, Any] = {"role": role, "normalize": normalize, "dimensions": dimensions, "on_texts": on_texts}
         parts.complete(iter(texts), done, partial(self.pieces, **how))
         parts.join(file)
         truncated = sum(record.truncated for record in parts.records().values())
-        remove(place.shared)
+        remove(file.with_suffix(""))
         if truncated:
             warnings.warn(f"{what}{truncation_message(truncated, len(texts), limit)}", stacklevel=2)
-        vectors = read_vectors_file(file, (plan.rows, plan.dim))
+        vectors = read_vectors_file(file, shape)
         assert vectors is not None  # just written
         return vectors
 

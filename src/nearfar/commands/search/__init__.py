@@ -82,7 +82,7 @@ class Search:
         if not queries:
             return []
         found = self.find_texts(np.asarray(self.encode_query(queries), np.float32), self.top)
-        rows = self.index.rows_of(found.ids.reshape(-1))
+        rows = self.index.rows_of(found.ids)
         return [
             list(islice(self._hits_of(texts.tolist(), scores.tolist(), rows), self.top))
             for texts, scores in zip(found.ids, found.scores, strict=True)
@@ -91,11 +91,10 @@ class Search:
     def _hits_of(self, texts: list[int], scores: list[float], rows: dict[int, list[int]]) -> Iterator[Hit]:
         rank = count(1)
         for text, score in zip(texts, scores, strict=True):
-            own = rows[text]
-            for row in own if self.keep_duplicates else own[:1]:
+            for row in rows[text] if self.keep_duplicates else rows[text][:1]:
                 content, *values = self.index.read_row(row)
-                columns = dict(zip(self.columns, values, strict=True))
-                yield Hit(next(rank), score, row, content, columns, 1 if self.keep_duplicates else len(own))
+                equal = 1 if self.keep_duplicates else len(rows[text])
+                yield Hit(next(rank), score, row, content, dict(zip(self.columns, values, strict=True)), equal)
 
 
 @takes_rows
@@ -167,15 +166,15 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     opened = open_encoder(config.model, config.opening, precision)
     encoder = opened.encoder
     similarity = encoder.similarity if config.normalize else "dot"
-    inexact = config.approximate or config.quantize is not None
+    inexact = "--approximate" if config.approximate else "--quantize" if config.quantize else ""
     if similarity in NORMS and inexact:
         raise NearfarError(
-            f"{'--approximate' if config.approximate else '--quantize'}: finds texts by inner products, and "
-            f"{config.model} compares by minus the {similarity} distance; leave it out."
+            f"{inexact}: finds texts by inner products, and {config.model} compares by minus the {similarity} "
+            "distance; leave it out."
         )
     settings = {
-        "model": opened.model,
-        "model_name": config.model,
+        "model": config.model,
+        "weights": opened.model,
         "column": corpus.column,
         "show": list(corpus.shown),
         "pooling": encoder.pooling,
@@ -186,21 +185,15 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     }
     if config.dimensions is not None:
         settings["dimensions"] = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
-    shared = config.index is not None
-    index, update = update_index(
-        folder, corpus, opened, settings, rebuild=config.rebuild, shared=shared, progress=progress
-    )
+    index, update = update_index(folder, corpus, opened, settings, rebuild=config.rebuild, progress=progress)
     how: dict[str, Any] = {"normalize": similarity == "cosine", "dimensions": config.dimensions, "precision": precision}
     encode_query: Callable[[Sequence[str]], np.ndarray] = partial(encoder.encode_query, **how)
-    device = str(encoder.device)
+    device, recall = str(encoder.device), ""
     find_texts: Callable[[np.ndarray, int], Neighbours] = partial(index.nearest, similarity=similarity, device=device)
-    recall = ""
     if inexact:
         sample = encode_query([queries[n] for n in sample_of(len(queries))]) if queries and config.queries else None
         find_texts, recall = _open_inexact(index, config, device, sample, progress=progress)
-    return Search(
-        index, update, encode_query, find_texts, corpus.shown, config.top, config.keep_duplicates, recall=recall
-    )
+    return Search(index, update, encode_query, find_texts, corpus.shown, config.top, config.keep_duplicates, recall)
 
 
 def _open_inexact(
@@ -264,7 +257,7 @@ def output_names(columns: Sequence[str]) -> list[str]:
     names: list[str] = []
     for column in columns:
         name = column
-        while name in FIELDS or name in names or (name != column and name in columns):
+        while name in (*FIELDS, *names):
             name = f"input_{name}"
         names.append(name)
     return names

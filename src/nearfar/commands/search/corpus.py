@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from nearfar.data.cells import Location, MissingColumnError, column_indices, fold_name, is_blank, text_field
-from nearfar.data.files import extension, is_plain_text, json_records
+from nearfar.data.cells import MissingColumnError, column_indices, fold_name, is_blank, text_field
+from nearfar.data.files import is_plain_text
 from nearfar.data.paths import as_path, check_file
 from nearfar.data.sources import column_names, open_table
 from nearfar.data.triplets import PAIR_NAMES
@@ -42,20 +42,15 @@ class Corpus:
     ) -> None:
         self.path, self._skip_empty = as_path(source), skip_empty
         self.column, names = choose_column(source, column, DOCUMENT_NAMES, flag="--column")
+        others = [name for name in names or () if name != self.column]
         if show and names is None:
             raise NearfarError(f"--show {' '.join(show)}: {source} has one text per line, and no columns.")
-        if names is not None and show is not None:
-            if self.column in show:
-                raise NearfarError(f"--show {self.column}: is the column of the texts, which is always shown.")
-            known = list(names)
-            if _is_json_lines(self.path):  # later lines may have further keys
-                new = (name for name in show if name not in names)
-                known += [name for name in new if any(name in record for _, record in json_records(self.path))]
-            column_indices(known, show, self.path)
-        self.shown = tuple(name for name in names or () if name != self.column) if show is None else tuple(show)
-        if len(set(self.shown)) < len(self.shown):
-            twice = next(name for name in self.shown if self.shown.count(name) > 1)
-            raise NearfarError(f"{source}: several columns are named {twice!r}; choose columns with --show.")
+        if self.column in (show or ()):
+            raise NearfarError(f"--show {self.column}: is the column of the texts, which is always shown.")
+        column_indices(others, show or (), self.path)
+        self.shown = tuple(others if show is None else show)
+        if twice := [name for name in self.shown if self.shown.count(name) > 1]:
+            raise NearfarError(f"{source}: several columns are named {twice[0]!r}; choose columns with --show.")
 
     def rows(self) -> Iterator[tuple[str, bytes]]:
         """Yield the rows in order: the text, and the JSON list of the text and the shown columns.
@@ -63,18 +58,14 @@ class Corpus:
         Raises:
             NearfarError: a row is malformed, or its text is empty or not text; the message names file and line.
         """
-        for where, values in self._values():
+        table = open_table(self.path)
+        # Keys of JSON lines other than that of the text may be missing.
+        rows = table.rows((self.column,), optional=self.shown) if self.shown else table.text_rows((self.column,))
+        for where, values in rows:
             if not (self._skip_empty and is_blank(values[0])):
                 text = text_field(values[0], self.column, where)
                 line = json.dumps([text, *values[1:]], ensure_ascii=False, default=str)
                 yield text, line.encode("utf-8", "replace")  # half a surrogate pair has no code
-
-    def _values(self) -> Iterator[tuple[Location, Sequence[object]]]:
-        if _is_json_lines(self.path):
-            # Keys other than that of the text may be missing.
-            yield from open_table(self.path).rows((self.column,), optional=self.shown)
-        else:
-            yield from open_table(self.path).text_rows((self.column, *self.shown))
 
 
 def read_queries(source: str | Path, column: str | None) -> list[str]:
@@ -118,7 +109,3 @@ def choose_column(
         )
     (index,) = column_indices(names, (wanted,), source)
     return names[index], names
-
-
-def _is_json_lines(path: Path) -> bool:
-    return extension(path).removesuffix(".gz") in (".jsonl", ".json")

@@ -1,12 +1,8 @@
 """Bring the index of a file up to date: encode the texts that are new, keep the vectors of all others."""
 
-import os
-import shutil
-import time
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -17,35 +13,22 @@ from numpy.typing import NDArray
 from nearfar.commands.encode.vectors import OpenEncoder, kept_vectors, vectors_folder
 from nearfar.commands.search.corpus import Corpus
 from nearfar.data.paths import file_version
-from nearfar.disk import write_npy
+from nearfar.disk import check_writable_folder, write_npy
 from nearfar.disk.folders import forget_folder, new_folder, restore_folder
 from nearfar.disk.work import join_changes, list_changes
 from nearfar.encoder.precision import is_native, resolve
-from nearfar.encoder.token_batches import NotFiniteError
-from nearfar.neighbours.index import (
-    APPROXIMATE,
-    FILES,
-    MANIFEST,
-    ROW,
-    TEXT,
-    Manifest,
-    SearchIndex,
-    hash_bytes,
-    read_manifest,
-)
+from nearfar.neighbours.index import FILES, MANIFEST, ROW, TEXT, Manifest, SearchIndex, hash_bytes, read_manifest
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError, Precision, Resolved
 
 BLOCK = 2**14
 """Number of vectors that are copied at a time."""
-RECENT = 2 * 10**9
-"""A file that was written less than this many nanoseconds ago can change again within the resolution of its time."""
 
 
 class IndexUpdate(NamedTuple):
     """What bringing an index up to date did."""
 
-    state: Literal["unchanged", "new", "extended", "changed"]
+    state: Literal["unchanged", "new", "changed"]
     rows: int
     texts: int
     """Number of distinct texts."""
@@ -60,12 +43,11 @@ def update_index(
     settings: dict[str, Any],
     *,
     rebuild: bool = False,
-    shared: bool = False,
     progress: bool = False,
 ) -> tuple[SearchIndex, IndexUpdate]:
     """Make the index in ``folder`` that of ``corpus``, and open it.
 
-    If rows have changed, a new index is written, with the vectors of all texts that the old one has, and takes its
+    If the file has changed, a new index is written, with the vectors of all texts that the old one has, and takes its
     place. The other vectors are in ``folder.vectors`` until then, so that an interrupted call is continued by the next
     one. A file whose size, time and inode are those of the last call is not read.
 
@@ -75,85 +57,79 @@ def update_index(
         opened: encodes the texts.
         settings: what determines the vectors and columns; an index with other settings is refused.
         rebuild: use nothing of an existing index.
-        shared: whether ``folder`` was named by the user, so that it may be the index of another file.
         progress: show a progress bar.
 
     Raises:
         NearfarError: the folder is no index, or is damaged, of other settings, in use or not writable; a row of the
             corpus is malformed, or there is none.
     """
-    check_folder(folder)
-    before, source = None if rebuild else _open(folder, settings), describe_source(corpus.path)
-    if before is not None:
-        if "size" in source and before.manifest.source == source:
-            return _unchanged(before)
-        rows, _ = _read_rows(corpus)
-        extends = _extends(rows, before)
-        if extends and len(rows) == len(before.rows):
-            if before.manifest.source != source:
-                with suppress(NearfarError):  # then the next call reads the file again
-                    replace(before.manifest, source=source).write(folder)
-            return _unchanged(before)
-        if shared and not extends:
-            _check_source(before, corpus)
+    _check_folder(folder)
+    before, path, version = None if rebuild else _open(folder, settings), str(corpus.path.resolve()), _version(corpus)
+    if before is not None and before.manifest.source == {"path": path, "version": version}:
+        forget_folder(folder)  # what a process left that was killed at its very end
+        if kept_vectors(folder).exists():
+            with suppress(NearfarError), vectors_folder(folder):
+                pass
+        return before, IndexUpdate("unchanged", len(before.rows), len(before.texts), 0)
     with vectors_folder(folder, flag="--index") as kept:
-        if before is None and not rebuild:
-            restore_folder(folder)
-            before = _open(folder, settings)
+        restore_folder(folder)
+        before = None if rebuild else _open(folder, settings)
         with new_folder(folder, replace=True, flag="--index") as new:
             rows, texts = _read_rows(corpus, new / "rows.jsonl")
-            if describe_source(corpus.path) != source:  # it changed while it was read, so the next call reads it again
-                source = {"path": source["path"]}
-            dim = settings.get("dimensions") or opened.encoder.dim
-            counts: dict[str, Any] = {"dim": dim, "rows": len(rows), "texts": len(texts), "bytes": int(rows["end"][-1])}
-            manifest = Manifest(settings=settings, source=source, **counts)
-            state: Literal["new", "extended", "changed"] = "new" if before is None else "changed"
-            if before is not None and _extends(rows, before):
-                state, manifest = "extended", replace(manifest, generation=before.manifest.generation)
-                for file in APPROXIMATE:  # a graph is extended, not made again
-                    with suppress(FileNotFoundError):
-                        shutil.copyfile(folder / file, new / file)
+            manifest = Manifest(
+                settings=settings,
+                source={"path": path, "version": version if _version(corpus) == version else None},
+                dim=settings.get("dimensions") or opened.encoder.dim,
+                rows=len(rows),
+                texts=len(texts),
+                bytes=int(rows["end"][-1]),
+            )
             np.save(new / "rows.npy", rows)
             np.save(new / "texts.npy", texts)
             manifest.write(new)
-            nothing = np.empty((0, dim), np.float32)
-            encoded = _write_vectors(
-                SearchIndex(new, manifest, nothing, texts, rows, np.memmap(new / "rows.jsonl", np.uint8, "r")),
-                before,
-                opened,
-                kept,
-                progress=progress,
-            )
+            lines, nothing = np.memmap(new / "rows.jsonl", np.uint8, "r"), np.empty((0, manifest.dim), np.float32)
+            index = SearchIndex(new, manifest, nothing, texts, rows, lines)
+            encoded = _write_vectors(index, before, opened, kept, progress=progress)
+    state: Literal["new", "changed"] = "new" if before is None else "changed"
     return SearchIndex.open(folder), IndexUpdate(state, manifest.rows, manifest.texts, encoded)
 
 
-def _extends(rows: NDArray[np.void], index: SearchIndex) -> bool:
-    """Whether the first rows are all those of an index."""
-    return bool(np.array_equal(rows["hash"][: len(index.rows)], index.rows["hash"]))
+def _version(corpus: Corpus) -> list[int]:
+    """What differs after the file was written or replaced."""
+    return list(file_version(corpus.path) or ())
 
 
-def _unchanged(index: SearchIndex) -> tuple[SearchIndex, IndexUpdate]:
-    forget_folder(index.folder)  # what a process left that was killed at its very end
-    if kept_vectors(index.folder).exists():
-        with suppress(NearfarError), vectors_folder(index.folder):
-            pass
-    return index, IndexUpdate("unchanged", len(index.rows), len(index.texts), 0)
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder that cannot become an index, before anything is read."""
+    if not folder.is_dir():
+        check_writable_folder(folder, folder, flag="--index")
+    elif others := sorted({path.name for path in folder.iterdir()} - {*FILES, LOCK}):
+        raise NearfarError(
+            f"--index {folder}: is a folder with other files ({', '.join(others[:3])}); name another folder."
+        )
 
 
 def _open(folder: Path, settings: dict[str, Any]) -> SearchIndex | None:
     """The index in a folder; None if there is none.
 
     Raises:
-        NearfarError: it is damaged, or of other settings.
+        NearfarError: it is damaged, or of another model or other settings; the message names each, and the ways out.
     """
     if not (folder / MANIFEST).exists():
         return None
     index = SearchIndex.open(folder)
-    _check_settings(index, settings)
+    before, now = index.manifest.settings, dict(settings)
+    if before.get("weights") == now["weights"]:
+        now["model"] = before.get("model")  # the same model, perhaps in another folder
+    if changes := list_changes(before, now, {"weights": "the model's weights or settings"}):
+        raise NearfarError(
+            f"{folder}: is the index of another model or other settings: {join_changes(changes)}. Replace it with "
+            "--rebuild, or keep both: name another folder with --index."
+        )
     return index
 
 
-def _read_rows(corpus: Corpus, lines: Path | None = None) -> tuple[NDArray[np.void], NDArray[np.void]]:
+def _read_rows(corpus: Corpus, file: Path) -> tuple[NDArray[np.void], NDArray[np.void]]:
     """The tables of rows and texts of an index (:data:`ROW`, :data:`TEXT`); writes the lines of the rows to a file.
 
     Raises:
@@ -161,7 +137,7 @@ def _read_rows(corpus: Corpus, lines: Path | None = None) -> tuple[NDArray[np.vo
         OSError: the file cannot be written.
     """
     hashes, text_hashes, ends, end = array("Q"), array("Q"), array("q"), 0
-    with Path(lines or os.devnull).open("wb") as stream:
+    with file.open("wb") as stream:
         for text, line in corpus.rows():
             end += stream.write(line + b"\n")
             hashes.append(hash_bytes(line))
@@ -204,11 +180,7 @@ def _write_vectors(
     if len(missing):
         with progress_bar("encoding", len(missing), shown=progress, stderr=True) as advance:
             how: dict[str, Any] = {name: settings.get(name) for name in ("normalize", "dimensions")}
-            try:
-                new = opened.encode_texts(kept, missing, role="document", **how, on_texts=advance)
-            except NotFiniteError as error:
-                row = int(texts["row"][is_new][error.number])
-                raise NotFiniteError(row, missing[error.number]) from None
+            new = opened.encode_texts(kept, missing, role="document", **how, on_texts=advance)
     place[is_new] = np.arange(len(missing))
 
     def blocks() -> Iterator[Float32[np.ndarray, "block dim"]]:
@@ -222,64 +194,6 @@ def _write_vectors(
 
     write_npy(index.folder / "vectors.npy", np.dtype("f4"), (len(texts), dim), blocks())
     return len(missing)
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that cannot become an index, before anything is read."""
-    problem = ""
-    if folder.is_dir():
-        others = sorted({path.name for path in folder.iterdir()} - {*FILES})
-        wrong = [name for name in FILES if (folder / name).is_dir()]
-        if others:
-            problem = f"is a folder with other files ({', '.join(others[:3])}); name another folder."
-        elif wrong:
-            problem = f"{wrong[0]} is a folder, where an index has a file; remove it."
-    elif os.path.lexists(folder):
-        problem = "is a file, but an index is a folder; name another --index."
-    elif not folder.parent.is_dir():
-        problem = f"the folder {folder.parent} does not exist."
-    elif not os.access(folder.parent, os.W_OK):
-        problem = f"the folder {folder.parent} is not writable; name another folder for the index with --index."
-    if problem:
-        raise NearfarError(f"--index {folder}: {problem}")
-
-
-def _check_settings(index: SearchIndex, settings: dict[str, Any]) -> None:
-    """Refuse an index of another model or other settings.
-
-    Raises:
-        NearfarError: a setting differs; the message names each, and the ways out.
-    """
-    before, now = dict(index.manifest.settings), dict(settings)
-    names = [each.pop("model_name", None) for each in (before, now)]
-    models = [each.pop("model", None) for each in (before, now)]
-    changes = []
-    if models[0] != models[1]:
-        other = f"it was made with the model {names[0]}, not with {names[1]}"
-        changes = [other if names[0] != names[1] else f"the model {names[0]} has other weights or settings now"]
-    if changes := [*changes, *list_changes(before, now, {})]:
-        raise NearfarError(
-            f"{index.folder}: is the index of another model or other settings: {join_changes(changes)}. Replace it "
-            "with --rebuild, or keep both: name another folder with --index."
-        )
-
-
-def _check_source(index: SearchIndex, corpus: Corpus) -> None:
-    """Refuse to replace the index of another file."""
-    before, now = index.manifest.source.get("path"), describe_source(corpus.path)["path"]
-    if before is not None and before != now:
-        raise NearfarError(
-            f"--index {index.folder}: is the index of {before}, and {corpus.path} has other rows. Replace it with "
-            "--rebuild, or name another folder."
-        )
-
-
-def describe_source(path: Path) -> dict[str, Any]:
-    """The path of a file, and its status if that will show the next change."""
-    version, source = file_version(path), {"path": str(path.resolve())}
-    if version is not None and time.time_ns() - version[1] > RECENT:
-        return {**source, **dict(zip(("size", "mtime_ns", "inode"), version, strict=True))}
-    return source
 
 
 def choose_precision(requested: Precision, folder: Path | None, device: str | None) -> tuple[str, Resolved]:
