@@ -84,7 +84,7 @@ def demo(call: Call, config: "nearfar.DemoConfig") -> None:
 @verb()
 def env(call: Call, config: "nearfar.EnvConfig") -> None:
     """Print versions, processor, threads, GPU, kernels, folders, data and hub."""
-    from nearfar.commands.env import format_lines
+    from nearfar.commands.env import format_report
 
     report = nearfar.env(config)
-    call.say(*([json.dumps(report, indent=1, ensure_ascii=False)] if config.json else format_lines(report)))
+    call.say(json.dumps(report, indent=1, ensure_ascii=False) if config.json else format_report(report))
