@@ -3,12 +3,12 @@
 import json
 import re
 import socket
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from nearfar.cli import main
 from nearfar.commands import env
@@ -48,14 +48,12 @@ def env_report(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any
 
 def test_text_and_json_show_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
     report = env_report(capsys, "--offline")
-    assert list(report) == list(PARTS)
-    assert report["hub"]["answer"] == "not tested, because of --offline"
+    assert report["hub"]["answer"] == "not asked, because of --offline"
     assert report["kernels"]["why_not"] == "NEARFAR_KERNELS=0"
     assert main(["env", "--offline"]) == 0
     printed = capsys.readouterr().out
-    assert list(yaml.safe_load(printed)) == list(PARTS)
+    assert list(tomllib.loads(printed)) == list(PARTS)
     assert all(names <= set(report[part]) for part, names in PARTS.items())
-    assert len(printed.splitlines()) < 60
 
 
 def test_no_names_and_no_secrets(
@@ -103,8 +101,7 @@ def test_named_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
         (tmp_path / "data" / f"{name}.tsv").touch()
     monkeypatch.setenv("NEARFAR_DATA", str(tmp_path / "data"))
     data = env_report(capsys, "--offline")["data"]
-    assert data["whole"] == ["mr"]
-    assert data["in_part"] == ["sts14-es", "stsb", "stsb-text", "stsb-clean"]
+    assert (data["whole"], data["in_part"]) == ("mr", "sts14-es, stsb, stsb-text, stsb-clean")
     assert "sts17" in data["missing"]
 
 
@@ -129,4 +126,4 @@ def test_a_hub_that_responds_and_one_that_does_not(
 def test_offline(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("asked"))
     monkeypatch.setenv(name, "1")
-    assert env_report(capsys)["hub"]["answer"] == f"not tested, because {name} is set"
+    assert env_report(capsys)["hub"]["answer"] == f"not asked, because {name} is set"

@@ -35,7 +35,6 @@ VARIABLES = (
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 TIMEOUT = 3.0
 """Timeout of the request to the hub, in seconds."""
-WIDTH = 110
 
 
 @accepts_settings(EnvConfig)
@@ -67,10 +66,10 @@ def env(config: EnvConfig) -> dict[str, Any]:
 
 
 def format_report(report: Mapping[str, Any]) -> str:
-    """The parts as YAML, with names and values beside each other."""
-    from huggingface_hub.utils import yaml_dump
+    """The parts as TOML, with a table for each."""
+    import tomli_w
 
-    return yaml_dump(dict(report), sort_keys=False, default_flow_style=None, width=WIDTH).rstrip()
+    return tomli_w.dumps(report).rstrip()
 
 
 def _versions() -> dict[str, str]:
@@ -93,7 +92,7 @@ def _processor() -> dict[str, object]:
         "bfloat16": "native" if cpu_has_bf16() else "emulated",
         "cores": os.cpu_count(),
         "usable": threads.available_cores(),
-        "quota": threads.cpu_quota(),
+        "quota": threads.cpu_quota() or "none",
     }
 
 
@@ -113,7 +112,7 @@ def _gpu() -> dict[str, object]:
 
     devices = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
     shown = [f"{of.name}, {of.total_memory / 2**30:.0f} GiB, capability {of.major}.{of.minor}" for of in devices]
-    return {"cuda_of_torch": torch.version.cuda, "devices": shown, "mps": torch.backends.mps.is_available()}
+    return {"cuda_of_torch": torch.version.cuda or "none", "devices": shown, "mps": torch.backends.mps.is_available()}
 
 
 def _kernels() -> dict[str, object]:
@@ -133,7 +132,9 @@ def _folders() -> dict[str, object]:
         "datasets": Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets").expanduser(),
         "temporary": Path(tempfile.gettempdir()),
     }
-    space = {name: f"{shutil.disk_usage(path).free / 1e9:.1f} GB free" for name, path in folders.items() if path.is_dir()}
+    space = {
+        name: f"{shutil.disk_usage(path).free / 1e9:.1f} GB free" for name, path in folders.items() if path.is_dir()
+    }
     return {name: f"{folder} ({space.get(name, 'does not exist yet')})" for name, folder in folders.items()}
 
 
@@ -142,12 +143,12 @@ def _data() -> dict[str, object]:
 
     root = os.environ.get("NEARFAR_DATA")
     if not root or not Path(root).expanduser().is_dir():
-        return {"folder": root, "why": "this folder does not exist" if root else "NEARFAR_DATA is not set"}
+        return {"folder": root or "none", "why": "this folder does not exist" if root else "NEARFAR_DATA is not set"}
     sets: dict[str, list[str]] = {"whole": [], "in_part": [], "missing": []}
     for name in (name for name, entry in CATALOG.items() if not entry.packaged):
         there = [(Path(root).expanduser() / file).is_file() for file in files_of(name)]
         sets["whole" if all(there) else "in_part" if any(there) else "missing"].append(name)
-    return {"folder": root, **sets}
+    return {"folder": root, **{kind: ", ".join(names) or "none" for kind, names in sets.items()}}
 
 
 def _hub(*, offline: bool) -> dict[str, object]:
@@ -156,7 +157,7 @@ def _hub(*, offline: bool) -> dict[str, object]:
     set_by = [name for name in OFFLINE if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")]
     if set_by or offline:
         why = f"{set_by[0]} is set" if set_by else "of --offline"
-        return {"address": shown, "reachable": None, "answer": f"not tested, because {why}"}
+        return {"address": shown, "reachable": "not tested", "answer": f"not asked, because {why}"}
     started = time.perf_counter()
     try:
         with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=TIMEOUT) as answer:
