@@ -117,7 +117,7 @@ def test_verbs_take_an_exported_folder(
 def test_the_result_has_the_numbers(models: Path, exported: Path) -> None:
     result = load_result(exported / "export.json")
     assert isinstance(result, ExportResult)
-    original, graph, *others = result.sides
+    original, graph = result.sides
     assert (original.name, graph.name) == ("nearfar fp32", f"{exported.name} fp32")
     assert (original.difference, original.cosine) == (None, None)
     assert graph.difference is not None
@@ -129,7 +129,6 @@ def test_the_result_has_the_numbers(models: Path, exported: Path) -> None:
     assert result.evaluated_on == str(models / "pairs.tsv")
     assert (result.width, result.normalized, result.pooling, result.problems) == (32, True, "mean", [])
     assert result.files == {part: (exported / part).stat().st_size for part in result.files}
-    assert all("bf16" in side.name for side in others)
 
 
 def test_the_example_of_the_readme_runs_without_torch(exported: Path) -> None:
@@ -311,12 +310,12 @@ def test_a_run_is_calibrated_and_compared_on_rows_that_it_held_out(models: Path,
     train("info-nce", **data, output=tmp_path / "run", max_steps=1)
     config = ExportConfig(output="out", format="openvino", quantize="int8")
     source = open_source(tmp_path / "run" / "model", config)
-    items, described = comparison.calibration_items(tmp_path / "run", source, config)
+    items, described = comparison.calibration_items(tmp_path / "run", source.model, config)
     held_out = [row.split("\t") for row in rows]
     assert described == f"the dev rows that {tmp_path / 'run'} held out, {len(items)} texts"
     assert 0 < len(items) < len(rows)
     assert {text for (text,) in items} <= {text for row in held_out for text in row}
-    tested = comparison.comparison_rows(tmp_path / "run", source, config)
+    tested = comparison.comparison_rows(tmp_path / "run", source.model, config)
     assert (tested.metric, tested.source) == ("mrr@10", f"the test rows that {tmp_path / 'run'} held out")
     assert 0 < (tested.score(partial(outputs_of, source.model)) or 0) <= 100
 
@@ -350,7 +349,7 @@ def test_an_architecture_that_cannot_be_traced(models: Path, tmp_path: Path, mon
         raise RuntimeError("Please report it.") from ValueError("a branch on data\nin forward")
 
     monkeypatch.setattr("torch.onnx.export", refuse)
-    message = r"Bert: torch .* cannot export this architecture to ONNX \(a branch on data\)\.$"
+    message = r"bert: torch .* cannot export this architecture to ONNX, .* \(a branch on data\)\.$"
     with pytest.raises(NearfarError, match=message):
         export(tmp_path / "model", output=tmp_path / "out", evaluate_on=models / "pairs.tsv")
     assert not (tmp_path / "out").exists()
