@@ -118,7 +118,7 @@ def test_only_own_pairs_and_labelled_texts_are_scored(pairs_file, labelled_file,
     separate = evaluate(letters, labelled=labelled_file, **settings)
     assert separate.tasks == {}
     assert separate.transfer.tasks == result.transfer.tasks
-    with pytest.raises(NearfarError, match="both as scored pairs and as labelled"):
+    with pytest.raises(NearfarError, match="both by --tasks and by --labelled"):
         evaluate(letters, tasks=[labelled_file], labelled=[labelled_file], progress=False)
 
 
