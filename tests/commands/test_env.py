@@ -17,13 +17,11 @@ from tests.commands.get_data.server import Answer, serve
 
 PARTS = {
     "versions": set("python nearfar torch transformers tokenizers sentence-transformers numpy commit".split()),
-    "platform": {"system", "python"},
-    "processor": {"name", "instruction_sets", "bfloat16", "cores", "usable", "quota"},
+    "processor": {"system", "name", "instruction_sets", "bfloat16", "cores", "usable", "quota"},
     "threads": {"computing", "between_operations", "runtime", "variables"},
     "gpu": {"cuda_of_torch", "devices", "mps"},
     "kernels": {"available"},
     "folders": {"kernels", "hub", "datasets", "temporary"},
-    "data": {"folder"},
     "hub": {"address", "reachable", "answer"},
 }
 
@@ -91,18 +89,6 @@ def test_any_part_may_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     found = env_report(capsys, "--offline")
     assert {found.pop(part) for part in failing} == {"unknown: OSError: out of order"}
     assert all(isinstance(rest, dict) for rest in found.values())
-
-
-def test_named_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path / "none"))
-    assert env_report(capsys, "--offline")["data"]["why"] == "this folder does not exist"
-    for name in ("sts/STSB/dev", "senteval/MR", "sts/multilingual/STS14.es.news"):
-        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "data" / f"{name}.tsv").touch()
-    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path / "data"))
-    data = env_report(capsys, "--offline")["data"]
-    assert (data["whole"], data["in_part"]) == ("mr", "sts14-es, stsb, stsb-text, stsb-clean")
-    assert "sts17" in data["missing"]
 
 
 def test_a_hub_that_responds_and_one_that_does_not(

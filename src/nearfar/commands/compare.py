@@ -204,23 +204,22 @@ def _result_files(side: str | Path) -> Sequence[str | Path]:
     For a run of ``nearfar finetune`` it is the result on its test rows.
     """
     folder = as_path(side)
-    if status(folder) is not None and not is_folder(folder):
-        check_file(folder)
-        if folder.suffix != ".json":
-            raise NearfarError(
-                f"{folder}: is a file, but a side is a model, a run or a result file (.json). Run files of TREC need "
-                "the judgements of their documents, --qrels FILE; a table of scores is compared alone, as it holds all "
-                "systems."
-            )
     if is_file(folder / "result.json"):  # a run of fine-tuning, or the evaluation of a study's cell
         return [folder / "result.json"]
     if not is_folder(folder):
-        return [side] if str(side).endswith(".json") else []
+        if str(side).endswith(".json"):
+            return [side]
+        if status(folder) is None:
+            return []  # a name on the hub
+        check_file(folder)
+        raise NearfarError(
+            f"{folder}: is a file, but a side is a model, a run or a result file (.json). Run files of TREC need the "
+            "judgements of their documents, --qrels FILE; a table of scores is compared alone, as it holds all systems."
+        )
     model_of_run(folder)  # raises for an unfinished run
     if any(status(folder / name) is not None for name in MODEL_FILES):
         return []
-    files = sorted(folder.glob("*.json"))
-    if not files:
+    if not (files := sorted(folder.glob("*.json"))):
         raise NearfarError(
             f"{folder}: is neither a model (no modules.json or config.json), nor a finished run, nor a folder of "
             "result files."

@@ -14,6 +14,7 @@ import time
 import urllib.request
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +40,18 @@ TIMEOUT = 3.0
 
 @accepts_settings(EnvConfig)
 def env(config: EnvConfig) -> dict[str, Any]:
-    """The environment by part: versions, platform, processor, threads, gpu, kernels, folders, data, hub.
+    """The environment by part: versions, processor (and system), threads, gpu, kernels, folders (and data), hub.
 
     A part that raises an error is a sentence with the reason. ``config.json`` has no effect here.
     """
     parts: dict[str, Callable[[], object]] = {
         "versions": _versions,
-        "platform": _platform,
         "processor": _processor,
         "threads": _threads,
         "gpu": _gpu,
         "kernels": _kernels,
         "folders": _folders,
-        "data": _data,
-        "hub": lambda: _hub(offline=config.offline),
+        "hub": partial(_hub, offline=config.offline),
     }
     report: dict[str, object] = {}
     for name, collect in parts.items():
@@ -79,14 +78,11 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), **versions, "commit": provenance().commit or "not a checkout"}
 
 
-def _platform() -> dict[str, object]:
-    return {"system": platform.platform(), "python": f"{platform.python_implementation()}, {platform.machine()}"}
-
-
 def _processor() -> dict[str, object]:
     from nearfar.encoder.precision import cpu_has_bf16
 
     return {
+        "system": platform.platform(),
         "name": machine.processor(),
         "instruction_sets": machine.instruction_sets(),
         "bfloat16": "native" if cpu_has_bf16() else "emulated",
@@ -132,23 +128,12 @@ def _folders() -> dict[str, object]:
         "datasets": Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets").expanduser(),
         "temporary": Path(tempfile.gettempdir()),
     }
+    if data := os.environ.get("NEARFAR_DATA"):
+        folders["data"] = Path(data).expanduser()
     space = {
         name: f"{shutil.disk_usage(path).free / 1e9:.1f} GB free" for name, path in folders.items() if path.is_dir()
     }
     return {name: f"{folder} ({space.get(name, 'does not exist yet')})" for name, folder in folders.items()}
-
-
-def _data() -> dict[str, object]:
-    from nearfar.data.named_sets import CATALOG, files_of
-
-    root = os.environ.get("NEARFAR_DATA")
-    if not root or not Path(root).expanduser().is_dir():
-        return {"folder": root or "none", "why": "this folder does not exist" if root else "NEARFAR_DATA is not set"}
-    sets: dict[str, list[str]] = {"whole": [], "in_part": [], "missing": []}
-    for name in (name for name, entry in CATALOG.items() if not entry.packaged):
-        there = [(Path(root).expanduser() / file).is_file() for file in files_of(name)]
-        sets["whole" if all(there) else "in_part" if any(there) else "missing"].append(name)
-    return {"folder": root, **{kind: ", ".join(names) or "none" for kind, names in sets.items()}}
 
 
 def _hub(*, offline: bool) -> dict[str, object]:

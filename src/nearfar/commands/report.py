@@ -60,7 +60,7 @@ def report(what: str | Path | Sequence[str | Path], config: ReportConfig, *, pro
     for path in paths:
         opened.add(path)
     for written in (file, file.with_suffix(".md")):
-        refuse_overwriting_inputs(written, opened.read)
+        refuse_overwriting_inputs(written, (inner for path in paths for inner in (path, *path.rglob("*"))))
     found, computed = opened.collect(), None
     sides = [side.runs for side in found.sides]
     if config.compare == "yes" and len(sides) < 2:
@@ -105,8 +105,6 @@ class Sources:
         self.runs: list[tuple[Path, inputs.TrainingRun]] = []
         """Run folder and run."""
         self.missing: list[str] = []
-        self.read: list[Path] = []
-        """Every file that was opened."""
         self.result_order: list[str] = []
         """The result files."""
 
@@ -198,7 +196,7 @@ class Sources:
                 f"{folder}: has no run.json, so it is not finished: it was stopped or is still running."
             )
         texts = ("config.toml", "second.toml")
-        files = {name: self._read(folder / name) for name in texts if (folder / name).is_file()}
+        files = {name: read_text(folder / name) for name in texts if (folder / name).is_file()}
         try:
             settings = tomllib.loads(files["config.toml"]) if "config.toml" in files else {}
         except tomllib.TOMLDecodeError as error:
@@ -222,7 +220,7 @@ class Sources:
         """Training steps and evaluations. An incomplete last line, as a killed run leaves it, is skipped."""
         steps: list[results.TrainingStep] = []
         evaluations: list[results.DevEvaluation] = []
-        lines = self._read(file).splitlines() if file.is_file() else []
+        lines = read_text(file).splitlines() if file.is_file() else []
         for number, text in enumerate(lines, start=1):
             source = f"{file}, line {number}"
             try:
@@ -238,12 +236,7 @@ class Sources:
                 steps.append(results.TrainingStep.from_dict(line, source=source))
         return steps, evaluations
 
-    def _read(self, file: Path) -> str:
-        self.read.append(file)
-        return read_text(file)
-
     def _read_json(self, file: Path) -> dict[str, Any]:
-        self.read.append(file)
         value = read_json(file, otherwise="Leave it out of the report, or compute it again.")
         if not isinstance(value, dict):
             raise NearfarError(f"{file}: is not a result file of nearfar: it is not a JSON object.")

@@ -186,36 +186,6 @@ def test_a_nan_leaves_out_only_the_tasks_with_that_text(pairs_file, labelled_fil
         evaluate(broken, pairs=pairs_file, progress=False)
 
 
-def test_suites(monkeypatch):
-    monkeypatch.setattr(module, "load_task", some_tasks("stsb", "sickr"))
-    monkeypatch.delenv("NEARFAR_DATA", raising=False)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    result = evaluate(letters, suite="all", resamples=0, progress=False)
-    assert list(result.tasks) == ["stsb", "sickr"]
-    assert set(suite_tasks("transfer")) - {"sickr-learned", "stsb-learned"} <= set(result.unavailable)
-    with pytest.raises(NearfarError, match="suite = 'glue': must be all, sts, transfer or none"):
-        evaluate(letters, suite="glue", progress=False)
-
-
-@pytest.mark.long
-def test_a_baseline_is_evaluated_by_its_name(pairs_file, tmp_path):
-    (tmp_path / "vectors.txt").write_text("ab 1 0\nabc 0.9 0.3\ncd 0 1\nabd 0.8 0.5\nxyz 0.1 -1\n", encoding="utf-8")
-    result = evaluate(f"glove:{tmp_path / 'vectors.txt'}", tasks=pairs_file, resamples=0, progress=False)
-    assert result.tasks[pairs_file].spearman.all.score > 70
-    assert result.config["transductive"] is False
-    save_tiny(tmp_path / "tiny")
-    texts = sentences(120)
-    lines = [
-        f"{n % 6}\t{first}\t{second}" for n, (first, second) in enumerate(zip(texts[::2], texts[1::2], strict=True))
-    ]
-    (tmp_path / "tiny.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *lines]) + "\n", encoding="utf-8")
-    settings = {"tasks": str(tmp_path / "tiny.tsv"), "resamples": 0, "progress": False}
-    plain = evaluate(str(tmp_path / "tiny"), **settings)
-    fitted = evaluate(f"whitening:{tmp_path / 'tiny'}", **settings)
-    assert fitted.config["transductive"] is True
-    assert fitted.tasks != plain.tasks
-
-
 @pytest.mark.long
 def test_a_baseline_fitted_on_a_task_does_not_depend_on_other_tasks(pairs_file, tmp_path):
     """A task on which the baseline cannot be fitted does not affect the others."""

@@ -52,7 +52,7 @@ def test_without_a_data_folder(data: Path, monkeypatch: pytest.MonkeyPatch, caps
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["trek"], "trek: no such data set. Did you mean 'trec'? nearfar get-data --list lists them"),
+        (["trek"], "no data set or suite is called 'trek'. Did you mean 'trec'?"),
         (["mr:train"], "mr:train: name the whole set, mr; its splits belong together."),
         (["sentences"], "sentences: cannot be downloaded. Name a file of your own instead"),
         (["mr", "amazon5"], "amazon5: cannot be downloaded. It is a sample without a public source."),
@@ -64,16 +64,12 @@ def test_bad_names(data: Path, capsys: pytest.CaptureFixture[str], names: list[s
     assert not data.exists() or not any(data.iterdir())
 
 
-def test_bad_folders(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_folders(data: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    assert main(["get-data", "mr", "--output", str(tmp_path / "file")]) == 2
-    assert "file: is a file; name a folder." in capsys.readouterr().err
+    assert "file: is a file; name a folder." in error_of(nearfar.get_data, "mr", output=tmp_path / "file")
     data.mkdir()
-    for content in ("[1]", "{", '{"downloads": {"a": 1}}'):
-        (data / "sources.json").write_text(content)
-        message = error_of(nearfar.get_data, "mr")
-        assert message.startswith(f"{data / 'sources.json'}: is ")
-        assert "Move it away; it is written again" in message
+    (data / "sources.json").write_text('{"downloads": {"a": 1}}')
+    assert "Move it away; it is written again" in error_of(nearfar.get_data, "mr")
 
 
 @pytest.mark.long
@@ -247,17 +243,18 @@ def test_a_number_of_rows_that_is_not_published_is_reported(data: Path, tmp_path
 
 def test_the_command_line(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = downloads.write_folder(tmp_path / "raw", downloads.classification())
-    assert main(["get-data", "cr", "mr", "--source", str(source), "--output", str(tmp_path / "other")]) == 0
+    command = ["get-data", "cr", "mr", "--source", str(source), "--output", str(tmp_path / "other")]
+    assert main(command) == 0
     printed = capsys.readouterr().out
     assert "senteval/CR.tsv: 60 rows; 2 rows with an empty text dropped\n" in printed
     assert "warning: senteval/CR.tsv: 60 rows, but 3,775 are published." in printed
     assert sorted(path.name for path in (tmp_path / "other/senteval").iterdir()) == ["CR.tsv", "MR.tsv"]
-    assert main(["get-data", "cr", "mr", "--source", str(source), "--output", str(tmp_path / "other")]) == 0
-    assert "2 files exist already; --overwrite makes them again." in capsys.readouterr().out
     (tmp_path / "other/senteval/MR.tsv").write_text("old")
-    for flags, kept in (([], True), (["--overwrite"], False)):
-        assert main(["get-data", "mr", "--source", str(source), "--output", str(tmp_path / "other"), *flags]) == 0
-        assert ((tmp_path / "other/senteval/MR.tsv").read_text() == "old") == kept
+    assert main(command) == 0
+    assert "2 files exist already; --overwrite makes them again." in capsys.readouterr().out
+    assert (tmp_path / "other/senteval/MR.tsv").read_text() == "old"
+    assert main([*command, "--overwrite"]) == 0
+    assert (tmp_path / "other/senteval/MR.tsv").read_text() != "old"
 
 
 def test_a_file_never_exists_without_its_record(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,15 +302,11 @@ def test_a_damaged_file_does_not_keep_others_from_being_made(data: Path, tmp_pat
     [
         ("sts-dev.csv", "main\tMSRvid\t2012\t1\t5.0\tonly one\n", "line 1: 6 tab-separated fields, but at least 7"),
         ("sts-dev.csv", "main\tMSRvid\t2012\t1\thigh\tone\ttwo\n", "line 1: 'high' is not a score from 0 to 5"),
-        ("sts-dev.csv", "", "sts-dev.csv: no rows for sts/STSB/dev.tsv; the download is incomplete"),
         ("RTE/dev.tsv", "index\tsentence1\tsentence2\n", "line 1: no column 'label'"),
-        ("RTE/dev.tsv", "sentence1\tsentence2\tlabel\none\ttwo\n", "line 2: 2 tab-separated fields, but at least 3"),
         ("RTE/dev.tsv", "sentence1\tsentence2\tlabel\na\tb\tyes\n", "line 2: the label 'yes' is not one of entailment"),
         ("snli_1.0_dev.jsonl", "{\n", "line 1: not a JSON object: Expecting"),
         ("snli_1.0_dev.jsonl", '{"gold_label": "neutral", "sentence1": "a"}\n', "line 1: not a JSON object with"),
         ("yelp_review_polarity_csv/test.csv", '"1"\n', "line 1: 1 fields, but 2 are expected"),
-        ("yelp_review_polarity_csv/test.csv", '"3","x"\n', "line 1: the label '3' is not one of 1, 2"),
-        ("CoLA/dev.tsv", "gj04\t1\tno\n", "line 1: 3 tab-separated fields, but at least 4"),
     ],
 )
 def test_a_damaged_download_names_file_and_line(

@@ -64,13 +64,6 @@ def test_an_interrupted_download_is_continued(server: Server, tmp_path: Path) ->
     assert files_in(tmp_path) == ["a.bin"]
 
 
-def test_a_server_that_sends_the_whole_file_again(server: Server, tmp_path: Path) -> None:
-    server.answers["/a.bin"].ranges = False
-    (tmp_path / "a.bin.part").write_bytes(BODY[:1000])
-    assert download(Download(f"{server.address}/a.bin", SHA, len(BODY)), tmp_path).read_bytes() == BODY
-    assert server.requests == [("/a.bin", "bytes=1000-")]
-
-
 @pytest.mark.parametrize(("checksum", "size"), [(None, len(BODY)), (SHA, 2)])
 def test_what_no_checksum_would_check_is_not_continued(
     server: Server, tmp_path: Path, checksum: str | None, size: int
@@ -200,31 +193,6 @@ def test_a_web_page_is_not_a_data_set(server: Server, data: Path, monkeypatch: p
     server.answers["/wiki1m_for_simcse.txt"].body = b"A sentence.\n"
     (warning,) = nearfar.get_data("wiki1m", progress=False).warnings
     assert warning.startswith("text/wiki1m_for_simcse.txt: 1 rows, but 1,000,000 are published.")
-
-
-def test_ctrl_c_keeps_what_is_finished(
-    server: Server, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files = classification()
-    server.answers["/mr.zip"] = Answer(zip_of(files))
-
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    sources(
-        monkeypatch,
-        one=source(f"{server.address}/mr.zip", gives=("senteval/MR.tsv",)),
-        two=source(f"{server.address}/stop.zip", gives=("senteval/CR.tsv",)),
-    )
-    real = module.download
-    monkeypatch.setattr(
-        "nearfar.commands.get_data.download",
-        lambda wanted, *rest, **more: interrupt() if "stop" in wanted.address else real(wanted, *rest, **more),
-    )
-    assert main(["get-data", "mr", "cr"]) == 130
-    assert "Resume with:\n  nearfar get-data mr cr" in capsys.readouterr().out
-    assert (data / "senteval/MR.tsv").exists()
-    assert not list(data.rglob("*.new"))
 
 
 FILES = {"MR/rt-polarity.pos": "good\n", "MR/rt-polarity.neg": "bad\n"}

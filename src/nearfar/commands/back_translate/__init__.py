@@ -29,10 +29,8 @@ from nearfar import disk
 from nearfar.commands.back_translate.translator import Translator, load_translator, locate_translator
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import BackTranslateConfig
-from nearfar.data.cells import text_field
-from nearfar.data.files import is_known, read_lines
-from nearfar.data.paths import as_path
-from nearfar.data.sources import read_columns
+from nearfar.data.cells import normalize_whitespace
+from nearfar.data.lines import read_texts
 from nearfar.disk.folders import folder_lock
 from nearfar.disk.places import OWN, LocalFolder
 from nearfar.disk.work import Work, list_changes, refuse_changes
@@ -90,7 +88,9 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
         )
     check_device(config.device)
     file = _prepare_output(config)
-    texts = _read(config.input, config.column)
+    texts = list(dict.fromkeys(filter(None, map(normalize_whitespace, read_texts(config.input, config.column)))))
+    if not texts:
+        raise NearfarError(f"{config.input}: holds no texts.")
     folders = [locate_translator(name) for name in (config.forward, config.backward)]
     settings = {name: getattr(config, name) for name in SETTINGS} | {
         "sentences": len(texts),
@@ -131,19 +131,6 @@ def _prepare_output(config: BackTranslateConfig) -> Path:
             disk.check_regular(written)
         disk.refuse_overwriting_inputs(written, [config.input])
     return file
-
-
-def _read(source: str, column: str | None) -> list[str]:
-    """The distinct sentences of a file, in order."""
-    if column is not None:
-        texts = [text_field(value, column, where) for where, (value,) in read_columns(source, (column,))]
-    elif is_known(as_path(source)):
-        raise NearfarError(f"{source}: is a table; name the column with the sentences by --column.")
-    else:
-        texts = [text_field(line, "text", where) for where, line in read_lines(as_path(source))]
-    if not texts:
-        raise NearfarError(f"{source}: holds no texts.")
-    return list(dict.fromkeys(texts))
 
 
 def _record_path(file: Path) -> Path:

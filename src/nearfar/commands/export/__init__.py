@@ -7,7 +7,6 @@ Transformer whose output is the embedding, because pooling is part of the graph.
 import importlib.util
 import json
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,12 +34,11 @@ PACKAGES = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("onnx", 
 """Format -> the packages that write it, and the one that runs it."""
 TRANSFORMER = "sentence_transformers.models.Transformer"
 TEXTS = ("A man plays a guitar.", "Someone makes music.")
-Step = Callable[[str], None]
 
 
 @accepts_settings(ExportConfig)
 @path_errors()
-def export(model: str | Path, config: ExportConfig, *, step: Step | None = None) -> ExportResult:
+def export(model: str | Path, config: ExportConfig) -> ExportResult:
     """Write an encoder or a classifier as one graph to the folder ``config.output``, and compare it with the original.
 
     Settings can be given by name: ``export("model", format="onnx", output="exported")``; see
@@ -56,7 +54,6 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
     Args:
         model: a model folder, a run folder, or ``owner/name`` on the Hugging Face Hub.
         config: the settings.
-        step: called with a description of each step when it starts.
 
     Raises:
         NearfarError: a package of the extra ``export`` is missing; the output exists or cannot be written; the model,
@@ -68,8 +65,6 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
     if missing:
         needed = " and ".join(missing)
         raise NearfarError(f"--format {config.format}: needs {needed}; install with: pip install 'nearfar[export]'")
-    report = step or (lambda _: None)
-    report("opening the model")
     original, is_int8 = locate(model), config.quantize == "int8"
     source = graphs.open_source(original, config)
     rows = comparison.comparison_rows(model, source.model, config)
@@ -80,16 +75,13 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
     with new_folder(output, replace=True) as folder:
         _write_side_files(source, original, folder, config)
         file, fp32 = folder / FILES[config.format], folder / "fp32.onnx"
-        report("exporting the graph")
         opset = graphs.write_onnx(source, fp32 if is_int8 or config.format == "openvino" else file, opset=config.opset)
-        report(f"writing {config.format}" + (", quantized to int8" if is_int8 else ""))
         if config.format == "openvino":
             graphs.write_openvino(fp32, file, feeds=feeds)
         elif is_int8:
             graphs.quantize_onnx(fp32, file)
         for left in folder.glob("fp32.onnx*"):
             left.unlink()
-        report("comparing it with the original")
         result = ExportResult(
             model=str(model),
             provenance=provenance(),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics.pairwise import paired_cosine_distances
 
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.evaluate.tasks import run_of
@@ -156,15 +157,18 @@ def compare(original: Model, graph: Model, rows: Rows, config: ExportConfig) -> 
     (outputs, score), (graph_outputs, graph_score) = (_outputs(function, rows) for function in functions)
     items, expected, found = list(outputs), np.stack(list(outputs.values())), np.stack(list(graph_outputs.values()))
     speed, graph_speed = _speeds(functions, items) if config.timing else (None, None)
+    difference, is_finite, cosine = float(np.abs(found - expected).max()), bool(np.isfinite(found).all()), None
+    if is_finite and expected.shape[1] > 1:
+        cosine = 1 - float(paired_cosine_distances(found, expected).max())
     side = ExportSide(
         name=f"{config.format} {'int8' if config.quantize == 'int8' else 'fp32'}",
-        difference=(difference := float(np.abs(found - expected).max())),
-        cosine=(cosine := float(_cosines(found, expected).min()) if expected.shape[1] > 1 else None),
+        difference=difference,
+        cosine=cosine,
         score=graph_score,
         texts_per_second=graph_speed,
     )
     problem, limit = None, MAX_LOGIT_DIFFERENCE * max(1.0, float(np.abs(expected).max()))
-    if not np.isfinite(difference):
+    if not is_finite:
         problem = "some outputs are not finite"
     elif config.quantize == "int8":
         if score is not None and (graph_score is None or score - graph_score > MAX_LOSS):
@@ -188,14 +192,6 @@ def _outputs(compute: Compute, rows: Rows) -> tuple[dict[Item, NDArray[Any]], fl
 
     score = rows.score(computed_once)
     return outputs, score
-
-
-def _cosines(first: Outputs, second: Outputs) -> Outputs:
-    """The cosine of each row; 1 for two zero vectors."""
-    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    both_zero = ~first.any(axis=1) & ~second.any(axis=1)
-    cosines = np.divide((first * second).sum(axis=1), lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    return np.where(both_zero, 1, cosines)
 
 
 def _speeds(functions: Sequence[Compute], items: Sequence[Item]) -> list[float]:

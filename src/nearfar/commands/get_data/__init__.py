@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 
 from nearfar.commands.get_data.download import Record, SourceFile, download, list_files
@@ -17,6 +17,7 @@ from nearfar.data.paths import as_path
 from nearfar.disk import path_errors, sha256_of
 from nearfar.disk.folders import folder_lock
 from nearfar.types import NearfarError
+from nearfar.validation import unknown_name_message
 
 DOWNLOADS = "downloads"
 """Folder in the data folder that keeps the downloads."""
@@ -126,12 +127,7 @@ def _resolve(names: Iterable[str]) -> tuple[str, ...]:
             sets = named_sets.sets_of(member)
             if not sets:
                 tables = named_sets.CATALOG, named_sets.MIXTURES, named_sets.PROBE_TASKS, named_sets.FINETUNING_TASKS
-                known = [one for table in (SUITES, *tables) for one in table]
-                hint = "".join(f" Did you mean {close!r}?" for close in get_close_matches(name, known, n=1))
-                raise NearfarError(
-                    f"{name}: no such data set.{hint} nearfar get-data --list lists them; sts and transfer are the "
-                    "sets of these suites."
-                )
+                raise NearfarError(unknown_name_message(name, chain(SUITES, *tables), what="data set or suite"))
             every += sets
     return tuple(dict.fromkeys(every))
 

@@ -76,11 +76,11 @@ def _parallel(files: Files) -> Iterator[tuple[tuple[Location, str], ...]]:
 
 def _semeval(files: Files) -> Iterator[Row]:
     """SemEval STS: ``STS.input.NAME.txt``, two sentences per line, and ``STS.gs.NAME.txt``, a score or nothing."""
-    for (where, text), (_, score) in _parallel(files):
+    for (where, text), (of_score, score) in _parallel(files):
         sentences = text.split("\t")
         if len(sentences) < 2:
             raise NearfarError(f"{where}: two tab-separated sentences are expected.")
-        yield where, (score, *sentences[:2])
+        yield of_score, (score, *sentences[:2])
 
 
 def _senteval_nli(files: Files) -> Iterator[Row]:
@@ -133,18 +133,10 @@ def _text(files: Files) -> Iterator[Row]:
     return ((where, (text,)) for where, text in _lines(files[0]))
 
 
-READERS: Mapping[str, Callable[..., Iterator[Row]]] = {
-    "semeval": _semeval,
-    "table": _table,
-    "json": _json,
-    "senteval-nli": _senteval_nli,
-    "polarity": _polarity,
-    "trec": _trec,
-    "label-space-text": _label_space_text,
-    "glue-paraphrases": _glue_paraphrases,
-    "reviews": _reviews,
-    "text": _text,
-}
+_READERS: tuple[Callable[..., Iterator[Row]], ...] = (
+    *(_semeval, _table, _json, _senteval_nli, _polarity, _trec, _label_space_text, _glue_paraphrases, _reviews, _text),
+)
+READERS = {reader.__name__[1:].replace("_", "-"): reader for reader in _READERS}
 """Name in ``named_sets.toml`` -> a function of the input files and the settings there."""
 
 
