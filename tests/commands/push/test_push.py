@@ -12,7 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from nearfar import Encoder, NearfarError, evaluate, push
 from nearfar.cli import main
 from tests.commands.push.conftest import Hub
-from tests.tiny import sentences
+from tests.tiny import write_pairs
 
 
 def written(folder: Path, files: dict[str, bytes]) -> Path:
@@ -71,10 +71,8 @@ def test_a_card_of_the_users_is_uploaded_as_it_is(run: Path, hub: Hub, tmp_path:
 
 
 def result_of(run: Path, folder: Path) -> Path:
-    pairs = zip(sentences(40, seed=5), sentences(40, seed=6), strict=True)
-    lines = [f"{number % 5}\t{first}\t{second}" for number, (first, second) in enumerate(pairs)]
-    (folder / "scored.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *lines]) + "\n")
-    evaluate(str(run), tasks=[str(folder / "scored.tsv")], resamples=20, output=str(folder / "result.json"))
+    scored = str(write_pairs(folder / "scored.tsv", 40))
+    evaluate(str(run), tasks=[scored], resamples=20, output=str(folder / "result.json"))
     return folder / "result.json"
 
 
