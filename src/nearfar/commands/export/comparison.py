@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics.pairwise import paired_cosine_distances
 
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.evaluate.tasks import run_of
@@ -159,7 +158,11 @@ def compare(original: Model, graph: Model, rows: Rows, config: ExportConfig) -> 
     speed, graph_speed = _speeds(functions, items) if config.timing else (None, None)
     difference, is_finite, cosine = float(np.abs(found - expected).max()), bool(np.isfinite(found).all()), None
     if is_finite and expected.shape[1] > 1:
-        cosine = 1 - float(paired_cosine_distances(found, expected).max())
+        graph_unit, unit = (
+            vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+            for vectors in (found, expected)
+        )
+        cosine = 1 - float(np.square(graph_unit - unit).sum(axis=1).max()) / 2  # 1 for two zero vectors
     side = ExportSide(
         name=f"{config.format} {'int8' if config.quantize == 'int8' else 'fp32'}",
         difference=difference,
