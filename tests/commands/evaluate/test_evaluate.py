@@ -69,12 +69,6 @@ def test_a_missing_default_task_is_noted(monkeypatch, tmp_path):
         evaluate(letters, tasks=["sts12", "stsb"], progress=False)
 
 
-def test_no_available_task_raises(monkeypatch):
-    monkeypatch.setattr(module, "load_task", some_tasks())
-    with pytest.raises(NearfarError, match=r"none of the tasks can be loaded\. sts12 is nowhere"):
-        evaluate(letters, progress=False)
-
-
 def test_splits_of_one_set_are_scored_as_one(monkeypatch):
     pairs = some_tasks("sickr-full")("sickr-full")["one"]
     monkeypatch.setattr(module, "load_task", lambda name: {"train": pairs, "test": pairs[::-1]})
@@ -148,18 +142,6 @@ def test_probe_settings_are_used_recorded_and_compared(labelled_file, tmp_path):
     dev = {str(one.transfer.tasks[labelled_file].grid.dev_accuracy) for one in seeded}
     assert len(dev) > 1
     assert compare(seeded, usual, progress=False).tasks[labelled_file].difference is not None
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"protocol": "exact", "probe_tenacity": 3}, "--probe-tenacity is a setting of SentEval's classifier"),
-        ({"probe_l2": [0.1, 0.1]}, "l2 0.1, 0.1: must be penalties of 0 or more, each once"),
-    ],
-)
-def test_contradicting_probe_settings_are_refused_before_anything_is_read(settings, message):
-    with pytest.raises(NearfarError, match=message):
-        evaluate(letters, labelled="nowhere.tsv", progress=False, **settings)
 
 
 @pytest.mark.long

@@ -1,7 +1,6 @@
 """Downloads become the files of the data folder: every recipe, the list of sets, the command line, bad downloads."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -16,16 +15,6 @@ from nearfar.data.rows import load_nli, load_task
 from tests.commands.get_data import downloads
 from tests.commands.get_data.downloads import convert
 from tests.data.files import error_of, write_lines
-
-
-def test_every_set_is_listed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["get-data"]) == 0
-    printed = capsys.readouterr().out
-    assert re.findall(r"^([\w-]+): missing$", printed, re.MULTILINE) == [
-        name for name, entry in CATALOG.items() if not entry.packaged
-    ]
-    assert max(map(len, printed.splitlines())) <= max(110, len(f"Data folder: {data}"))
-    assert not data.exists()
 
 
 def test_the_list_shows_rows_licence_and_use(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

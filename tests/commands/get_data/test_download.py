@@ -64,18 +64,6 @@ def test_an_interrupted_download_is_continued(server: Server, tmp_path: Path) ->
     assert files_in(tmp_path) == ["a.bin"]
 
 
-@pytest.mark.parametrize(("checksum", "size"), [(None, len(BODY)), (SHA, 2)])
-def test_what_no_checksum_would_check_is_not_continued(
-    server: Server, tmp_path: Path, checksum: str | None, size: int
-) -> None:
-    """Nor what is longer than the file."""
-    (tmp_path / "a.bin.part").write_bytes(b"old")
-    server.answers["/a.bin"].body = BODY[:size]
-    wanted = Download(f"{server.address}/a.bin", checksum and hashlib.sha256(BODY[:size]).hexdigest(), size)
-    assert download(wanted, tmp_path).read_bytes() == BODY[:size]
-    assert server.requests[-1] == ("/a.bin", None)
-
-
 def test_a_file_of_the_hub_is_downloaded_as_such(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 

@@ -18,7 +18,6 @@ from nearfar.methods.simcse import PAPER as SIMCSE
 from nearfar.registry import METHODS, find_entry
 from nearfar.types import NearfarError
 from tests.evaluation.report.cases import queries
-from tests.failing_reads import fail_reads
 from tests.hostile_text import HOSTILE, active_parts
 from tests.tiny import make_workspace, save_tiny, sentences, write_pairs
 
@@ -175,12 +174,6 @@ def test_a_card_of_the_users_stays(run: Path, tmp_path: Path) -> None:
     (mine / "README.md").write_text("# Mine\n")
     write_card(tmp_path / "run")
     assert (mine / "README.md").read_text() == "# Mine\n"
-
-
-def test_a_card_that_cannot_be_read_is_named(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fail_reads(monkeypatch, "README.md")
-    with pytest.raises(NearfarError, match=r"README\.md: cannot be read \(Input/output error\)"):
-        write_card(run)
 
 
 @pytest.mark.parametrize("method", METHODS)
