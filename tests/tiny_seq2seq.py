@@ -14,6 +14,14 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from tests.tiny import WORDS
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+_SIZES = {"layers": 2, "attention_heads": 2, "ffn_dim": 48}
+HALVES = {f"{half}_{name}": size for half in ("encoder", "decoder") for name, size in _SIZES.items()}
+
+
+def _scale(model: torch.nn.Module, factor: float) -> None:
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            parameter.data.mul_(factor)
 
 
 def save_tiny_seq2seq(folder: Path, *, seed: int = 0, architecture: str = "t5", scale: float = 8.0) -> Path:
@@ -39,28 +47,10 @@ def save_tiny_seq2seq(folder: Path, *, seed: int = 0, architecture: str = "t5", 
         config = transformers.T5Config(vocab_size=len(vocabulary), **sizes, **tokens)
         model = transformers.T5ForConditionalGeneration(config)
     else:
-        kind, settings = {
-            "bart": (transformers.BartConfig, transformers.BartForConditionalGeneration),
-            "marian": (transformers.MarianConfig, transformers.MarianMTModel),
-        }[architecture]
-        halves = {
-            f"{half}_{name}": value
-            for half in ("encoder", "decoder")
-            for name, value in {"layers": 2, "attention_heads": 2, "ffn_dim": 48}.items()
-        }
-        config = kind(
-            vocab_size=len(vocabulary),
-            d_model=32,
-            max_position_embeddings=64,
-            forced_eos_token_id=2,
-            **halves,
-            **tokens,
-        )
-        model = settings(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.mul_(scale)
+        sizes = {"vocab_size": len(vocabulary), "d_model": 32, "max_position_embeddings": 64}
+        config = transformers.MarianConfig(forced_eos_token_id=2, **sizes, **HALVES, **tokens)
+        model = transformers.MarianMTModel(config)
+    _scale(model, scale)
     # As in hub models: beam search settings, a maximum length, and forbidden tokens.
     model.generation_config.update(num_beams=3, max_length=40, bad_words_ids=[[1]])
     model.save_pretrained(folder)
@@ -78,19 +68,11 @@ def save_tiny_fsmt(folder: Path, *, seed: int = 0, languages: tuple[str, str] = 
     (folder / "merges.txt").write_text("a n 1\n")
     settings = {"langs": list(languages), "model_max_length": 64}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    halves = {
-        f"{half}_{name}": value
-        for half in ("encoder", "decoder")
-        for name, value in {"layers": 2, "attention_heads": 2, "ffn_dim": 48}.items()
-    }
     torch.manual_seed(seed)
     sizes = {"src_vocab_size": len(tokens), "tgt_vocab_size": len(tokens), "d_model": 32, "max_position_embeddings": 64}
-    config = transformers.FSMTConfig(langs=list(languages), tie_word_embeddings=False, **sizes, **halves)
+    config = transformers.FSMTConfig(langs=list(languages), tie_word_embeddings=False, **sizes, **HALVES)
     model = transformers.FSMTForConditionalGeneration(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.mul_(8.0)
+    _scale(model, 8.0)
     model.save_pretrained(folder)
     return folder
 

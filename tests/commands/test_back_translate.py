@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-import warnings
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from nearfar.commands import back_translate as module
 from nearfar.commands.back_translate import BLOCK
 from nearfar.commands.back_translate import translator as translator_module
 from nearfar.commands.back_translate.translator import load_translator, locate_translator
+from nearfar.encoder import weights
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, sentences
 from tests.tiny_seq2seq import save_tiny_fsmt, save_tiny_seq2seq, use_sacremoses
@@ -29,9 +29,7 @@ def folder(tmp_path_factory):
     return save_tiny_seq2seq(tmp_path_factory.mktemp("t5"))
 
 
-@pytest.mark.parametrize(
-    "architecture", ["t5", *(pytest.param(one, marks=pytest.mark.nightly) for one in ("bart", "marian"))]
-)
+@pytest.mark.parametrize("architecture", ["t5", pytest.param("marian", marks=pytest.mark.nightly)])
 def test_batched_beam_search_equals_each_text_alone(architecture, tmp_path):
     save_tiny_seq2seq(tmp_path, architecture=architecture)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -110,15 +108,6 @@ def test_lengths_are_truncated(folder):
     assert translator.translate([]) == []
 
 
-def test_nothing_is_printed(folder, capfd):
-    translator = load_translator(folder, max_length=9)
-    translator.translate(["a dog", ""], temperature=1.0)
-    translator.translate(["a dog", ""], beams=2)
-    assert capfd.readouterr() == ("", "")
-    with pytest.warns(UserWarning, match="mine"):
-        warnings.warn("mine", stacklevel=1)
-
-
 def test_an_encoder_is_not_a_translator(tmp_path):
     with pytest.raises(NearfarError, match="has no translation model of the model type 'bert'"):
         load_translator(save_tiny(tmp_path), max_length=9)
@@ -148,69 +137,48 @@ CONVERSION = SimpleNamespace(title="Adding `safetensors` variant of this model",
 OTHER = SimpleNamespace(title="Add a model card", git_reference="refs/pr/3")
 
 
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    """Sets which revisions of a model are cached or online, and whether they have safetensors."""
-
-    def make(*, cached=(), online=(), proposals=()):
-        asked = []
-
-        def download(name, *, allow_patterns, revision="main", local_files_only=False):
-            assert "*.spm" in allow_patterns
-            assert "*.bin" not in allow_patterns
-            revisions = cached if local_files_only else online
-            asked.extend([] if local_files_only else [revision])
-            if revision not in revisions:
-                raise OSError("no network\nat all")
-            return folders[revision]
-
-        folders = {revision: tmp_path / "snapshots" / revision.replace("/", "-") for revision in (*cached, *online)}
-        for revision, folder in folders.items():
-            folder.mkdir(parents=True)
-            if {**dict(cached), **dict(online)}[revision]:
-                (folder / "model.safetensors").touch()
-        monkeypatch.setattr(translator_module, "snapshot_download", download)
-        monkeypatch.setattr(translator_module, "get_repo_discussions", lambda *_, **__: iter(proposals))
-        return asked
-
-    return make
-
-
-@pytest.mark.parametrize("name", ["/nowhere/model", "./model", "a/b/c", "model"])
-def test_a_name_that_is_neither_folder_nor_hub_name_raises(name, hub):
-    asked = hub()
-    with pytest.raises(NearfarError, match="no such model folder"):
-        locate_translator(name)
-    assert not asked
-
-
 @pytest.mark.parametrize(
-    ("revisions", "used", "asked"),
+    ("cached", "online", "used", "asked"),
     [
-        ({"cached": {"main": True}}, "main", []),
-        ({"cached": {"main": False, "refs/pr/4": True}}, "refs-pr-4", []),
-        ({"online": {"main": True}}, "main", ["main"]),
-        (
-            {"online": {"main": False, "refs/pr/4": True}, "proposals": [OTHER, CONVERSION]},
-            "refs-pr-4",
-            ["main", "refs/pr/4"],
-        ),
+        ({"main": True}, {}, "main", []),
+        ({"main": False, "refs/pr/4": True}, {"main": False}, "refs-pr-4", ["main"]),
+        ({}, {"main": True}, "main", ["main"]),
+        ({}, {"main": False, "refs/pr/4": True}, "refs-pr-4", ["main", "refs/pr/4"]),
+        ({}, {"main": False}, None, ["main"]),
     ],
-    ids=["cache", "cached conversion", "hub", "conversion of the hub"],
+    ids=["cache", "cached conversion", "hub", "conversion of the hub", "no safetensors"],
 )
-def test_safetensors_come_from_the_cache_the_hub_or_its_conversion(hub, revisions, used, asked):
-    calls = hub(**revisions)
-    assert locate_translator("some/model").name == used
+def test_safetensors_come_from_the_cache_the_hub_or_its_conversion(tmp_path, monkeypatch, cached, online, used, asked):
+    calls = []
+
+    def snapshot(revision, has_safetensors):
+        folder = tmp_path / revision.replace("/", "-")
+        folder.mkdir(exist_ok=True)
+        if has_safetensors:
+            (folder / "model.safetensors").touch()
+        return folder
+
+    def download(name, *, allow_patterns, revision="main", local_files_only=False):
+        assert "*.spm" in allow_patterns
+        assert "*.bin" not in allow_patterns
+        calls.extend([] if local_files_only else [revision])
+        revisions = cached if local_files_only else online
+        if revision not in revisions:
+            raise OSError("no network")
+        return snapshot(revision, revisions[revision])
+
+    for item in cached.items():
+        snapshot(*item)
+    monkeypatch.setattr(weights, "snapshot_download", download)
+    monkeypatch.setattr(translator_module, "snapshot_download", download)
+    proposals = [OTHER, *([CONVERSION] if "refs/pr/4" in online else [])]
+    monkeypatch.setattr(translator_module, "get_repo_discussions", lambda *_, **__: iter(proposals))
+    if used is None:
+        with pytest.raises(NearfarError, match="some/model: has no safetensors weights on the hub"):
+            locate_translator("some/model")
+    else:
+        assert locate_translator("some/model").name == used
     assert calls == asked
-
-
-def test_models_without_safetensors_or_network(hub):
-    hub(online={"main": False}, proposals=[OTHER])
-    with pytest.raises(NearfarError, match="some/model: has no safetensors weights on the hub"):
-        locate_translator("some/model")
-    hub()
-    with pytest.raises(NearfarError, match=r"no translation model 'some/model'.*no network\. Give a folder"):
-        locate_translator("some/model")
 
 
 TEXTS = list(dict.fromkeys(sentences(60, seed=4)))[:40]
@@ -258,24 +226,11 @@ def test_each_sentence_is_translated_forth_and_back(models, tmp_path):
     assert rows_of(file) == expected
     assert len({translation for _, translation, _ in expected}) > 3
     metadata = metadata_of(file)
-    assert metadata["finished"] == {
-        "rows": len(expected),
-        "empty": 9 - len(expected),
-        "unchanged": 0,
-        "bytes": file.stat().st_size,
-    }
-    assert metadata["settings"] | {"digest": ""} == {
-        "forward": str(models["forward"]),
-        "backward": str(models["backward"]),
-        "beams": 2,
-        "temperature": None,
-        "seed": None,
-        "batch_size": 4,
-        "max_length": 8,
-        "sentences": 9,
-        "digest": "",
-    }
-    assert len(set(metadata["weights"].values())) == 2
+    assert metadata["finished"] == {"rows": len(expected), "empty": 9 - len(expected), "unchanged": 0}
+    ways = {way: str(models[way]) for way in ("forward", "backward")}
+    decoding = {"beams": 2, "temperature": None, "seed": None, "batch_size": 4, "max_length": 8}
+    assert metadata["settings"].items() >= (ways | decoding | {"sentences": 9}).items()
+    assert len(set(metadata["settings"]["weights"])) == 2
     assert "versions" in metadata["provenance"]
 
 
@@ -311,7 +266,7 @@ def fake(monkeypatch):
     monkeypatch.setattr(FakeTranslator, "read", [])
     monkeypatch.setattr(module, "load_translator", load)
     monkeypatch.setattr(module, "locate_translator", lambda name: name)
-    monkeypatch.setattr(module, "weights_digest", lambda name: f"weights of {name}")
+    monkeypatch.setattr(module, "fingerprint_model", lambda name: f"weights of {name}")
     return {"batch_size": 1, "progress": False}
 
 
@@ -319,7 +274,7 @@ def test_empty_translations_are_left_out_and_counted(fake, tmp_path):
     file = back_translate([*TEXTS, "UP"], tmp_path / "bt.tsv", **fake)
     kept = [text for index, text in enumerate(TEXTS) if index not in (*range(18), 23, 31, 39)]
     assert rows_of(file) == [(text, text.upper(), text.upper()) for text in [*kept, "UP"]]
-    assert metadata_of(file)["finished"] == {"rows": 20, "empty": 21, "unchanged": 1, "bytes": file.stat().st_size}
+    assert metadata_of(file)["finished"] == {"rows": 20, "empty": 21, "unchanged": 1}
 
 
 def stopped(file, fake, *, batches):
@@ -358,11 +313,8 @@ def test_work_of_other_weights_or_settings_is_refused(fake, tmp_path, monkeypatc
     stopped(file, fake, batches=2 * BLOCK)
     with pytest.raises(NearfarError, match="--max-length was 128, is 9"):
         back_translate(TEXTS, file, **fake | {"max_length": 9})
-    monkeypatch.setattr(module, "weights_digest", lambda name: "others")
-    with pytest.raises(NearfarError, match="other weights"):
-        back_translate(TEXTS, file, **fake)
-    (tmp_path / "bt.tsv.partial/_nearfar/plan.json").write_text('{"kind": "nearfar back-translation", "format": 1}')
-    with pytest.raises(NearfarError, match=r"plan\.json: is damaged"):
+    monkeypatch.setattr(module, "fingerprint_model", lambda name: "others")
+    with pytest.raises(NearfarError, match="the files of the models changed"):
         back_translate(TEXTS, file, **fake)
 
 
@@ -370,19 +322,14 @@ def test_a_finished_file_does_not_change(fake, tmp_path, capsys):
     file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
     FakeTranslator.read.clear()
     back_translate(TEXTS, file, **fake | {"progress": True})
-    assert "is already finished (19 rows); nothing to do." in capsys.readouterr().err
+    assert "is already finished; nothing to do." in capsys.readouterr().err
     assert not FakeTranslator.read
 
 
 @pytest.mark.parametrize(
     ("texts", "settings", "message"),
     [
-        (TEXTS, {"batch_size": 2, "max_length": 9}, "--batch-size was 1, is 2; --max-length was 128, is 9"),
-        (
-            TEXTS,
-            {"temperature": 0.5},
-            "--beams was 5, is not given; --temperature was not given, is 0.5; --seed was not given, is 1",
-        ),
+        (TEXTS, {"temperature": 0.5}, "--beams was 5, is not given; --temperature was not given, is 0.5; --seed was"),
         (TEXTS[:-1], {}, "different inputs or settings: the number of texts changed; the texts of --input changed"),
     ],
 )
@@ -400,23 +347,17 @@ def test_other_settings_are_refused(fake, tmp_path, texts, settings, message):
     ("metadata", "message"),
     [
         (None, r"without bt\.tsv\.json"),
-        ("[]", "was not written by nearfar back-translate"),
         ("{", "is not a complete JSON file"),
-        ('{"kind": "back-translation", "settings": {}}', r"is damaged\. Remove it and bt\.tsv to start again"),
-        ('{"kind": "back-translation", "settings": {}, "finished": {"rows": 1, "bytes": "1"}}', "is damaged"),
+        ('{"kind": "other"}', r"is damaged, or not of nearfar back-translate .* Remove it and bt\.tsv to start again"),
     ],
 )
-def test_files_of_other_programs_and_changed_ones(fake, tmp_path, metadata, message):
+def test_files_of_other_programs(fake, tmp_path, metadata, message):
     (tmp_path / "bt.tsv").write_text("precious\n")
     if metadata:
         (tmp_path / "bt.tsv.json").write_text(metadata)
     with pytest.raises(NearfarError, match=message):
         back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
     assert (tmp_path / "bt.tsv").read_text() == "precious\n"
-    file = back_translate(TEXTS, tmp_path / "own.tsv", **fake)
-    file.write_text(file.read_text() + "a\tb\tc\n")
-    with pytest.raises(NearfarError, match=r"own\.tsv: was changed since it was written; choose another --output"):
-        back_translate(TEXTS, file, **fake)
 
 
 @pytest.mark.parametrize(
@@ -426,7 +367,7 @@ def test_files_of_other_programs_and_changed_ones(fake, tmp_path, metadata, mess
         ({"output": "bt.txt"}, r"must be a file that ends in \.tsv"),
         ({"column": "text"}, r"sentences\.txt"),
         ({"texts": []}, r"sentences\.txt: holds no texts"),
-        ({"texts": "table.tsv"}, r"table\.tsv: is a table; name the column with the sentences by --column"),
+        ({"texts": "table.tsv"}, r"table\.tsv: is a table; name the column of the texts with --column"),
     ],
 )
 def test_errors(fake, tmp_path, settings, message):

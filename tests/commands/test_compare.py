@@ -172,15 +172,9 @@ def test_examples_are_queries_of_the_rows_with_their_hits(run, tmp_path, capsys)
 def test_examples_need_two_models_and_held_out_queries(run, tmp_path):
     start = run.parent / "tiny"
     result = evaluate(start, held_out_of=run, resamples=0, progress=False)
-    for sides, problem in (
-        ((run, result), "searches with two models"),
-        ((run, start, start), "searches with two models"),
-        ((start, start), "one side must be a run that holds out rows"),
-    ):
-        with pytest.raises(NearfarError, match=f"--examples: .*{problem}"):
-            compare(*sides, examples=True, progress=False)
     scored = write_pairs(tmp_path / "scored.tsv", 80)
     settings = {"data": scored, "model": start, "output": tmp_path / "scored", "max_steps": 1, "hold_out": 0.2}
     train("regression", **settings)
-    with pytest.raises(NearfarError, match=r"--examples: .* holds out scored pairs"):
-        compare(tmp_path / "scored", start, examples=True, progress=False)
+    for sides in ((run, result), (run, start, start), (start, start), (tmp_path / "scored", start)):
+        with pytest.raises(NearfarError, match="--examples: shows held-out queries of two models"):
+            compare(*sides, examples=True, progress=False)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import nearfar
-from nearfar.commands.env import _data as describe_data
 from nearfar.data import named_sets
 from nearfar.data.named_sets import (
     CATALOG,
@@ -56,7 +55,7 @@ def test_a_set_of_scored_pairs_needs_one_row(toy_pairs: list[str], folder: Path)
     assert list(result.unavailable) == [name for name in suite_tasks("sts") if name != "toy-sts"]
     assert result.tasks["toy-sts"].pairs == 30
     assert {text for (text,) in load_sentences("toy-sts").rows} == set(toy_pairs[:31])
-    assert "toy-sts" in describe_data()["whole"]  # type: ignore[operator]
+    assert nearfar.get_data("toy-sts", list=True).listed[0].place == "local"
     assert "Did you mean 'toy-sts'?" in error_of(load_sentences, "toy-stss")
     assert "No hub copy of it is known." in error_of(load_sentences, "toy-sts:dev")
     (folder / "sts/toy/test.tsv").unlink()

@@ -67,7 +67,6 @@ ROWS = [
 """A fifth of them by day."""
 
 
-@pytest.mark.filterwarnings("ignore:.*this dev set chose the best step")
 @pytest.mark.parametrize(("command", "file", "damage"), ROWS)
 def test_a_damaged_file_is_named(runs: Path, command: str, file: str, damage: str) -> None:
     path = runs / file

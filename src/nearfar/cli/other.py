@@ -9,7 +9,7 @@ import nearfar
 from nearfar.cli.verbs import Call, several, verb
 
 if TYPE_CHECKING:
-    from nearfar.commands.get_data import GetDataResult, SetStatus
+    from nearfar.commands.get_data import GetDataResult
 
 WIDTH = 110
 
@@ -38,33 +38,33 @@ def _summary(result: "GetDataResult") -> Iterator[str]:
         yield f"{file.file}: {file.rows:,} rows{dropped}"
     if result.existing:
         yield f"{len(result.existing):,} files exist already; --overwrite makes them again."
-    if result.missing:
-        yield f"Not in the source: {', '.join(result.missing)}"
     yield from (f"warning: {warning}" for warning in result.warnings)
     yield f"Data folder: {result.folder} (set NEARFAR_DATA to it). Sources and checksums: sources.json."
 
 
 def _list(result: "GetDataResult") -> Iterator[str]:
+    from nearfar.data.named_sets import CATALOG, how_to_get
+
     yield f"Data folder: {result.folder or 'none; set NEARFAR_DATA'}"
     for one in result.listed:
-        yield ""
-        yield f"{one.name}: {one.place}"
-        for name, text in _details(one):
+        yield f"\n{one.name}: {one.place}"
+        details = {
+            "rows": ", ".join(_rows(file, rows) for file, rows in one.rows.items()),
+            "hub": CATALOG[one.name].hub,
+            "licence": one.licence,
+            "cite": one.cite,
+            "needed for": "; ".join(CATALOG[one.name].used_in),
+            "get it": how_to_get(one.name) if one.place != "local" else "",
+        }
+        for name, text in details.items():
             if text:
                 yield from wrap(f"{name}: {text}", WIDTH, initial_indent="  ", subsequent_indent="    ")
 
 
-def _details(one: "SetStatus") -> Iterator[tuple[str, str]]:
-    yield "rows", ", ".join(_rows(file.file, file.rows, file.published) for file in one.files)
-    yield "hub", one.hub or ""
-    yield "licence", one.licence
-    yield "cite", one.cite
-    yield "needed for", "; ".join(one.used_in)
-    yield "get it", one.get if one.place != "local" else ""
+def _rows(file: str, rows: int | None) -> str:
+    from nearfar.data.named_sets import PUBLISHED_ROWS
 
-
-def _rows(file: str, rows: int | None, published: int | None) -> str:
-    name = file.rpartition("/")[2].removesuffix(".tsv")
+    name, published = file.rpartition("/")[2].removesuffix(".tsv"), PUBLISHED_ROWS.get(file)
     if rows is None:
         return f"{name} missing" + (f" ({published:,})" if published else "")
     return f"{name} {rows:,}" + (f" (published: {published:,})" if published not in (None, rows) else "")
@@ -84,7 +84,7 @@ def demo(call: Call, config: "nearfar.DemoConfig") -> None:
 @verb()
 def env(call: Call, config: "nearfar.EnvConfig") -> None:
     """Print versions, processor, threads, GPU, kernels, folders, data and hub."""
-    from nearfar.commands.env import format_lines
+    from nearfar.commands.env import format_report
 
     report = nearfar.env(config)
-    call.say(*([json.dumps(report, indent=1, ensure_ascii=False)] if config.json else format_lines(report)))
+    call.say(json.dumps(report, indent=1, ensure_ascii=False) if config.json else format_report(report))

@@ -165,10 +165,7 @@ def export(call: Call, config: "nearfar.ExportConfig", model: str) -> None:
     """Export a model and print how it compares with the original."""
     from nearfar.commands.export.comparison import comparison_table
 
-    if call.console.is_terminal:
-        with call.console.status("") as status:
-            result = nearfar.export(model, config, step=lambda what: status.update(f"{what} ..."))
-    else:
+    with call.console.status("writing the graph, and comparing it with the original ..."):
         result = nearfar.export(model, config)
     call.say(f"{result.texts:,} texts; score: {result.metric} on {result.evaluated_on}")
     call.show(comparison_table(result.sides))

@@ -1,6 +1,6 @@
 """``nearfar compare``: sides are read or evaluated, then tested against each other; optionally written to a file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -36,7 +36,6 @@ ComparisonInput: TypeAlias = "Model | EvaluationResult | Mapping[str, Any] | Seq
 """A model (folder, hub name, Encoder, SentenceTransformer, function) or an evaluation (a result file, an
 :class:`EvaluationResult`, the content of a result file). A side of several runs is a list of these, or a folder of
 result files."""
-_KINDS = {"scored": "scored pairs", "labelled": "labelled texts"}
 MODEL_FILES = ("modules.json", "config.json", "run.json")
 """A folder that contains one of these is a model or a run folder."""
 
@@ -80,92 +79,84 @@ def compare(
     """
     first = table_file(first, "the table")
     is_table = isinstance(first, str | Path) and is_known(Path(first)) and extension(Path(first)) != ".json"
+    result: ComparisonResult | PairwiseResult
     if config.qrels is not None or (not others and is_table):
-        return _compare_scores([first, *others], config, progress=progress)
-    if not others:
+        file, result = _compare_scores([first, *others], config, progress=progress)
+    elif others:
+        file, result = _compare_models([_open(side) for side in (first, *others)], config, progress=progress)
+    else:
         raise NearfarError(
             "two sides are needed: nearfar compare FIRST SECOND [MORE ...]; or one table of scores (.tsv, .csv, "
             ".jsonl, .parquet) with the columns system, unit, score."
         )
-    opened = [_open(side) for side in (first, *others)]
-    opened_runs = [item for side in opened for item in side if isinstance(item, EvaluationRun)]
-    inputs = [*chain(*opened), *(run.source for run in opened_runs), *(config.tasks or ())]
-    file = None if config.output is None else check_output(config.output, inputs=inputs, overwrite=config.overwrite)
-    tasks = list(config.tasks) if config.tasks else shared_tasks(opened_runs) if opened_runs else None
-    runs = (run_of(item) for side in opened for item in side if not isinstance(item, EvaluationRun))
-    run = next((folder for folder in runs if folder is not None and has_held_out(folder)), None)
-    if config.held_out or (tasks is None and run is not None):
-        tasks = [*(tasks or []), *([] if tasks and TASK in tasks else [TASK])]
-        if run is None and not opened_runs:
-            raise NearfarError("--held-out: none of the sides is a run that holds out rows.")
-    task = _queries(opened, run if TASK in (tasks or ()) else None) if config.examples else None
-    computing: dict[str, Any] = {"recent": RecentVectors(), "progress": progress}
-    evaluated = partial(_evaluate, tasks=tasks, opened_runs=opened_runs, run=run, **computing)
-    sides = [[item if isinstance(item, EvaluationRun) else evaluated(model=item) for item in side] for side in opened]
-    how = {name: getattr(config, name) for name in ("aggregate", "measure", "resamples", "seed")}
-    comparison = compare_sides(
-        sides,
-        tasks=tasks if config.held_out or not opened_runs else config.tasks,
-        margin=MARGIN if config.margin is None else config.margin,
-        progress=progress,
-        **how,
-    )
-    if task is not None:
-        assert isinstance(comparison, ComparisonResult)
-        (trained,), (other,) = opened
-        comparison = replace(comparison, queries=compare_queries(trained, other, task, **computing))
-    if file:
-        save_with_tables(comparison, file)
-    return comparison
-
-
-def _compare_scores(sides: Sequence[ComparisonInput], config: CompareConfig, *, progress: bool) -> PairwiseResult:
-    """The systems of a table of scores, or of run files, which are ranked by the judgements ``config.qrels``."""
-    for name in ("held_out", "examples", "aggregate", *(() if config.qrels else ("measure",))):
-        if getattr(config, name) != getattr(CompareConfig(), name):
-            raise NearfarError(f"{flag(name)}: is for models and result files, not for scores of other tools.")
-    files = [as_path(side) for side in sides if isinstance(side, str | Path)]
-    if len(files) < len(sides):
-        raise NearfarError("--qrels: ranks the documents of run files; name files of TREC's format.")
-    qrels, measure = config.qrels and as_path(config.qrels), config.measure or "ndcg@10"
-    inputs = [*files, *([qrels] if qrels else [])]
-    file = None if config.output is None else check_output(config.output, inputs=inputs, overwrite=config.overwrite)
-    how = {name: getattr(config, name) for name in ("tasks", "resamples", "seed", "margin")}
-    scores = score_runs(files, qrels, measure) if qrels else read_scores(files[0])
-    result = compare_systems(scores, measure=measure if qrels else None, progress=progress, **how)
     if file:
         save_with_tables(result, file)
     return result
 
 
-def _queries(sides: Sequence[Sequence[Any]], run: Path | None) -> RetrievalTask:
-    """The held-out queries that ``--examples`` shows, of the run whose rows two models are compared on.
+def _check_output(config: CompareConfig, inputs: Iterable[object]) -> Path | None:
+    return None if config.output is None else check_output(config.output, inputs=inputs, overwrite=config.overwrite)
 
-    Raises:
-        NearfarError: not two models, no such run, or its rows have no queries.
-    """
-    if len(sides) != 2 or any(len(side) != 1 or isinstance(side[0], EvaluationRun) for side in sides):
-        raise NearfarError("--examples: searches with two models; name two model or run folders, not result files.")
-    if run is None:
-        raise NearfarError(
-            "--examples: shows held-out queries; one side must be a run that holds out rows (--held-out)."
-        )
-    if load_held_out(run).folds:
-        raise NearfarError(
-            f"--examples: the model of {run} is trained on all of its rows, which were tested in folds. Hold out rows, "
-            "as by nearfar train --hold-out 0.2, to see queries that it was not trained on."
-        )
-    task = held_out_queries(run)
-    if task is None:
-        kind = _KINDS[load_held_out(run).kind]
-        raise NearfarError(f"--examples: shows queries with their hits, and {run} holds out {kind}.")
-    return task
+
+def _compare_models(
+    opened: Sequence[Sequence[Any]], config: CompareConfig, *, progress: bool
+) -> tuple[Path | None, ComparisonResult | PairwiseResult]:
+    """The output, and the comparison of sides that are models or :class:`EvaluationRun`."""
+    items = list(chain(*opened))
+    opened_runs = [item for item in items if isinstance(item, EvaluationRun)]
+    file = _check_output(config, [*items, *(run.source for run in opened_runs), *(config.tasks or ())])
+    tasks = list(config.tasks) if config.tasks else shared_tasks(opened_runs) if opened_runs else None
+    runs = (run_of(item) for item in items if not isinstance(item, EvaluationRun))
+    run = next((folder for folder in runs if folder is not None and has_held_out(folder)), None)
+    if config.held_out or (tasks is None and run is not None):
+        tasks = list(dict.fromkeys([*(tasks or []), TASK]))
+        if run is None and not opened_runs:
+            raise NearfarError("--held-out: none of the sides is a run that holds out rows.")
+    task = None
+    if config.examples:
+        task = held_out_queries(run) if run is not None and TASK in (tasks or ()) else None
+        if task is None or opened_runs or [len(side) for side in opened] != [1, 1]:
+            raise NearfarError(
+                "--examples: shows held-out queries of two models; name two model or run folders, one of them a run "
+                "that holds out rows with queries, as by nearfar train --hold-out 0.2."
+            )
+    computing: dict[str, Any] = {"recent": RecentVectors(), "progress": progress}
+    evaluated = partial(_evaluate, tasks=tasks, opened_runs=opened_runs, run=run, **computing)
+    sides = [[item if isinstance(item, EvaluationRun) else evaluated(model=item) for item in side] for side in opened]
+    comparison = compare_sides(
+        sides,
+        tasks=tasks if config.held_out or not opened_runs else config.tasks,
+        margin=MARGIN if config.margin is None else config.margin,
+        progress=progress,
+        **{name: getattr(config, name) for name in ("aggregate", "measure", "resamples", "seed")},
+    )
+    if task is not None:
+        assert isinstance(comparison, ComparisonResult)
+        comparison = replace(comparison, queries=compare_queries(items[0], items[1], task, **computing))
+    return file, comparison
+
+
+def _compare_scores(
+    sides: Sequence[ComparisonInput], config: CompareConfig, *, progress: bool
+) -> tuple[Path | None, PairwiseResult]:
+    """The output, and the systems of a table of scores, or of run files, which are ranked by ``config.qrels``."""
+    for name in ("held_out", "examples", "aggregate", *(() if config.qrels else ("measure",))):
+        if getattr(config, name) != getattr(CompareConfig, name):
+            raise NearfarError(f"{flag(name)}: is for models and result files, not for scores of other tools.")
+    files = [as_path(side) for side in sides if isinstance(side, str | Path)]
+    if len(files) < len(sides):
+        raise NearfarError("--qrels: ranks the documents of run files; name files of TREC's format.")
+    qrels, measure = config.qrels and as_path(config.qrels), config.measure or "ndcg@10"
+    file = _check_output(config, [*files, qrels])
+    how = {name: getattr(config, name) for name in ("tasks", "resamples", "seed", "margin")}
+    scores = score_runs(files, qrels, measure) if qrels else read_scores(files[0])
+    return file, compare_systems(scores, measure=measure if qrels else None, progress=progress, **how)
 
 
 def held_out_queries(run: Path) -> RetrievalTask | None:
     """The queries of the test rows that a run holds out; None if it has none, or tests its rows in folds."""
     held_out = load_held_out(run)
-    return None if held_out.folds or held_out.kind in _KINDS else held_out.retrieval(TEST)
+    return None if held_out.folds or held_out.kind in ("scored", "labelled") else held_out.retrieval(TEST)
 
 
 def compare_queries(
@@ -213,23 +204,22 @@ def _result_files(side: str | Path) -> Sequence[str | Path]:
     For a run of ``nearfar finetune`` it is the result on its test rows.
     """
     folder = as_path(side)
-    if status(folder) is not None and not is_folder(folder):
-        check_file(folder)
-        if folder.suffix != ".json":
-            raise NearfarError(
-                f"{folder}: is a file, but a side is a model, a run or a result file (.json). Run files of TREC need "
-                "the judgements of their documents, --qrels FILE; a table of scores is compared alone, as it holds all "
-                "systems."
-            )
     if is_file(folder / "result.json"):  # a run of fine-tuning, or the evaluation of a study's cell
         return [folder / "result.json"]
     if not is_folder(folder):
-        return [side] if str(side).endswith(".json") else []
+        if str(side).endswith(".json"):
+            return [side]
+        if status(folder) is None:
+            return []  # a name on the hub
+        check_file(folder)
+        raise NearfarError(
+            f"{folder}: is a file, but a side is a model, a run or a result file (.json). Run files of TREC need the "
+            "judgements of their documents, --qrels FILE; a table of scores is compared alone, as it holds all systems."
+        )
     model_of_run(folder)  # raises for an unfinished run
     if any(status(folder / name) is not None for name in MODEL_FILES):
         return []
-    files = sorted(folder.glob("*.json"))
-    if not files:
+    if not (files := sorted(folder.glob("*.json"))):
         raise NearfarError(
             f"{folder}: is neither a model (no modules.json or config.json), nor a finished run, nor a folder of "
             "result files."
@@ -250,21 +240,20 @@ def _evaluate(
     ``run`` is the run whose held-out rows are evaluated on, if they are among the tasks. What training has stored of
     them is used again.
     """
-    held_out: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    named = None if tasks is None else [task for task in tasks if task != TASK]
     if tasks is not None and TASK in tasks:
-        tasks = [task for task in tasks if task != TASK]
-        held_out = {"held_out_of": run} if run is not None else {"held_out": True}
-        if run is not None and not tasks and (stored := stored_evaluation(run, model)) is not None:
+        settings = {"held_out": True} if run is None else {"held_out_of": run}
+        if run is not None and not named and (stored := stored_evaluation(run, model)) is not None:
             return EvaluationRun(stored.model, stored)
-    results = [run.result for run in opened_runs]
-    transfer = next((result.transfer for result in results if result.transfer), None)
-    ranked = next((result for result in results if result.retrieval), None)
-    labelled = [task for task in tasks or () if transfer and task in transfer.tasks and task not in PROBE_TASKS]
-    retrieval = [task for task in tasks or () if ranked and task in ranked.retrieval]
-    settings = dict(probe_flags(transfer)) if transfer else {}
-    if ranked and retrieval:
-        settings |= {key: ranked.config[key] for key in RETRIEVAL_SETTINGS if key in ranked.config}
-    named = None if tasks is None else [task for task in tasks if task not in (*labelled, *retrieval)]
-    kinds = {"tasks": named, "labelled": labelled, "retrieval": retrieval}
-    result = evaluate(model, **kinds, **held_out, **settings, resamples=0, **computing)
+    for result in reversed([one.result for one in opened_runs]):  # the first one counts
+        if result.transfer:
+            own = [task for task in named or () if task in result.transfer.tasks and task not in PROBE_TASKS]
+            settings |= {**probe_flags(result.transfer), "labelled": own}
+        if ranked := [task for task in named or () if task in result.retrieval]:
+            of_result = {key: result.config[key] for key in RETRIEVAL_SETTINGS if key in result.config}
+            settings |= {**of_result, "retrieval": ranked}
+    other = {*settings.get("labelled", ()), *settings.get("retrieval", ())}
+    named = named and [task for task in named if task not in other]
+    result = evaluate(model, tasks=named, **settings, resamples=0, **computing)
     return EvaluationRun(result.model, result)

@@ -1,7 +1,5 @@
 """``nearfar push``: one commit with all files of a model folder, and a model card in place of its README.md."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,10 @@ from nearfar.config.verbs import PushConfig
 from nearfar.disk import path_errors, read_text
 from nearfar.disk.model_folder import model_of_run
 from nearfar.encoder.weights import CARD
-from nearfar.evaluation.results import EvaluationResult, load_result
+from nearfar.evaluation.results import EvaluationResult
 from nearfar.types import NearfarError
 
-LOGIN = "Log in by hf auth login, or set HF_TOKEN to a token that may write."
+LOGIN = " Log in by hf auth login, or set HF_TOKEN to a token that may write."
 
 
 @dataclass(frozen=True)
@@ -58,35 +56,20 @@ def push(model: str | Path, name: str, config: PushConfig) -> PushResult:
     folder = model_of_run(Path(model))
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
         raise NearfarError(f"{model}: is no model folder: it has neither modules.json nor config.json.")
-    _check_name(name)
-    results = {file: load_result(file) for file in config.results}
-    evaluations = [result for result in results.values() if isinstance(result, EvaluationResult)]
-    if others := [file for file, result in results.items() if not isinstance(result, EvaluationResult)]:
-        raise NearfarError(f"--results {others[0]}: is no result of nearfar evaluate.")
+    if name.count("/") != 1:
+        raise NearfarError(f"{name}: give owner/name, such as me/my-encoder.")
+    evaluations = [EvaluationResult.load(file) for file in config.results]
     own = is_own_card(folder / CARD)
-    for flag, given in (("--results", results), ("--examples", config.examples)):
-        if given and not own:
-            raise NearfarError(
-                f"{folder / CARD}: is not nearfar's, so {flag} cannot be added to it. Remove one of them."
-            )
+    if not own and (evaluations or config.examples):
+        raise NearfarError(
+            f"{folder / CARD}: is not nearfar's, so --results and --examples cannot be added. Remove it or the flag."
+        )
     shown: dict[str, Any] = {"name": name, "results": evaluations, "examples": config.examples}
     card = model_card(folder, **shown) if own else read_text(folder / CARD)
     contents: dict[str, Path | bytes] = {**_files(folder), CARD: card.encode()}
     sizes = {path: len(one) if isinstance(one, bytes) else one.stat().st_size for path, one in contents.items()}
     url = None if config.dry_run else _upload(name, contents, config)
     return PushResult(name, dict(sorted(sizes.items())), card, own, url)
-
-
-def _check_name(name: str) -> None:
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils._validators import validate_repo_id
-
-    try:
-        validate_repo_id(name)
-    except HFValidationError as error:
-        raise NearfarError(f"{name}: is no name of a repository: {error}") from None
-    if name.count("/") != 1:
-        raise NearfarError(f"{name}: give owner/name, such as me/my-encoder.")
 
 
 def _files(folder: Path) -> dict[str, Path | bytes]:
@@ -113,37 +96,15 @@ def _upload(name: str, contents: dict[str, Path | bytes], config: PushConfig) ->
 
     api = HfApi()
     operations = [CommitOperationAdd(path_in_repo=path, path_or_fileobj=one) for path, one in contents.items()]
-    with _hub_errors(name, api.endpoint):
+    try:
         api.create_repo(name, private=config.private or None, exist_ok=True)
         how: dict[str, Any] = {"revision": config.revision, "create_pr": config.pull_request}
         done = api.create_commit(name, operations, commit_message=config.message, **how)
-    return str(done.pr_url or done.commit_url)
-
-
-@contextmanager
-def _hub_errors(name: str, endpoint: str) -> Iterator[None]:
-    """Turn errors of huggingface_hub into one sentence each."""
-    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
-
-    try:
-        yield
-    except LocalTokenNotFoundError:
-        raise NearfarError(f"{name}: there is no token for {endpoint}. {LOGIN}") from None
-    except OfflineModeIsEnabled:
-        raise NearfarError("HF_HUB_OFFLINE is set, so nothing can be uploaded; unset it.") from None
-    except HfHubHTTPError as error:
-        status = error.response.status_code if error.response is not None else None
-        said = (error.server_message or str(error)).strip().splitlines()[0]
-        if status in (401, 403):
-            raise NearfarError(f"{name}: {endpoint} refused the token ({status}: {said}). {LOGIN}") from None
-        raise NearfarError(f"{name}: {endpoint} refused the upload ({status}: {said}).") from None
-    except ValueError as error:  # the hub's check of the card
-        raise NearfarError(f"{name}: {endpoint} refused the upload: {error}") from None
-    except Exception as error:
-        cause = error.__cause__ if isinstance(error, RuntimeError) else error  # of one of the large files
-        library = type(cause).__module__.partition(".")[0]
-        if not isinstance(cause, OSError) and library not in ("httpx", "httpx2"):  # which one: by version
-            raise
+    except Exception as error:  # of the hub, of the connection, or of the check of the name or the card
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        said = str(getattr(error, "server_message", None) or error.__cause__ or error).strip().partition("\n")[0]
         raise NearfarError(
-            f"{endpoint} cannot be reached, or broke off: {cause}. Nothing was changed in {name}."
-        ) from None
+            f"{name}: {api.endpoint} cannot be reached or refused the upload: {f'{status}, ' if status else ''}{said}. "
+            f"Nothing was uploaded.{LOGIN if status in (401, 403) else ''}"
+        ) from error
+    return str(done.pr_url or done.commit_url)

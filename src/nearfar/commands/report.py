@@ -3,7 +3,7 @@
 import json
 import os
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,12 +24,8 @@ from nearfar.types import NearfarError
 
 MAX_COMPARED = 6
 """With --compare auto, the largest number of sides that are compared; each pair of sides takes some seconds."""
-_RUN = {
-    "config.toml": "so its settings are those in run.json",
-    "metrics.jsonl": "so its only curve is that of the dev scores in run.json",
-    "run.json": "so it is not finished: it was stopped or is still running",
-}
-"""The files of a run, and what one without them lacks."""
+_RUN = ("config.toml", "metrics.jsonl", "run.json")
+"""A folder with one of these files is a run folder."""
 Loaded = TypeVar("Loaded", results.TrainingRecord, results.ComparisonResult)
 _MODEL = ("modules.json", "config.json")
 
@@ -61,19 +57,17 @@ def report(what: str | Path | Sequence[str | Path], config: ReportConfig, *, pro
     if not paths:
         raise NearfarError("nothing to report on: name runs, result files, comparisons or geometries.")
     opened = Sources()
-    for path in dict.fromkeys(paths):
+    for path in paths:
         opened.add(path)
     for written in (file, file.with_suffix(".md")):
-        refuse_overwriting_inputs(written, opened.read)
+        refuse_overwriting_inputs(written, (inner for path in paths for inner in (path, *path.rglob("*"))))
     found, computed = opened.collect(), None
     sides = [side.runs for side in found.sides]
+    if config.compare == "yes" and len(sides) < 2:
+        raise NearfarError(f"--compare yes: a comparison needs two evaluated sides, and there are {len(sides)}.")
     if config.compare == "yes" or (config.compare == "auto" and 2 <= len(sides) <= MAX_COMPARED):
         how = {name: getattr(config, name) for name in ("aggregate", "resamples", "seed")}
         try:
-            if len(sides) < 2:
-                raise NearfarError(
-                    f"--compare yes: a comparison needs two evaluated sides, and there are {len(sides)}."
-                )
             computed = compare_sides(sides, **how, progress=progress)
         except NearfarError as error:
             if config.compare == "yes":
@@ -83,12 +77,6 @@ def report(what: str | Path | Sequence[str | Path], config: ReportConfig, *, pro
     write_text(file, blocks.to_html(page))
     write_text(file.with_suffix(".md"), blocks.to_markdown(page))
     return file
-
-
-def _title(every_name: Iterable[str]) -> str:
-    names = list(dict.fromkeys(every_name))
-    more = f" and {len(names) - 3} more" if len(names) > 4 else ""
-    return f"Report: {', '.join(names[: 3 if more else 4])}{more}" if names else "Report: comparisons"
 
 
 def _check_output(output: str | Path, *, overwrite: bool) -> Path:
@@ -117,8 +105,6 @@ class Sources:
         self.runs: list[tuple[Path, inputs.TrainingRun]] = []
         """Run folder and run."""
         self.missing: list[str] = []
-        self.read: list[Path] = []
-        """Every file that was opened."""
         self.result_order: list[str] = []
         """The result files."""
 
@@ -160,8 +146,10 @@ class Sources:
         sides = [names.side(side) for side in sides]
         geometries = [(source, names.geometry(result)) for source, result in self.geometries]
         spaces = (name for _, result in geometries for name in result.models)
+        shown = list(dict.fromkeys([*(side.name for side in sides), *(run.group_name for run in runs), *spaces]))
+        more = f" and {len(shown) - 3} more" if len(shown) > 4 else ""
         return inputs.ReportInputs(
-            title=_title([*(side.name for side in sides), *(run.group_name for run in runs), *spaces]),
+            title=f"Report: {', '.join(shown[: 3 if more else 4]) or 'comparisons'}{more}",
             sides=inputs.disambiguate_names(sides),
             comparisons=self.comparisons,
             geometries=geometries,
@@ -182,11 +170,10 @@ class Sources:
             self.sides.append(inputs.combine_runs(runs, default_name=str(folder)))
 
     def _file(self, file: Path) -> None:
-        content = self._read_json(file)
-        if content.get("kind") is None and "config" in content and ("history" in content or "best_score" in content):
-            self._record(file, content)
+        if file.name == "run.json":
+            self.add(file.parent)
             return
-        match results.Result.from_dict(content, source=file):
+        match results.Result.from_dict(self._read_json(file), source=file):
             case results.EvaluationResult() as result:
                 self.result_order.append(str(file))
                 self.single_results.append(EvaluationRun(str(file), result))
@@ -201,49 +188,39 @@ class Sources:
                 )
 
     def _run(self, folder: Path) -> None:
-        there = [name for name in (*_RUN, "second.toml", "result.json") if (folder / name).is_file()]
-        record, steps, evaluations = None, list[results.TrainingStep](), list[results.DevEvaluation]()
-        if "run.json" in there:
+        record = None
+        if (folder / "run.json").is_file():
             record = self._load(results.TrainingRecord, folder / "run.json")
-        files: dict[str, str] = {
-            name: self._read(folder / name) for name in ("config.toml", "second.toml") if name in there
-        }
-        settings: dict[str, Any] = dict(record.config) if record else {}
-        if "config.toml" in files:
-            try:
-                settings = tomllib.loads(files["config.toml"])
-            except tomllib.TOMLDecodeError as error:
-                raise NearfarError(f"{folder / 'config.toml'}: cannot be read as TOML: {error}") from error
-        if record and settings.get("precision") == "auto" and record.precision:
-            settings["precision"] = record.precision  # what auto was resolved to
-        if "metrics.jsonl" in there:
-            steps, evaluations = self._metrics(folder / "metrics.jsonl")
-        self.missing += [f"{folder}: has no {name}, {why}." for name, why in _RUN.items() if name not in there]
+        else:
+            self.missing.append(
+                f"{folder}: has no run.json, so it is not finished: it was stopped or is still running."
+            )
+        texts = ("config.toml", "second.toml")
+        files = {name: read_text(folder / name) for name in texts if (folder / name).is_file()}
+        try:
+            settings = tomllib.loads(files["config.toml"]) if "config.toml" in files else {}
+        except tomllib.TOMLDecodeError as error:
+            raise NearfarError(f"{folder / 'config.toml'}: cannot be read as TOML: {error}") from error
+        if record is not None:
+            settings = settings or dict(record.config)
+            if settings.get("precision") == "auto" and record.precision:
+                settings["precision"] = record.precision  # what auto was resolved to
         tested, summary = (folder / HELD_OUT / name for name in (COMPARISON, HELD_OUT_SUMMARY))
         comparison = self._load(results.ComparisonResult, tested) if tested.is_file() else None
         held_out = self._read_json(summary).get("digest") if summary.is_file() else None
+        curves = self._metrics(folder / "metrics.jsonl")
         run = inputs.TrainingRun(
-            "", str(folder), "", settings, files, steps, evaluations, record, tested=comparison, held_out=held_out
+            "", str(folder), "", settings, files, *curves, record, tested=comparison, held_out=held_out
         )
         self.runs.append((folder, run))
-        if "result.json" in there:  # of fine-tuning: the scores on its test rows
+        if (folder / "result.json").is_file():  # of fine-tuning: the scores on its test rows
             self.add(folder / "result.json")
-
-    def _record(self, file: Path, content: dict[str, Any]) -> None:
-        """The run.json of a run without its folder."""
-        if file.name == "run.json":
-            self.add(file.parent)
-            return
-        record = results.TrainingRecord.from_dict(content, source=file)
-        self.missing.append(f"{file}: is a run.json without its run folder, so there are no losses.")
-        place = file.with_name(file.name.removesuffix(".json").removesuffix(".run"))
-        self.runs.append((place, inputs.TrainingRun("", str(file), "", record.config, {}, [], [], record)))
 
     def _metrics(self, file: Path) -> tuple[list[results.TrainingStep], list[results.DevEvaluation]]:
         """Training steps and evaluations. An incomplete last line, as a killed run leaves it, is skipped."""
         steps: list[results.TrainingStep] = []
         evaluations: list[results.DevEvaluation] = []
-        lines = self._read(file).splitlines()
+        lines = read_text(file).splitlines() if file.is_file() else []
         for number, text in enumerate(lines, start=1):
             source = f"{file}, line {number}"
             try:
@@ -259,12 +236,7 @@ class Sources:
                 steps.append(results.TrainingStep.from_dict(line, source=source))
         return steps, evaluations
 
-    def _read(self, file: Path) -> str:
-        self.read.append(file)
-        return read_text(file)
-
     def _read_json(self, file: Path) -> dict[str, Any]:
-        self.read.append(file)
         value = read_json(file, otherwise="Leave it out of the report, or compute it again.")
         if not isinstance(value, dict):
             raise NearfarError(f"{file}: is not a result file of nearfar: it is not a JSON object.")

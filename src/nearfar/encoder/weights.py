@@ -15,7 +15,7 @@ from nearfar.encoder.folder_checks import quoted, read_object
 from nearfar.types import NearfarError
 
 FLOATS = ("F64", "F32", "F16", "BF16")
-FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "model.onnx*", "openvino_model.*"]
+FILES = ["*.json", "*.txt", "*.model", "*.spm", "*.safetensors", "model.onnx*", "openvino_model.*"]
 """What is downloaded and fingerprinted: never pickled weights, never code."""
 
 CARD = "README.md"

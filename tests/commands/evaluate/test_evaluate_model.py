@@ -97,22 +97,6 @@ def test_the_ranges_of_int8_are_those_of_a_fixed_sample(workspace: Path, monkeyp
     assert evaluated(tasks="pairs.tsv", quantize="int8").tasks != one.tasks
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("settings", "size"),
-    [
-        ({}, 128),
-        ({"quantize": "float16"}, 64),
-        ({"dimensions": 12, "quantize": "int8"}, 12),
-        ({"dimensions": 12, "quantize": "binary"}, 2),
-    ],
-)
-def test_the_bytes_of_a_stored_vector(workspace: Path, settings: dict[str, Any], size: int) -> None:
-    result = evaluated(tasks="pairs.tsv", **settings)
-    assert stored_bytes(result) == size
-    assert {key: result.config[key] for key in settings} == settings
-
-
 def test_what_is_refused(workspace: Path) -> None:
     with pytest.raises(NearfarError, match=r"--dimensions 33: must be from 1 to 32, the model's width"):
         evaluated(tasks="pairs.tsv", dimensions=33)
@@ -241,16 +225,10 @@ def test_open_models_score_as_their_folder(workspace: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_result_is_shown_as_its_table(workspace: Path) -> None:
-    result = evaluated(tasks="pairs.tsv", retrieval="ranked.tsv")
-    shown = repr(result)
-    assert len(shown.splitlines()) < 50
-    assert "tiny: Spearman x 100 [95% interval]" in shown
-    assert "ranked.tsv" in shown
-    assert "\x1b" not in shown
-    page = result._repr_html_()
-    assert page.startswith("<figure>")
-    assert page.count("<table") == 2
-    row = compare(result, result, resamples=20, progress=False)
-    assert "cannot tell" in repr(row)
-    assert "cannot tell" in row._repr_html_()
+def test_a_result_is_shown_as_its_table_and_tells_the_bytes_of_a_vector(workspace: Path) -> None:
+    sizes = ({}, 128), ({"quantize": "float16"}, 64), ({"dimensions": 12, "quantize": "binary"}, 2)
+    for settings, size in sizes:
+        result = evaluated(tasks="pairs.tsv", **settings)
+        assert stored_bytes(result) == size
+    assert "tiny: Spearman x 100 [95% interval]" in repr(result)
+    assert result._repr_html_().startswith("<figure>")

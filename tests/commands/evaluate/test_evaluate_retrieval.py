@@ -155,26 +155,12 @@ def test_a_model_is_evaluated_like_the_result_that_it_is_compared_with(pairs):
 
 
 @pytest.mark.long
-def test_baselines_and_transductive_ones(beir, pairs, tmp_path):
-    words = sorted({word for text in (*QUERIES, *DOCUMENTS) for word in text.split()})
-    vectors = np.random.default_rng(0).normal(size=(len(words), 8))
-    lines = [f"{word} {' '.join(map(str, vector))}" for word, vector in zip(words, vectors.round(3), strict=True)]
-    Path("glove.txt").write_text("\n".join(lines) + "\n")
-    with pytest.warns(UserWarning, match="1 of 171 texts have no word"):  # the empty document
-        glove = evaluate("glove:glove.txt", retrieval=[beir, pairs], resamples=0, progress=False)
-    assert glove.retrieval[pairs].measures["recall@100"].score > 90
+def test_a_transductive_baseline_is_fitted_on_the_texts_of_each_task(beir, pairs, tmp_path):
     save_tiny(tmp_path / "bert")
-    whitened = evaluate(
-        "whitening:bert,dimensions=16",
-        retrieval=[beir, pairs],
-        pooling="mean",
-        resamples=0,
-        device="cpu",
-        progress=False,
+    how = {"pooling": "mean", "resamples": 0, "device": "cpu", "progress": False}
+    both, alone = (
+        evaluate("whitening:bert,dimensions=16", retrieval=tasks, **how) for tasks in ([beir, pairs], [pairs])
     )
-    assert whitened.transductive
-    assert list(whitened.retrieval) == [beir, pairs]
-    alone = evaluate(
-        "whitening:bert,dimensions=16", retrieval=[pairs], pooling="mean", resamples=0, device="cpu", progress=False
-    )
-    assert alone.retrieval[pairs] == whitened.retrieval[pairs]  # fitted on the texts of each task
+    assert both.transductive
+    assert list(both.retrieval) == [beir, pairs]
+    assert alone.retrieval[pairs] == both.retrieval[pairs]

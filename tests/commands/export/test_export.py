@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from tokenizers import Tokenizer
 
-from nearfar import Encoder, ExportConfig, NearfarError, encode, evaluate, export, mine, search, train
+from nearfar import Encoder, ExportConfig, NearfarError, evaluate, export, train
 from nearfar.commands.export import comparison
 from nearfar.commands.export.graphs import open_source, outputs_of, write_openvino
 from nearfar.commands.predict import predict
@@ -94,30 +94,10 @@ def test_an_exported_folder_is_an_encoder(models: Path, exported: Path, tmp_path
         train("regression", data=models / "pairs.tsv", model=exported, output=tmp_path / "run", hold_out=0)
 
 
-def test_verbs_take_an_exported_folder(
-    models: Path, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    vectors, hits, mined = [], [], []
-    for name, model in (("original", models / "normalized"), ("graph", exported)):
-        how = {"model": model, "precision": "fp32", "progress": False}
-        encode(**how, input=models / "texts.txt", output=f"{name}.npy")
-        vectors.append(np.load(f"{name}.npy"))
-        hits.append(search("a dog", **how, input=models / "texts.txt", index=name, top=3)[0])
-        columns = {"anchor_column": "sentence1", "positive_column": "sentence2"}
-        mined.append(mine(**how, data=models / "labels.tsv", output=f"{name}.tsv", **columns).negative_score)
-    np.testing.assert_allclose(*vectors, atol=1e-5)
-    assert [hit.text for hit in hits[0]] == [hit.text for hit in hits[1]]
-    assert [hit.score for hit in hits[0]] == pytest.approx([hit.score for hit in hits[1]], abs=1e-5)
-    assert mined[0] == pytest.approx(mined[1], abs=1e-5)
-    with pytest.raises(NearfarError, match="is the index of another model"):
-        search("a dog", model=exported, input=models / "texts.txt", index="original")
-
-
 def test_the_result_has_the_numbers(models: Path, exported: Path) -> None:
     result = load_result(exported / "export.json")
     assert isinstance(result, ExportResult)
-    original, graph, *others = result.sides
+    original, graph = result.sides
     assert (original.name, graph.name) == ("nearfar fp32", f"{exported.name} fp32")
     assert (original.difference, original.cosine) == (None, None)
     assert graph.difference is not None
@@ -129,7 +109,6 @@ def test_the_result_has_the_numbers(models: Path, exported: Path) -> None:
     assert result.evaluated_on == str(models / "pairs.tsv")
     assert (result.width, result.normalized, result.pooling, result.problems) == (32, True, "mean", [])
     assert result.files == {part: (exported / part).stat().st_size for part in result.files}
-    assert all("bf16" in side.name for side in others)
 
 
 def test_the_example_of_the_readme_runs_without_torch(exported: Path) -> None:
@@ -154,20 +133,18 @@ def test_a_graph_that_openvino_cannot_read_is_named(tmp_path: Path) -> None:
         write_openvino(tmp_path / "model.onnx", tmp_path / "openvino_model.xml")
 
 
-def test_onnx_has_the_output_that_optimum_reads(exported: Path) -> None:
-    if exported.name != "onnx":
+def test_a_graph_has_the_output_that_optimum_reads(exported: Path) -> None:
+    if exported.name == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(exported / "model.onnx")
+        assert [one.name for one in session.get_outputs()] == ["sentence_embedding", "last_hidden_state"]
+        assert [one.shape for one in session.get_inputs()] == [["batch", "length"]] * 2
+    else:
         import openvino
 
-        model = openvino.Core().read_model(exported / "openvino_model.xml")
-        names = [one.names for one in model.outputs]
-        assert "sentence_embedding" in names[0]
-        assert "last_hidden_state" in set().union(*names)
-        return
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(exported / "model.onnx")
-    assert [one.name for one in session.get_outputs()] == ["sentence_embedding", "last_hidden_state"]
-    assert [one.shape for one in session.get_inputs()] == [["batch", "length"]] * 2
+        outputs = openvino.Core().read_model(exported / "openvino_model.xml").outputs
+        assert {"sentence_embedding", "last_hidden_state"} <= set().union(*(one.names for one in outputs))
 
 
 def refuse_other_uses(folder: Path) -> None:
@@ -311,12 +288,12 @@ def test_a_run_is_calibrated_and_compared_on_rows_that_it_held_out(models: Path,
     train("info-nce", **data, output=tmp_path / "run", max_steps=1)
     config = ExportConfig(output="out", format="openvino", quantize="int8")
     source = open_source(tmp_path / "run" / "model", config)
-    items, described = comparison.calibration_items(tmp_path / "run", source, config)
+    items, described = comparison.calibration_items(tmp_path / "run", source.model, config)
     held_out = [row.split("\t") for row in rows]
     assert described == f"the dev rows that {tmp_path / 'run'} held out, {len(items)} texts"
     assert 0 < len(items) < len(rows)
     assert {text for (text,) in items} <= {text for row in held_out for text in row}
-    tested = comparison.comparison_rows(tmp_path / "run", source, config)
+    tested = comparison.comparison_rows(tmp_path / "run", source.model, config)
     assert (tested.metric, tested.source) == ("mrr@10", f"the test rows that {tmp_path / 'run'} held out")
     assert 0 < (tested.score(partial(outputs_of, source.model)) or 0) <= 100
 
@@ -350,7 +327,7 @@ def test_an_architecture_that_cannot_be_traced(models: Path, tmp_path: Path, mon
         raise RuntimeError("Please report it.") from ValueError("a branch on data\nin forward")
 
     monkeypatch.setattr("torch.onnx.export", refuse)
-    message = r"Bert: torch .* cannot export this architecture to ONNX \(a branch on data\)\.$"
+    message = r"bert: torch .* cannot export this architecture to ONNX, .* \(a branch on data\)\.$"
     with pytest.raises(NearfarError, match=message):
         export(tmp_path / "model", output=tmp_path / "out", evaluate_on=models / "pairs.tsv")
     assert not (tmp_path / "out").exists()

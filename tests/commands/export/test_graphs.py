@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from nearfar.commands.export.graphs import ClassifierGraph, EncoderGraph, pool_masked
+from nearfar import ExportConfig
+from nearfar.commands.export.graphs import EncoderGraph, open_source, pool_masked
 from nearfar.encoder import encoder_folder
-from nearfar.encoder.classifier import Classifier, read_classifier
+from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.encoder import Encoder
 from tests.encoder.architectures import VARIED
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
@@ -56,11 +57,11 @@ def test_logits_of_pairs(tmp_path: Path) -> None:
     classifier = Classifier.from_pretrained(tmp_path / "model")
     items = [("the dog runs", "a cat"), ("a bird", "the big dog runs in the park"), ("red", "blue")]
     tokens = classifier.tokenize(items)
-    parts = read_classifier(tmp_path / "model", label_names=None, regression=False, dropout=None)
+    source = open_source(tmp_path / "model", ExportConfig(output="out"))
     assert tokens.types is not None
     mask = padded([[1] * len(row) for row in tokens.ids], 0)
     with torch.no_grad():
-        found = ClassifierGraph(parts.model)(padded(tokens.ids, 0), mask, padded(tokens.types, 0))
+        found = source.graph(padded(tokens.ids, 0), mask, padded(tokens.types, 0)).logits
     np.testing.assert_allclose(found.numpy(), classifier.predict(items, precision="fp32"), atol=1e-6)
 
 

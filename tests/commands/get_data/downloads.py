@@ -123,13 +123,9 @@ def glue(*, rows: int = 20) -> dict[str, str]:
 def nli_json(prefix: str, splits: tuple[str, ...], *, rows: int = 20) -> dict[str, str]:
     """SNLI or MultiNLI as published; each fourth row has no gold label."""
     labels = ("entailment", "neutral", "contradiction", "-")
+    texts = {"sentence1": "A Dog {}\tran.", "sentence2": "An Animal {} ran."}
     records = [
-        {
-            "gold_label": labels[n % 4],
-            "sentence1": f"A Dog {n}\tran.",
-            "sentence2": f"An Animal {n} ran.",
-            "pairID": "x",
-        }
+        {"gold_label": labels[n % 4], "pairID": "x"} | {key: text.format(n) for key, text in texts.items()}
         for n in range(rows)
     ]
     text = "".join(json.dumps(record) + "\n" for record in records)

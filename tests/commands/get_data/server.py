@@ -50,6 +50,8 @@ def serve(answers: dict[str, Answer]) -> Iterator[Server]:
             self.end_headers()
             self.wfile.write(body if answer.stop_after is None else body[: answer.stop_after])
 
+        do_HEAD = do_GET  # noqa: N815, the name that http.server calls
+
         def log_message(self, *_: object) -> None:
             pass
 

@@ -54,33 +54,14 @@ def test_an_interrupted_download_is_continued(server: Server, tmp_path: Path) ->
     wanted, answer = Download(f"{server.address}/a.bin", SHA, len(BODY)), server.answers["/a.bin"]
     answer.before = lambda: setattr(answer, "stop_after", 0 if server.requests[1:] else 1000)
     message = error_of(download, wanted, tmp_path)
-    assert message.startswith(f"{server.address}/a.bin: the download was interrupted (")
-    assert message.endswith("). It is resumed there if you run the command again.")
+    assert message.startswith(f"{server.address}/a.bin: could not be downloaded (")
+    assert message.endswith("). The same command resumes it.")
     assert files_in(tmp_path) == ["a.bin.part"]
     server.requests.clear()
     answer.stop_after, answer.before = None, lambda: None
     assert download(wanted, tmp_path).read_bytes() == BODY
     assert server.requests == [("/a.bin", "bytes=1000-")]
     assert files_in(tmp_path) == ["a.bin"]
-
-
-def test_a_server_that_sends_the_whole_file_again(server: Server, tmp_path: Path) -> None:
-    server.answers["/a.bin"].ranges = False
-    (tmp_path / "a.bin.part").write_bytes(BODY[:1000])
-    assert download(Download(f"{server.address}/a.bin", SHA, len(BODY)), tmp_path).read_bytes() == BODY
-    assert server.requests == [("/a.bin", "bytes=1000-")]
-
-
-@pytest.mark.parametrize(("checksum", "size"), [(None, len(BODY)), (SHA, 2)])
-def test_what_no_checksum_would_check_is_not_continued(
-    server: Server, tmp_path: Path, checksum: str | None, size: int
-) -> None:
-    """Nor what is longer than the file."""
-    (tmp_path / "a.bin.part").write_bytes(b"old")
-    server.answers["/a.bin"].body = BODY[:size]
-    wanted = Download(f"{server.address}/a.bin", checksum and hashlib.sha256(BODY[:size]).hexdigest(), size)
-    assert download(wanted, tmp_path).read_bytes() == BODY[:size]
-    assert server.requests[-1] == ("/a.bin", None)
 
 
 def test_a_file_of_the_hub_is_downloaded_as_such(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,18 +80,18 @@ def test_a_file_of_the_hub_is_downloaded_as_such(data: Path, tmp_path: Path, mon
 
 def test_a_wrong_checksum(server: Server, tmp_path: Path) -> None:
     message = error_of(download, Download(f"{server.address}/a.bin", "0" * 64), tmp_path)
-    assert f"the SHA-256 of the download is {SHA}, but {'0' * 64} is published." in message
+    assert f"the SHA-256 of the download is {SHA}, but {'0' * 64} is published;" in message
     message = error_of(download, Download(f"{server.address}/a.bin"), tmp_path, recorded="1" * 64)
-    assert "is recorded from an earlier download. If the file was republished, delete its entry in sources" in message
+    assert f"but {'1' * 64} is that of an earlier one; delete it in sources.json." in message
     assert not files_in(tmp_path)
 
 
 def test_a_missing_file_and_a_missing_server(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     message = error_of(download, Download(f"{server.address}/b.bin"), tmp_path)
-    assert message == f"{server.address}/b.bin: the server answered 404 (Not Found)."
+    assert message.startswith(f"{server.address}/b.bin: could not be downloaded (Client error '404 Not Found'")
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = f"http://127.0.0.1:{unused.getsockname()[1]}/a.bin"
-    assert f"{address}: cannot be reached (" in error_of(download, Download(address), tmp_path)
+    assert f"{address}: could not be downloaded (" in error_of(download, Download(address), tmp_path)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert "offline mode is enabled" in error_of(download, Download(f"{server.address}/a.bin"), tmp_path)
 
@@ -148,7 +129,7 @@ def test_sets_are_downloaded_converted_and_recorded(
     server.answers["/senteval.tar"].body = tar_of({"other": "x"}, "w")
     (data / "downloads/senteval/senteval.tar").unlink()
     message = error_of(nearfar.get_data, "mr", overwrite=True, progress=False)
-    assert "is recorded from an earlier download" in message
+    assert "is that of an earlier one" in message
     assert len(load_transfer("mr").splits["all"].texts) == 60
 
 
@@ -180,10 +161,8 @@ def test_a_failure_names_the_addresses_and_the_way_out(
     )
     assert main(["get-data", "mr", "cr"]) == 2
     printed = " ".join(capsys.readouterr().err.split())
-    assert "mr, cr: could not be downloaded; missing: senteval/CR.tsv, senteval/MR.tsv." in printed
-    assert (
-        f"{server.address}/gone.zip: the server answered 404 (Not Found). This source also has http://h/b." in printed
-    )
+    assert "Missing: senteval/CR.tsv, senteval/MR.tsv." in printed
+    assert f"{server.address}/gone.zip: could not be downloaded (Client error '404" in printed
     assert "run nearfar get-data mr cr --source FOLDER" in printed
     sources(monkeypatch, bad=source(f"{server.address}/bad.zip"))
     assert "bad.zip: is not a readable archive" in error_of(nearfar.get_data, "mr", progress=False)
@@ -204,37 +183,12 @@ def test_a_web_page_is_not_a_data_set(server: Server, data: Path, monkeypatch: p
     assert warning.startswith("text/wiki1m_for_simcse.txt: 1 rows, but 1,000,000 are published.")
 
 
-def test_ctrl_c_keeps_what_is_finished(
-    server: Server, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files = classification()
-    server.answers["/mr.zip"] = Answer(zip_of(files))
-
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    sources(
-        monkeypatch,
-        one=source(f"{server.address}/mr.zip", gives=("senteval/MR.tsv",)),
-        two=source(f"{server.address}/stop.zip", gives=("senteval/CR.tsv",)),
-    )
-    real = module.download
-    monkeypatch.setattr(
-        "nearfar.commands.get_data.download",
-        lambda wanted, *rest, **more: interrupt() if "stop" in wanted.address else real(wanted, *rest, **more),
-    )
-    assert main(["get-data", "mr", "cr"]) == 130
-    assert "Resume with:\n  nearfar get-data mr cr" in capsys.readouterr().out
-    assert (data / "senteval/MR.tsv").exists()
-    assert not list(data.rglob("*.new"))
-
-
 FILES = {"MR/rt-polarity.pos": "good\n", "MR/rt-polarity.neg": "bad\n"}
 
 
 def contents(source: Path) -> dict[str, bytes]:
     found = {}
-    for file in list_files(source)[0]:
+    for file in list_files(source):
         with file.open() as stream:
             found[file.path] = stream.read()
     return found
@@ -276,7 +230,7 @@ def test_links_in_archives_are_ignored(tmp_path: Path) -> None:
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(link)
     (tmp_path / "a.tar").write_bytes(buffer.getvalue())
-    assert list_files(tmp_path / "a.tar") == ([], [])
+    assert list_files(tmp_path / "a.tar") == []
 
 
 def test_decompression_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,18 +241,13 @@ def test_decompression_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
     for archive in ("a.zip", "a.tgz"):
         assert "unpacks to over 4,194,304 bytes, from" in error_of(list_files, tmp_path / archive)
     (tmp_path / "b.tar").write_bytes(tar_of(bomb, "w"))  # not compressed
-    assert len(list_files(tmp_path / "b.tar")[0]) == 1
-    monkeypatch.setattr(module, "MAX_BYTES", 2**21)
-    assert "it is refused" in error_of(list_files, tmp_path / "b.tar")
+    assert len(list_files(tmp_path / "b.tar")) == 1
 
 
 def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_FILES", 1)
     (tmp_path / "a.zip").write_bytes(zip_of({"folder/": "", **FILES}))
-    assert error_of(list_files, tmp_path / "a.zip") == f"{tmp_path / 'a.zip'}: holds over 1 files and folders."
-    assert "holds over 1 files; name the folder of the download" in error_of(
-        list_files, write_folder(tmp_path / "b", FILES)
-    )
+    assert "a.zip: holds over 1 files and folders; it is refused" in error_of(list_files, tmp_path / "a.zip")
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tgz"])

@@ -144,22 +144,17 @@ def test_missing_parts_are_noted(workspace: Path, no_charts: None) -> None:
     with Path("r/going/metrics.jsonl").open("a") as stream:
         stream.write('{"step": 11, "lo')
     write_run(Path("r/bare"), seed=2)
-    Path("r/bare/metrics.jsonl").unlink()
-    Path("r/bare/config.toml").unlink()
-    write_json(Path("copied.run.json"), training_record(8))
-    page = load_page("r/going", "r/bare", *MINE, "copied.run.json")
+    for name in ("metrics.jsonl", "config.toml"):
+        Path("r/bare", name).unlink()
+    page = load_page("r/going", "r/bare", *MINE)
     for sentence in (
         "r/going: has no run.json, so it is not finished: it was stopped or is still running.",
         "r/going/metrics.jsonl: its last line is incomplete and was skipped.",
-        "r/bare: has no metrics.jsonl, so its only curve is that of the dev scores in run.json.",
-        "r/bare: has no config.toml, so its settings are those in run.json.",
-        "copied.run.json: is a run.json without its run folder, so there are no losses.",
     ):
         assert sentence in page.text
     rows = table_of(page, "run")
-    assert list(rows)[1:] == ["going", "bare", "mine-1", "mine-2", "mine, all 2", "copied"]
+    assert list(rows)[1:] == ["going", "bare", "mine-1", "mine-2", "mine, all 2"]
     assert rows["going"][-1] == "not finished"
-    assert rows["copied"][2] == "8"
 
 
 @pytest.mark.long
@@ -177,8 +172,6 @@ def test_a_model_has_one_name(workspace: Path, no_charts: None) -> None:
     assert table_of(page, "measure").keys() >= {"alignment"}
     assert "runs/alone:" not in page.text
     assert next(table for table in page.tables if table[0][0] == "measure")[0][1:] == ["alone", "b"]
-    page = load_page("results/alone.json", "again/alone.json")
-    assert page.headings[0] == (1, "Report: runs/alone")
     page = load_page("results/alone.json", "again/alone.json", "runs/alone")
     assert page.headings[0] == (1, "Report: alone")
     assert list(table_of(page, "model"))[1:] == ["alone (results/alone.json)", "alone (again/alone.json)"]
@@ -203,10 +196,6 @@ def test_fine_tuned_models_are_shown(workspace: Path, no_charts: None) -> None:
     trained = table_of(page, "run")
     assert trained["ce"][0] == "scl-finetune"
     assert trained["ce"][4:6] == [f"{100 * finished.start_score:.2f}", f"{100 * finished.best_score:.2f}"]
-    caption = "dev before and dev best: Accuracy × 100 on mine.tsv, validation, or Spearman × 100 on stsb:dev."
-    assert caption in page.text
-    for title in ("Accuracy × 100 on mine.tsv, validation", "Spearman × 100 on stsb:dev", "Loss of scl-finetune"):
-        assert title in page.text + " ".join(str(found.get("alt")) for _, found in page.tags)
     assert not [row for table in page.tables for row in table if "probes" in " ".join(row)]
 
 
@@ -241,11 +230,9 @@ def test_a_folder_with_several_settings_gives_several_sides(workspace: Path) -> 
     ("name", "text", "message"),
     [
         ("f.json", "{", r"f\.json: is not a complete JSON file"),
-        ("f.json", '{"kind": "evaluation", "schema": 1}', r"f\.json: is damaged, .*: it lacks 'model'"),
         ("run/config.toml", "a = ", r"run/config\.toml: cannot be read as TOML"),
         ("run/metrics.jsonl", '{"step": 1\n{"step": 2, "loss": 1}\n', r"run/metrics\.jsonl, line 1: is not valid JSON"),
         ("run/metrics.jsonl", '{"step": 2}\n', r"run/metrics\.jsonl, line 1: is damaged, .*: it lacks 'loss'"),
-        ("run/metrics.jsonl", '{"step": 2, "metric": "accuracy"}\n', r"line 1: is damaged, .*: it lacks 'accuracy'"),
         ("run/run.json", '{"config": {}, "metric": 1}', r"run/run\.json: is damaged, .*: metric = 1: must be text"),
         ("model/modules.json", "[]", r"model: holds no run and .* nearfar evaluate model --output RESULT\.json"),
     ],

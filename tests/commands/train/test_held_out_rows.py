@@ -248,9 +248,6 @@ def test_runs_that_hold_out_other_rows(run: Path, folder: Path, tmp_path: Path) 
     train(**on_pairs(folder, output=tmp_path / "none", hold_out=0, max_steps=1))
     sides = compare(run, tmp_path / "none", progress=False).sides
     assert [side.seen["held-out"].main for side in sides] == [0, 1]
-    train(**on_pairs(folder, output=tmp_path / "other", hold_out=20, fingerprints=False, keep="last", max_steps=1))
-    with pytest.warns(UserWarning, match="does not hold out the rows that .* may have been trained on them"):
-        compare(run, tmp_path / "other", progress=False)
     train("info-nce", **given(folder, tmp_path, output=str(tmp_path / "triplets"), seed=5, max_steps=1))
     compare(run, tmp_path / "triplets", progress=False)  # the same pairs, with hard negatives
 
@@ -266,9 +263,6 @@ def test_a_dev_set_that_chose_the_step_is_no_test_set(folder: Path, tmp_path: Pa
     result = evaluate(trained("run"), pairs=[scored], resamples=0, progress=False)  # warnings are errors in tests
     assert result.tasks[scored].seen is not None
     assert result.tasks[scored].seen.dev  # a note in each table
-    evaluate(trained("last", keep="last", fingerprints=False), pairs=[scored], resamples=0, progress=False)
-    with pytest.warns(UserWarning, match=r"scored\.tsv: this dev set chose the best step"):
-        evaluate(trained("no-record", fingerprints=False), pairs=[scored], resamples=0, progress=False)
 
 
 def test_held_out_rows_are_evaluated_with_the_prompts_of_training(folder: Path, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """A translation model of transformers: where it is, what is refused of it, and how it generates."""
 
-import hashlib
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,12 +9,11 @@ from typing import Any
 
 import torch
 from huggingface_hub import get_repo_discussions, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from nearfar.encoder import pretrained
 from nearfar.encoder.folder_checks import check_links, read_object
 from nearfar.encoder.precision import choose_device
-from nearfar.encoder.weights import FILES, path_of
+from nearfar.encoder.weights import FILES, locate, path_of
 from nearfar.types import NearfarError
 
 CONVERTER = "SFconvertbot"
@@ -47,10 +45,14 @@ class Translator:
         """
         if not texts:
             return []
-        search: dict[str, Any]
-        if temperature is None:
-            search = {"num_beams": beams, "do_sample": False, "temperature": None, "top_k": None, "top_p": None}
-        else:
+        search: dict[str, Any] = {
+            "num_beams": beams,
+            "do_sample": False,
+            "temperature": None,
+            "top_k": None,
+            "top_p": None,
+        }
+        if temperature is not None:
             search = {"num_beams": 1, "do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
         device = self.model.device
         with (
@@ -106,64 +108,37 @@ def locate_translator(name_or_path: str | Path) -> Path:
     Raises:
         NearfarError: the model is not found, or has no safetensors weights.
     """
-    name = str(name_or_path)
-    folder = path_of(name)
-    if folder.is_dir():
+    folder, name = locate(name_or_path), str(name_or_path)
+    if path_of(name).is_dir() or any(folder.glob("*.safetensors")):
         return folder
-    if folder.is_absolute() or name.startswith(".") or name.count("/") != 1:
-        raise NearfarError(f"{name}: there is no such model folder, and a model on the hub is named owner/name.")
-    files = [*FILES, "*.spm"]
-    try:
-        cached = Path(snapshot_download(name, allow_patterns=files, local_files_only=True))
-        for snapshot in (cached, *sorted(cached.parent.iterdir())):
-            if any(snapshot.glob("*.safetensors")):
-                return snapshot
-    except (OSError, ValueError, HFValidationError):
-        pass  # not cached
-    try:
-        fetched = Path(snapshot_download(name, allow_patterns=files))
-        if not any(fetched.glob("*.safetensors")) and (revision := _conversion_revision(name)) is not None:
-            fetched = Path(snapshot_download(name, allow_patterns=files, revision=revision))
-    except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
-        raise NearfarError(
-            f"no translation model {name!r}: there is no such folder, it is not in the local hub cache, and the hub "
-            f"says: {pretrained.reason(error)}. Give a folder, or download it once while online."
-        ) from error
-    if not any(fetched.glob("*.safetensors")):
-        raise NearfarError(
-            f"{name}: has no safetensors weights on the hub, and nearfar opens no pickle files. Choose another model, "
-            "or, if you trust its authors, load it with transformers and save it as safetensors."
+    if cached := [other for other in sorted(folder.parent.iterdir()) if any(other.glob("*.safetensors"))]:
+        return cached[0]  # the conversion, downloaded before
+    with pretrained.opening(folder):
+        proposals = get_repo_discussions(
+            name, author=CONVERTER, discussion_type="pull_request", discussion_status="open"
         )
-    return fetched
-
-
-def weights_digest(folder: Path) -> str:
-    """SHA-256 over the weights in a folder (16 hexadecimal digits)."""
-    digest = hashlib.sha256()
-    for file in sorted(folder.glob("*.safetensors")):
-        with pretrained.opening(file), file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()[:16]
-
-
-def _conversion_revision(name: str) -> str | None:
-    """The revision with the hub's own conversion, if there is one."""
-    proposals = get_repo_discussions(name, author=CONVERTER, discussion_type="pull_request", discussion_status="open")
-    return next((str(found.git_reference) for found in proposals if "safetensors" in found.title), None)
+        for proposal in proposals:
+            if "safetensors" in proposal.title:
+                return Path(snapshot_download(name, allow_patterns=FILES, revision=proposal.git_reference))
+    raise NearfarError(
+        f"{name}: has no safetensors weights on the hub, and nearfar opens no pickle files. Choose another model, or, "
+        "if you trust its authors, load it with transformers and save it as safetensors."
+    )
 
 
 def _check_generation(
     folder: Path, model: pretrained.PreTrainedModel, tokenizer: pretrained.PreTrainedTokenizerBase
 ) -> None:
     """Raise for a model without a start token, or without a fixed target language (M2M100, NLLB, mBART-50)."""
-    start, end = (getattr(model.generation_config, f"{key}_token_id", None) for key in ("decoder_start", "eos"))
-    chosen = getattr(model.generation_config, "forced_bos_token_id", None)
-    if start is None and getattr(model.generation_config, "bos_token_id", None) is None:
+    settings = model.generation_config
+    if getattr(settings, "decoder_start_token_id", None) is None and getattr(settings, "bos_token_id", None) is None:
         raise NearfarError(
             f"{folder / 'generation_config.json'}: has no decoder_start_token_id, which generation starts from."
         )
     fixed = getattr(model.config, "langs", None) is not None  # FSMT: one model for each pair of languages
-    if hasattr(tokenizer, "src_lang") and not fixed and chosen is None and start == end:
+    chosen = getattr(settings, "forced_bos_token_id", None) is not None
+    same = getattr(settings, "decoder_start_token_id", None) == getattr(settings, "eos_token_id", None)
+    if hasattr(tokenizer, "src_lang") and same and not fixed and not chosen:
         raise NearfarError(
             f"{folder}: translates between many languages and has no fixed target language. Use a model for two "
             "languages, or save a copy with its tokenizer's src_lang and its generation config's forced_bos_token_id "

@@ -23,7 +23,6 @@ from nearfar.commands.evaluate.tasks import (
     load_tasks,
     named_tasks,
     score_votes,
-    warn_if_chosen_by,
 )
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import EvaluateConfig
@@ -40,7 +39,7 @@ from nearfar.evaluation.sts import evaluate_sts
 from nearfar.evaluation.tables import save_with_tables
 from nearfar.runs.folder import read_run_info
 from nearfar.runs.held_out import TASK
-from nearfar.types import Encode, NearfarError, Precision
+from nearfar.types import NearfarError, Precision
 
 SMALLER = ("dimensions", "quantize")
 """The settings of smaller embeddings, which a result names only where they are given."""
@@ -95,7 +94,6 @@ def evaluate(
     suite = suite_tasks(config.suite or "sts") if config.suite or not named else ()
     with skipping_empty(config.skip_empty):
         tasks = load_tasks(suite, config, held_out)
-    trained = model
     if isinstance(model, str | Path) and (folder := model_of_run(Path(model))) != Path(model):
         training_seed = read_run_info(Path(model))["config"]["seed"]
         model = folder
@@ -121,9 +119,7 @@ def evaluate(
     scores = _score(opened, tasks, config, probe, progress=progress)
     of_model: dict[str, Any] = {"model": name, "fingerprint": opened.fingerprint, "config": settings}
     result = EvaluationResult(**of_model, provenance=provenance(), **scores)
-    if opened.seen is None:
-        warn_if_chosen_by(trained, named)
-    else:
+    if opened.seen is not None:
         rows: dict[str, Any] = {"similarity": tasks.similarity, "tested": tasks.tested_rows()}
         result = add_seen(result, opened.seen, **rows, retrieval=tasks.retrieval, seed=config.seed)
     if file:
@@ -152,8 +148,11 @@ def _score(
     if tasks.retrieval:
         from nearfar.evaluation.retrieval import evaluate_retrieval
 
-        functions = _retrieval_functions(opened, encode, tasks)
-        ranked = evaluate_retrieval(*functions, tasks.retrieval, device=opened.device, **compared)
+        queries, documents = opened.encode_query, opened.encode_document
+        texts = sum(len(task.queries) + len(task.documents) for task in tasks.retrieval.values())
+        if texts <= MAX_CACHED_TEXTS and not opened.per_task:  # tasks share texts; an equal function has one cache
+            queries, documents = (encode if one == opened.encode else CachedEncode(one) for one in (queries, documents))
+        ranked = evaluate_retrieval(queries, documents, tasks.retrieval, device=opened.device, **compared)
         fields["retrieval"] = ranked.tasks
         fields["unavailable"] |= ranked.unavailable
         widths.append(ranked.dim)
@@ -164,26 +163,19 @@ def _score(
         voted = score_votes(encode, tasks.votes, opened, resamples=config.resamples, seed=config.seed)
         if tasks.transfer:
             probed = evaluate_transfer(encode, tasks.transfer, probe=probe, **resampling)
-            how: dict[str, Any] = {"protocol": probe.protocol, "nhid": probe.nhid, "folds": probe.folds}
-            recorded = _recorded_probe(config.probe_preset, probe)
-            transfer = TransferResults(**how, probe=recorded, averages=probed.averages, tasks=probed.tasks)
+            how: dict[str, Any] = {name: getattr(probe, name) for name in ("protocol", "nhid", "folds")}
+            how["probe"] = ProbeSettings(preset=config.probe_preset, seed=probe.seed, fold_seed=probe.fold_seed)
+            if probe.protocol == "senteval":
+                used: dict[str, Any] = {name: getattr(probe, name) for name in CLASSIFIER_SETTINGS}
+                used |= {"learning_rate": probe.rate, "l2": list(probe.l2)}
+                how["probe"] = replace(how["probe"], **used)
+            transfer = TransferResults(**how, averages=probed.averages, tasks=probed.tasks)
             widths.insert(0, probed.dim)
         fields["transfer"] = replace(transfer, tasks={**transfer.tasks, **voted})
     elif not fields["tasks"] and not fields.get("retrieval"):
         task, why = next(iter(fields["unavailable"].items()))
         raise NearfarError(f"{task}: {why}.")
     return {**fields, "dim": next((dim for dim in widths if dim), None)}
-
-
-def _retrieval_functions(opened: OpenedModel, encode: Encode, tasks: LoadedTasks) -> tuple[Encode, Encode]:
-    """The functions that encode queries and documents; few vectors are cached, so that tasks can share texts."""
-    functions = opened.encode_query, opened.encode_document
-    texts = sum(len(task.queries) + len(task.documents) for task in tasks.retrieval.values())
-    if opened.per_task or texts > MAX_CACHED_TEXTS:
-        return functions
-    if functions == (opened.encode, opened.encode):
-        return encode, encode  # shares its cache with the other tasks
-    return CachedEncode(opened.encode_query), CachedEncode(opened.encode_document)
 
 
 def configured_probe(config: EvaluateConfig) -> Probe:
@@ -195,15 +187,6 @@ def configured_probe(config: EvaluateConfig) -> Probe:
     own = {name: getattr(config, name) for name in ("nhid", "folds", "fold_seed")} | {"seed": config.probe_seed}
     given = {name: getattr(config, f"probe_{name}") for name in CLASSIFIER_SETTINGS}
     return preset_probe(config.probe_preset, config.protocol, **own, **given)
-
-
-def _recorded_probe(preset: str, probe: Probe) -> ProbeSettings:
-    """The entry of a result file."""
-    recorded = ProbeSettings(preset=preset, seed=probe.seed, fold_seed=probe.fold_seed)
-    if probe.protocol != "senteval":
-        return recorded
-    used: dict[str, Any] = {name: getattr(probe, name) for name in CLASSIFIER_SETTINGS}
-    return replace(recorded, **{**used, "learning_rate": probe.rate, "l2": list(probe.l2)})
 
 
 def probe_flags(transfer: TransferResults) -> Mapping[str, Any]:

@@ -107,12 +107,9 @@ def open_model(
     if not isinstance(model, str | Path):
         return _take(model, config, bf16=bf16, progress=progress)
     if isinstance(model, str) and is_baseline(model):
-        for name in ("query_prompt", "document_prompt"):
-            if getattr(config, name) is not None:
-                raise NearfarError(f"{flag(name)}: {model} encodes queries and documents alike; give --prompt instead.")
-        for name in ("dimensions", "quantize"):
-            if (smaller := getattr(config, name)) is not None:
-                raise NearfarError(f"--{name} {smaller}: is for encoders; {model} is a baseline. Leave it out.")
+        for name in ("query_prompt", "document_prompt", "dimensions", "quantize"):
+            if (value := getattr(config, name)) is not None:
+                raise NearfarError(f"{flag(name)} {value}: is for encoders; {model} is a baseline. Leave it out.")
         how = {name: getattr(config, name) for name in ("prompt", "seed", "pooling", "max_length", "device")}
         encode, parts = open_baseline(model, per_call=True, bf16=bf16, progress=progress, **how), parse_spec(model)
         # Word vectors and the Universal Sentence Encoder have no record of what they have seen.
@@ -132,35 +129,31 @@ def _take(model: Any, config: EvaluateConfig, *, bf16: bool, progress: bool) -> 
     Raises:
         NearfarError: it is none of them, or a setting that it has itself.
     """
-    given = {key: value for key, value in config.opening.items() if value is not None}
-    if _is_instance(model, "nearfar.encoder.encoder", "Encoder"):
-        _refuse_settings(given, "an Encoder")
-        return _open_encoder(model, config, bf16=bf16, progress=progress)
-    smaller = {"dimensions": config.dimensions, "quantize": config.quantize, "precision": "bf16" if bf16 else None}
-    given |= {key: value for key, value in smaller.items() if value is not None}
-    if _is_instance(model, "sentence_transformers", "SentenceTransformer"):
-        _refuse_settings(given, "a SentenceTransformer")
-        encode, encode_query, encode_document = (
-            partial(function, convert_to_numpy=True, show_progress_bar=False)
-            for function in (model.encode, model.encode_query, model.encode_document)
-        )
-        by_role = any(getattr(model[0], name, None) for name in ("query_length", "document_length"))
-        if not any(model.prompts.values()) and type(model[0]).__name__ != "Router" and not by_role:
-            encode_query = encode_document = encode  # so that a text in both roles is encoded once
-        of_model = {"device": str(model.device), "similarity": model.similarity_fn_name}
-        return OpenedModel(encode, encode_query, encode_document, seen=read_seen(Path(model_name(model))), **of_model)
-    if not callable(model):
+    is_encoder = _is_instance(model, "nearfar.encoder.encoder", "Encoder")
+    is_module = _is_instance(model, "sentence_transformers", "SentenceTransformer")
+    if not callable(model) and not is_encoder:
         raise NearfarError(
             f"{type(model).__name__}: is no model; name a folder, or give an Encoder, a SentenceTransformer or a "
             "function from texts to vectors."
         )
-    _refuse_settings(given, "a function")
-    return OpenedModel(model, model, model)
-
-
-def _refuse_settings(given: Mapping[str, object], kind: str) -> None:
-    for key in given:
-        raise NearfarError(f"{key} is a setting of a model folder or hub name; {kind} has its own.")
+    of_encoder = {"dimensions": config.dimensions, "quantize": config.quantize, "precision": "bf16" if bf16 else None}
+    for key, value in (config.opening | ({} if is_encoder else of_encoder)).items():
+        if value is not None:
+            kind = "an Encoder" if is_encoder else "a SentenceTransformer" if is_module else "a function"
+            raise NearfarError(f"{key} is a setting of a model folder or hub name; {kind} has its own.")
+    if is_encoder:
+        return _open_encoder(model, config, bf16=bf16, progress=progress)
+    if not is_module:
+        return OpenedModel(model, model, model)
+    encode, encode_query, encode_document = (
+        partial(function, convert_to_numpy=True, show_progress_bar=False)
+        for function in (model.encode, model.encode_query, model.encode_document)
+    )
+    by_role = any(getattr(model[0], name, None) for name in ("query_length", "document_length"))
+    if not any(model.prompts.values()) and type(model[0]).__name__ != "Router" and not by_role:
+        encode_query = encode_document = encode  # so that a text in both roles is encoded once
+    of_model = {"device": str(model.device), "similarity": model.similarity_fn_name}
+    return OpenedModel(encode, encode_query, encode_document, seen=read_seen(Path(model_name(model))), **of_model)
 
 
 def _is_instance(model: object, module: str, name: str) -> bool:
@@ -249,11 +242,9 @@ def with_stored_vectors(opened: OpenedModel, kind: Quantization, texts: Set[str]
     """
     ranges = None
     if kind == "int8":
-        chosen = sorted(texts)
-        if len(chosen) > CALIBRATION_TEXTS:
-            places = np.random.default_rng(0).choice(len(chosen), CALIBRATION_TEXTS, replace=False)
-            chosen = [chosen[place] for place in np.sort(places)]
-        ranges = int8_ranges([np.asarray(opened.encode_document(chosen))])
+        ordered, count = sorted(texts), min(len(texts), CALIBRATION_TEXTS)
+        places = np.random.default_rng(0).choice(len(texts), count, replace=False)
+        ranges = int8_ranges([np.asarray(opened.encode_document([ordered[place] for place in np.sort(places)]))])
 
     def stored(encode: Encode) -> Encode:
         def encode_and_store(some: Sequence[str]) -> NDArray[np.float32]:

@@ -7,11 +7,8 @@ Transformer whose output is the embedding, because pooling is part of the graph.
 import importlib.util
 import json
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -24,9 +21,8 @@ from nearfar.disk.model_folder import write_seen
 from nearfar.encoder.classifier import HEAD_FILE, Classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.encoder_folder import EMBEDDING
-from nearfar.encoder.exported import FILES, GraphBackbone
-from nearfar.encoder.folder_checks import EXPORTED, TRANSFORMER_SETTINGS
-from nearfar.encoder.precision import cpu_has_bf16
+from nearfar.encoder.exported import FILES
+from nearfar.encoder.folder_checks import EXPORTED, TRANSFORMER_SETTINGS, write_json
 from nearfar.encoder.pretrained import quiet
 from nearfar.encoder.prompts import PROMPTS_FILE, WIDTHS
 from nearfar.encoder.weights import locate
@@ -38,12 +34,11 @@ PACKAGES = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("onnx", 
 """Format -> the packages that write it, and the one that runs it."""
 TRANSFORMER = "sentence_transformers.models.Transformer"
 TEXTS = ("A man plays a guitar.", "Someone makes music.")
-Step = Callable[[str], None]
 
 
 @accepts_settings(ExportConfig)
 @path_errors()
-def export(model: str | Path, config: ExportConfig, *, step: Step | None = None) -> ExportResult:
+def export(model: str | Path, config: ExportConfig) -> ExportResult:
     """Write an encoder or a classifier as one graph to the folder ``config.output``, and compare it with the original.
 
     Settings can be given by name: ``export("model", format="onnx", output="exported")``; see
@@ -59,7 +54,6 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
     Args:
         model: a model folder, a run folder, or ``owner/name`` on the Hugging Face Hub.
         config: the settings.
-        step: called with a description of each step when it starts.
 
     Raises:
         NearfarError: a package of the extra ``export`` is missing; the output exists or cannot be written; the model,
@@ -69,42 +63,32 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
     output = _check_output(config)
     missing = [name for name in PACKAGES[config.format] if importlib.util.find_spec(name) is None]
     if missing:
-        noun = "the package" if len(missing) == 1 else "the packages"
-        raise NearfarError(
-            f"--format {config.format}: needs {noun} {' and '.join(missing)}; install with: pip install "
-            "'nearfar[export]'"
-        )
-    report = step or (lambda _: None)
-    report("opening the model")
-    original = locate(model)
+        needed = " and ".join(missing)
+        raise NearfarError(f"--format {config.format}: needs {needed}; install with: pip install 'nearfar[export]'")
+    original, is_int8 = locate(model), config.quantize == "int8"
     source = graphs.open_source(original, config)
-    rows = comparison.comparison_rows(model, source, config)
+    rows = comparison.comparison_rows(model, source.model, config)
     feeds, calibrated_on = None, None
-    if (config.format, config.quantize) == ("openvino", "int8"):
-        items, calibrated_on = comparison.calibration_items(model, source, config)
+    if is_int8 and config.format == "openvino":
+        items, calibrated_on = comparison.calibration_items(model, source.model, config)
         feeds = graphs.single_feeds(source, items)
     with new_folder(output, replace=True) as folder:
         _write_side_files(source, original, folder, config)
-        facts, file, fp32 = source.facts, folder / FILES[config.format], folder / "fp32.onnx"
-        report("exporting the graph")
-        is_whole = (config.format, config.quantize) == ("onnx", "none")
-        opset = graphs.write_onnx(source, file if is_whole else fp32, opset=config.opset)
-        if not is_whole:
-            report(f"writing {config.format}" + (", quantized to int8" if config.quantize == "int8" else ""))
-            if config.format == "onnx":
-                graphs.quantize_onnx(fp32, file)
-            else:
-                graphs.write_openvino(fp32, file, feeds=feeds)
-            for left in folder.glob("fp32.onnx*"):
-                left.unlink()
-        report("comparing it with the original")
+        file, fp32 = folder / FILES[config.format], folder / "fp32.onnx"
+        opset = graphs.write_onnx(source, fp32 if is_int8 or config.format == "openvino" else file, opset=config.opset)
+        if config.format == "openvino":
+            graphs.write_openvino(fp32, file, feeds=feeds)
+        elif is_int8:
+            graphs.quantize_onnx(fp32, file)
+        for left in folder.glob("fp32.onnx*"):
+            left.unlink()
         result = ExportResult(
             model=str(model),
             provenance=provenance(),
             format=config.format,
             quantize=config.quantize,
             opset=opset,
-            **facts,
+            **source.facts,
             calibrated_on=calibrated_on,
             files={part.name: part.stat().st_size for part in sorted(folder.glob(f"{file.stem}.*"))},
             evaluated_on=rows.source,
@@ -113,7 +97,10 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
             sides=[],
         )
         result.save(folder / EXPORTED)  # by which the folder is opened as a model
-        result = replace(result, **_compare(source, folder, config, rows))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*were truncated|.*similarity_fn_name")
+            graph = type(source.model).from_pretrained(folder, device="cpu")
+            result = replace(result, **comparison.compare(source.model, graph, rows, config))
         if not config.force:
             comparison.refuse(result)
         result.save(folder / EXPORTED)
@@ -124,39 +111,16 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
 def _check_output(config: ExportConfig) -> Path:
     """The output folder, once it is clear that it can be written."""
     output = Path(config.output)
+    if output.is_file():
+        raise NearfarError(f"--output {output}: is a file; name a folder.")
     if output.is_dir() and any(output.iterdir()):
         if not (output / EXPORTED).is_file():
             raise NearfarError(f"--output {output}: exists and is not an earlier export; choose another --output.")
         if not config.overwrite:
             forget_folder(output)
             raise NearfarError(f"--output {output}: exists; replace it by --overwrite, or choose another --output.")
-    elif output.is_file():
-        raise NearfarError(f"--output {output}: is a file; name a folder.")
-    check_output_path(output if not output.is_dir() else output / EXPORTED)
+    check_output_path(output / EXPORTED if output.is_dir() else output)
     return output
-
-
-def _compare(source: graphs.Source, folder: Path, config: ExportConfig, rows: comparison.Rows) -> dict[str, Any]:
-    """The graph in ``folder`` compared with the original, and with bfloat16 where this processor has it."""
-    precision = "int8" if config.quantize == "int8" else "fp32"
-    is_encoder = isinstance(source.model, Encoder)
-    opened = Encoder.from_pretrained if is_encoder else Classifier.from_pretrained
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*were truncated|.*similarity_fn_name")
-        functions: dict[str, comparison.Compute] = {
-            "nearfar fp32": partial(graphs.outputs_of, source.model),
-            f"{config.format} {precision}": partial(graphs.outputs_of, opened(folder, device="cpu")),
-        }
-        if cpu_has_bf16():
-            functions["nearfar bf16"] = partial(graphs.outputs_of, source.model, precision="bf16")
-        if cpu_has_bf16() and config.format == "openvino":
-            native = opened(folder, device="cpu")
-            assert isinstance(native.backbone, GraphBackbone)
-            native.backbone.use_native_precision()
-            name = "openvino int8, bf16 otherwise" if precision == "int8" else "openvino bf16, its default here"
-            functions[name] = partial(graphs.outputs_of, native)
-        kind = "int8" if precision == "int8" else "embedding fp32" if is_encoder else "logits fp32"
-        return comparison.compare_outputs(functions, rows, kind=kind, timing=config.timing)
 
 
 def _write_side_files(source: graphs.Source, original: Path, folder: Path, config: ExportConfig) -> None:
@@ -176,31 +140,30 @@ def _write_side_files(source: graphs.Source, original: Path, folder: Path, confi
     tokenizer.enable_padding(**padding, pad_type_id=0)
     write_text(folder / "tokenizer.json", tokenizer.to_str())
     write_seen(folder, model.seen)
-    lower_case = {"do_lower_case": True}
-    settings: dict[str, Any] = {TRANSFORMER_SETTINGS[0]: lower_case} if getattr(model, "lower_case", False) else {}
-    if isinstance(model, Encoder):
-        if (original / HEAD_FILE).is_file() and config.pooling is None:  # of a classifier of these embeddings
-            write_bytes(folder / HEAD_FILE, (original / HEAD_FILE).read_bytes())
-        inference = model.inference_settings
-        settings = {
-            "modules.json": [{"idx": 0, "name": "0", "path": "", "type": TRANSFORMER}],
-            TRANSFORMER_SETTINGS[0]: {
-                "max_seq_length": max_length,
-                **inference.role_lengths,
-                "transformer_task": "feature-extraction",
-                "modality_config": {"text": {"method": "forward", "method_output_name": graphs.OPTIMUM_OUTPUT}},
-                "module_output_name": EMBEDDING,
-                **(lower_case if inference.lower_case else {}),
-            },
-            PROMPTS_FILE: {
-                "prompts": dict(inference.prompts),
-                "default_prompt_name": inference.default_prompt_name,
-                "similarity_fn_name": inference.similarity_fn_name,
-                WIDTHS: list(inference.matryoshka),
-            },
-        }
-    for name, content in settings.items():
-        write_text(folder / name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    if isinstance(model, Classifier):
+        if model.lower_case:
+            write_json(folder / TRANSFORMER_SETTINGS[0], {"do_lower_case": True})
+        return
+    if (original / HEAD_FILE).is_file() and config.pooling is None:  # of a classifier of these embeddings
+        write_bytes(folder / HEAD_FILE, (original / HEAD_FILE).read_bytes())
+    inference = model.inference_settings
+    transformer = {
+        "max_seq_length": max_length,
+        **inference.role_lengths,
+        "transformer_task": "feature-extraction",
+        "modality_config": {"text": {"method": "forward", "method_output_name": graphs.OPTIMUM_OUTPUT}},
+        "module_output_name": EMBEDDING,
+        **({"do_lower_case": True} if inference.lower_case else {}),
+    }
+    prompts = {
+        "prompts": dict(inference.prompts),
+        "default_prompt_name": inference.default_prompt_name,
+        "similarity_fn_name": inference.similarity_fn_name,
+        WIDTHS: list(inference.matryoshka),
+    }
+    write_json(folder / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": TRANSFORMER}])
+    write_json(folder / TRANSFORMER_SETTINGS[0], transformer)
+    write_json(folder / PROMPTS_FILE, prompts)
 
 
 def _write_readme(result: ExportResult, source: graphs.Source, folder: Path) -> None:

@@ -1,26 +1,29 @@
 """Compares an exported graph with the original in one run: differences of outputs, scores and speed, on which rows."""
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from timeit import timeit
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.evaluate.tasks import run_of
-from nearfar.commands.export.graphs import Source, outputs_of
+from nearfar.commands.export.graphs import outputs_of
 from nearfar.commands.finetune import load_task as load_finetuning_task
 from nearfar.config.training import FinetuneConfig
 from nearfar.config.verbs import EvaluateConfig, ExportConfig
+from nearfar.data.classification import ClassificationTask
 from nearfar.data.hold_out import DEV, TEST
 from nearfar.data.labelled import Split, infer_reader
 from nearfar.data.rows import load_pairs, load_sentences, load_task
 from nearfar.encoder.classifier import Classifier, Item
+from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.exported import Outputs
 from nearfar.evaluation.finetuned import validation_scores
 from nearfar.evaluation.render import Table
@@ -39,11 +42,12 @@ MAX_LOGIT_DIFFERENCE = 1e-3
 """Largest difference of a logit in fp32, relative to the original's largest logit."""
 MAX_LOSS = 1.0
 """Points of the score that a graph in int8 may lose."""
-TIMED_TEXTS = 256
+TIMED_TEXTS = 128
 """Maximum number of texts in a timed round."""
-ROUNDS, SECONDS = 3, 4.0
-"""Number of timed rounds; the last that begins does so within these seconds."""
+ROUNDS = 3
+"""Number of timed rounds."""
 Compute = Callable[[Sequence[Item]], Outputs]
+Model: TypeAlias = Encoder | Classifier
 
 
 class Rows(NamedTuple):
@@ -56,14 +60,14 @@ class Rows(NamedTuple):
     """The score x 100 of a function from items to outputs; None where it is undefined."""
 
 
-def comparison_rows(model: str | Path, source: Source, config: ExportConfig) -> Rows:
+def comparison_rows(model: str | Path, opened: Model, config: ExportConfig) -> Rows:
     """The rows of ``--evaluate-on``, else those that the model's run tests on, else STS-B dev, else generated ones.
 
     Raises:
         NearfarError: rows that cannot be read.
     """
-    if isinstance(source.model, Classifier):
-        return _classifier_rows(model, source.model, config)
+    if isinstance(opened, Classifier):
+        return _classifier_rows(model, opened, config)
     run, metric = run_of(model), "spearman"
     if config.evaluate_on is not None:
         load_pairs(config.evaluate_on)  # an error is reported before the export
@@ -97,7 +101,7 @@ def _classifier_rows(model: str | Path, classifier: Classifier, config: ExportCo
             reader = replace(reader, label_names=labels, label_source="the classifier's labels")
         rows = reader.read(name)[0]
     elif (task := _finetuning_task(run_of(model))) is not None:
-        name, rows = f"the test rows of {run_of(model)}", task[1]
+        name, rows = f"the test rows of {run_of(model)}", task.test
     else:
         name = f"{GENERATED}, with the original's own predictions as labels"
         texts: list[Item] = [(text,) for pair in load_pairs(GENERATED) for text in pair[:2]]
@@ -111,35 +115,33 @@ def _classifier_rows(model: str | Path, classifier: Classifier, config: ExportCo
     return Rows(name, metric, score)
 
 
-def _finetuning_task(run: Path | None) -> tuple[Split, Split] | None:
-    """Validation and test rows of the fine-tuning run of a classifier; None if it has no run or they are not there."""
-    if run is None:
-        return None
-    kind, values = load_toml(run / CONFIG)
-    with suppress(NearfarError):
-        if issubclass(kind, FinetuneConfig):
-            task = load_finetuning_task(build(kind, values, source=run / CONFIG))
-            return task.validation, task.test
+def _finetuning_task(run: Path | None) -> ClassificationTask | None:
+    """The rows of the fine-tuning run of a classifier; None if it has no run or they are not there."""
+    if run is not None:
+        kind, values = load_toml(run / CONFIG)
+        with suppress(NearfarError):
+            if issubclass(kind, FinetuneConfig):
+                return load_finetuning_task(build(kind, values, source=run / CONFIG))
     return None
 
 
-def calibration_items(model: str | Path, source: Source, config: ExportConfig) -> tuple[list[Item], str]:
+def calibration_items(model: str | Path, opened: Model, config: ExportConfig) -> tuple[list[Item], str]:
     """Up to :data:`CALIBRATION_TEXTS` items to calibrate on, evenly from all, and a description of their source.
 
     Raises:
         NearfarError: the file cannot be read; there is none, and the model's run holds out no rows.
     """
     run = run_of(model)
-    items: list[Item] = []
+    items: list[Item]
     if config.calibrate is not None:
         items, name = [(row[0],) for row in load_sentences(config.calibrate).rows], config.calibrate
-    elif isinstance(source.model, Classifier) and (task := _finetuning_task(run)) is not None:
-        items, name = task[0].texts, f"the validation rows of {run}"
+    elif isinstance(opened, Classifier) and (task := _finetuning_task(run)) is not None:
+        items, name = task.validation.texts, f"the validation rows of {run}"
     elif run is not None and has_held_out(run):
         held_out = load_held_out(run)
         items = [(text,) for row in held_out.text_rows(TEST if held_out.folds else DEV) for text in row]
         name = f"the rows of {run}" if held_out.folds else f"the dev rows that {run} held out"
-    if not items:
+    else:
         raise NearfarError(
             "--format openvino --quantize int8: needs texts to calibrate on, and the model has no held-out rows. "
             "Name a file of typical texts with --calibrate FILE."
@@ -148,28 +150,37 @@ def calibration_items(model: str | Path, source: Source, config: ExportConfig) -
     return chosen, f"{name}, {len(chosen)} texts"
 
 
-def compare_outputs(functions: dict[str, Compute], rows: Rows, *, kind: str, timing: bool = True) -> dict[str, Any]:
-    """Compare the outputs of all functions on ``rows``; returns the fields of :class:`ExportResult` that say how.
-
-    Args:
-        functions: name -> function: the original in fp32, the graph in its own precision, which is checked, and further
-            ones, which are compared only.
-        rows: what is scored.
-        kind: what the limits depend on: ``embedding fp32``, ``logits fp32`` or ``int8``.
-        timing: whether to measure texts per second.
-    """
-    outputs, scores = zip(*(_outputs(compute, rows) for compute in functions.values()), strict=True)
-    items, expected = list(outputs[0]), np.stack(list(outputs[0].values()))
-    speeds = _speeds(list(functions.values()), items) if timing else [None] * len(outputs)
-    sides: list[ExportSide] = []
-    for name, by_item, score, speed in zip(functions, outputs, scores, speeds, strict=True):
-        side = ExportSide(name=name, score=score, texts_per_second=speed)
-        if sides:
-            vectors = np.stack(list(by_item.values()))
-            cosine = float(_cosines(vectors, expected).min()) if vectors.shape[1] > 1 else None
-            side = replace(side, difference=float(np.abs(vectors - expected).max()), cosine=cosine)
-        sides.append(side)
-    problem = _problem(sides[0], sides[1], kind, largest=float(np.abs(expected).max()))
+def compare(original: Model, graph: Model, rows: Rows, config: ExportConfig) -> dict[str, Any]:
+    """Compare a model in fp32 with its opened graph on ``rows``; returns the fields of :class:`ExportResult` for it."""
+    functions = [partial(outputs_of, model) for model in (original, graph)]
+    (outputs, score), (graph_outputs, graph_score) = (_outputs(function, rows) for function in functions)
+    items, expected, found = list(outputs), np.stack(list(outputs.values())), np.stack(list(graph_outputs.values()))
+    speed, graph_speed = _speeds(functions, items) if config.timing else (None, None)
+    difference, is_finite, cosine = float(np.abs(found - expected).max()), bool(np.isfinite(found).all()), None
+    if is_finite and expected.shape[1] > 1:
+        graph_unit, unit = (
+            vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+            for vectors in (found, expected)
+        )
+        cosine = 1 - float(np.square(graph_unit - unit).sum(axis=1).max()) / 2  # 1 for two zero vectors
+    side = ExportSide(
+        name=f"{config.format} {'int8' if config.quantize == 'int8' else 'fp32'}",
+        difference=difference,
+        cosine=cosine,
+        score=graph_score,
+        texts_per_second=graph_speed,
+    )
+    problem, limit = None, MAX_LOGIT_DIFFERENCE * max(1.0, float(np.abs(expected).max()))
+    if not is_finite:
+        problem = "some outputs are not finite"
+    elif config.quantize == "int8":
+        if score is not None and (graph_score is None or score - graph_score > MAX_LOSS):
+            problem = f"the score is over {MAX_LOSS:g} points lower"
+    elif isinstance(original, Classifier) and difference > limit:
+        problem = f"a logit differs by {difference:.2g}, more than {limit:.2g}"
+    elif isinstance(original, Encoder) and cosine is not None and cosine < MIN_COSINE:
+        problem = f"the smallest cosine is {cosine:.6f}, below {MIN_COSINE}"
+    sides = [ExportSide(name="nearfar fp32", score=score, texts_per_second=speed), side]
     return {"sides": sides, "texts": len(items), "problems": [problem] if problem else []}
 
 
@@ -186,46 +197,11 @@ def _outputs(compute: Compute, rows: Rows) -> tuple[dict[Item, NDArray[Any]], fl
     return outputs, score
 
 
-def _cosines(first: Outputs, second: Outputs) -> Outputs:
-    """The cosine of each row; 1 for two zero vectors."""
-    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    both_zero = ~first.any(axis=1) & ~second.any(axis=1)
-    cosines = np.divide((first * second).sum(axis=1), lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    return np.where(both_zero, 1, cosines)
-
-
 def _speeds(functions: Sequence[Compute], items: Sequence[Item]) -> list[float]:
     """Texts per second of each function, best of some interleaved rounds on texts evenly from all."""
     sample = items[:: -(-len(items) // TIMED_TEXTS)]
-    fastest = [float("inf")] * len(functions)
-    begun = time.perf_counter()
-    for _ in range(ROUNDS):
-        for number, compute in enumerate(functions):
-            started = time.perf_counter()
-            compute(sample)
-            fastest[number] = min(fastest[number], time.perf_counter() - started)
-        if time.perf_counter() - begun > SECONDS:
-            break
-    return [len(sample) / seconds for seconds in fastest]
-
-
-def _problem(original: ExportSide, exported: ExportSide, kind: str, *, largest: float) -> str | None:
-    """Why the outputs of the graph differ too much from the original's; ``largest`` is the original's largest one."""
-    difference, cosine = exported.difference, exported.cosine
-    assert difference is not None
-    if not np.isfinite(difference):
-        return "some outputs are not finite"
-    if kind == "int8":
-        if (original.score is None) != (exported.score is None):
-            return "the score is undefined"
-        loss = (original.score or 0) - (exported.score or 0)
-        return f"the score is {loss:.2f} points lower, more than {MAX_LOSS:g}" if loss > MAX_LOSS else None
-    if kind == "logits fp32":
-        limit = MAX_LOGIT_DIFFERENCE * max(1.0, largest)
-        return f"a logit differs by {difference:.2g}, more than {limit:.2g}" if difference > limit else None
-    if cosine is not None and cosine < MIN_COSINE:
-        return f"the smallest cosine is {cosine:.6f}, below {MIN_COSINE}"
-    return None
+    rounds = [[timeit(partial(compute, sample), number=1) for compute in functions] for _ in range(ROUNDS)]
+    return [len(sample) / min(seconds) for seconds in zip(*rounds, strict=True)]
 
 
 def comparison_table(sides: Sequence[ExportSide]) -> Table:
@@ -243,12 +219,11 @@ def refuse(result: ExportResult) -> None:
     Raises:
         NearfarError: there are problems.
     """
-    if not result.problems:
-        return
-    table = comparison_table(result.sides)
-    original, exported = table.rows[:2]
-    numbers = ", ".join(f"{name} {cell}" for name, cell in zip(table.columns[1:4], exported[1:4], strict=True) if cell)
-    raise NearfarError(
-        f"{exported[0]}: {'; '.join(result.problems)} ({numbers}; score of the original {original[3] or 'undefined'}). "
-        "Nothing is written; --force keeps the graph."
-    )
+    if result.problems:
+        table = comparison_table(result.sides)
+        original, exported = table.rows
+        numbers = ", ".join(f"{name} {cell}" for name, cell in zip(table.columns[1:4], exported[1:4], strict=True))
+        raise NearfarError(
+            f"{exported[0]}: {result.problems[0]} ({numbers}; score of the original {original[3]}). Nothing is "
+            "written; --force keeps the graph."
+        )

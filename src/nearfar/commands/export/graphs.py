@@ -42,7 +42,7 @@ from nearfar.encoder.exported import (
 )
 from nearfar.encoder.folder_checks import holds_classifier
 from nearfar.encoder.pooling import TokenPooling, parse_pooling
-from nearfar.encoder.pretrained import PreTrainedModel, opening, reason
+from nearfar.encoder.pretrained import opening, reason
 from nearfar.encoder.ragged import uses_token_types
 from nearfar.types import NearfarError, Precision
 
@@ -62,7 +62,7 @@ class Source(NamedTuple):
 
     model: Encoder | Classifier
     graph: nn.Module
-    """Token ids, mask (and token types) -> outputs."""
+    """Token ids, mask (and token types) -> embeddings, or an object with ``logits``."""
     config: Any
     """transformers' config of the model."""
     inputs: tuple[str, ...]
@@ -102,9 +102,10 @@ def open_source(folder: Path, config: ExportConfig) -> Source:
         classifier = Classifier.from_pretrained(folder, **opened)
         refuse_graph(classifier.model, "exported again")
         with opening(folder):
-            model = read_classifier(folder, label_names=None, regression=False, dropout=None).model
+            model = read_classifier(folder, label_names=None, regression=False, dropout=None).model.eval()
+        model.set_attn_implementation("eager")
         inputs = (IDS, MASK, TYPES) if uses_token_types(classifier.backbone) else (IDS, MASK)
-        return Source(classifier, ClassifierGraph(model), model.config, inputs)
+        return Source(classifier, model, model.config, inputs)
     encoder = Encoder.from_pretrained(folder, pooling=config.pooling, **opened)
     refuse_graph(encoder.backbone, "exported again")
     with opening(folder):
@@ -143,10 +144,12 @@ def write_onnx(source: Source, file: Path, *, opset: int | None) -> int:
                 opset_version=opset,
             )
         except Exception as error:  # whatever a tracer raises inside the code of an architecture
-            name, version = type(source.config).__name__.removesuffix("Config"), f", opset {opset}" if opset else ""
+            cause: Any = error
+            while cause.__cause__ is not None:  # torch wraps it in instructions for a report
+                cause = cause.__cause__
             raise NearfarError(
-                f"{name}: torch {torch.__version__} cannot export this architecture to ONNX{version} "
-                f"({_root_reason(error)})."
+                f"{source.config.model_type}: torch {torch.__version__} cannot export this architecture to ONNX, opset "
+                f"{opset or 'by default'} ({reason(cause)})."
             ) from error
     assert program is not None
     graph = program.model.graph
@@ -156,7 +159,7 @@ def write_onnx(source: Source, file: Path, *, opset: int | None) -> int:
         graph.append(ir.Node("", "Identity", [vectors], outputs=[second]))
         graph.outputs.append(second)
     program.model.metadata_props.clear()
-    size = sum(weight.numel() * weight.element_size() for weight in source.graph.parameters())
+    size = sum(weight.nbytes for weight in source.graph.parameters())
     with disk_errors(file):
         program.save(str(file), external_data=size > EXTERNAL)
     return int(graph.opset_imports[""])
@@ -190,14 +193,6 @@ def quiet_exporter() -> Iterator[None]:
             yield
     finally:
         logging.disable(disabled)
-
-
-def _root_reason(error: BaseException) -> str:
-    """The first line of the first cause: torch wraps it in instructions for a report."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    assert isinstance(error, Exception)
-    return reason(error)
 
 
 def write_openvino(source: Path, file: Path, *, feeds: Sequence[Feeds] | None = None) -> None:
@@ -309,26 +304,6 @@ class EncoderGraph(nn.Module):
         for module in self.tail:
             embedding = module({EMBEDDING: embedding})[EMBEDDING]
         return functional.normalize(embedding, dim=-1) if self.normalize else embedding
-
-
-class ClassifierGraph(nn.Module):
-    """Token ids, mask and, if the backbone has them, token types -> logits."""
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        super().__init__()
-        self.model = model
-        model.set_attn_implementation("eager")
-        self.eval()
-
-    def forward(
-        self,
-        input_ids: Int[Tensor, "batch length"],
-        attention_mask: Int[Tensor, "batch length"],
-        token_type_ids: Int[Tensor, "batch length"] | None = None,
-    ) -> Float[Tensor, "batch classes"]:
-        """The logits."""
-        types: dict[str, Any] = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        return self.model(input_ids=input_ids, attention_mask=attention_mask, **types).logits
 
 
 def pool_masked(

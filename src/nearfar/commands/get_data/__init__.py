@@ -1,35 +1,27 @@
 """``nearfar get-data``: downloads the public data sets, converts them, and lists the named sets."""
 
-import gzip
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
-from nearfar.commands.get_data.download import DownloadError, Record, SourceFile, download, list_files
+from nearfar.commands.get_data.download import Record, SourceFile, download, list_files
 from nearfar.commands.get_data.recipes import RECIPES, ConvertedFile, convert, examples, plan
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import GetDataConfig
 from nearfar.data import named_sets
+from nearfar.data.named_sets import Download
 from nearfar.data.paths import as_path
 from nearfar.disk import path_errors, sha256_of
 from nearfar.disk.folders import folder_lock
 from nearfar.types import NearfarError
+from nearfar.validation import unknown_name_message
 
 DOWNLOADS = "downloads"
 """Folder in the data folder that keeps the downloads."""
 SUITES = ("sts", "transfer")
-
-
-class FileStatus(NamedTuple):
-    """A file of a named set; ``rows`` is None if it is missing."""
-
-    file: str
-    rows: int | None
-    published: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,25 +29,17 @@ class SetStatus:
     """A named set."""
 
     name: str
-    files: tuple[FileStatus, ...]
-    hub: str | None
-    in_hub_cache: bool
+    rows: dict[str, int | None]
+    """File in the data folder -> its number of rows; None if it is missing."""
     licence: str
     """Of its first public source; empty if it has none."""
     cite: str
-    used_in: tuple[str, ...]
-    """The tables of the papers that need it."""
-    get: str
-    """How to get it."""
 
     @property
     def place(self) -> str:
-        """``local``, ``local, in part``, ``hub cache`` or ``missing``."""
-        local = [file.rows is not None for file in self.files]
-        if all(local):
-            return "local"
-        cache = "hub cache" if self.in_hub_cache else ""
-        return ", ".join(filter(None, ["local, in part" if any(local) else "", cache])) or "missing"
+        """``local``, ``local, in part`` or ``missing``."""
+        local = [rows is not None for rows in self.rows.values()]
+        return "local" if all(local) else "local, in part" if any(local) else "missing"
 
 
 @dataclass(kw_only=True)
@@ -68,17 +52,12 @@ class GetDataResult:
     """The files that were written."""
     existing: list[str] = field(default_factory=list)
     """The files that existed already."""
-    missing: list[str] = field(default_factory=list)
-    """The files of the named sets that are not in ``source``."""
     listed: tuple[SetStatus, ...] = ()
-
-    skipped: list[str] = field(default_factory=list)
-    """One sentence for each archive in the folder ``source`` that could not be read."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about rows that are not the published ones, text that is not the official, and skipped archives."""
-        return (*(warning for file in self.converted for warning in file.warnings), *self.skipped)
+        """Sentences about rows that are not the published ones, and text that is not the official."""
+        return tuple(warning for file in self.converted for warning in file.warnings)
 
 
 @path_errors()
@@ -117,6 +96,9 @@ def get_data(names: Sequence[str] = (), config: GetDataConfig | None = None, *, 
             maker.convert_source(config.source, sets)
         else:
             maker.fetch(sets)
+        if maker.errors:
+            several = ["not all files could be made; the others are complete."] if maker.errors[1:] else []
+            raise NearfarError("\n  ".join([*several, *maker.errors]))
         return maker.result
 
 
@@ -145,71 +127,53 @@ def _resolve(names: Iterable[str]) -> tuple[str, ...]:
             sets = named_sets.sets_of(member)
             if not sets:
                 tables = named_sets.CATALOG, named_sets.MIXTURES, named_sets.PROBE_TASKS, named_sets.FINETUNING_TASKS
-                known = [one for table in (SUITES, *tables) for one in table]
-                hint = "".join(f" Did you mean {close!r}?" for close in get_close_matches(name, known, n=1))
-                raise NearfarError(
-                    f"{name}: no such data set.{hint} nearfar get-data --list lists them; sts and transfer are the "
-                    "sets of these suites."
-                )
+                raise NearfarError(unknown_name_message(name, chain(SUITES, *tables), what="data set or suite"))
             every += sets
     return tuple(dict.fromkeys(every))
 
 
 class _Maker:
-    """Makes files in the data folder; ``result`` is what was done so far."""
+    """Makes files in the data folder; ``result`` is what was done so far, ``errors`` what was not."""
 
     def __init__(self, folder: Path, *, overwrite: bool) -> None:
         self._folder, self._overwrite, self._record = folder, overwrite, Record(folder)
-        self._errors: list[str] = []
+        self.errors: list[str] = []
         self.result = GetDataResult(folder=folder)
 
     def convert_source(self, source: str, sets: Sequence[str]) -> None:
         """Convert the files of ``sets``, or all, that a download has."""
-        files, self.result.skipped = list_files(source)
-        skipped = "".join(f"\n  {reason}" for reason in self.result.skipped)
+        files = list_files(source)
         wanted = {file for name in sets for file in named_sets.files_of(name)} or {recipe.target for recipe in RECIPES}
         available = plan(files, wanted).keys()
-        for name in sets:
-            if available.isdisjoint(named_sets.files_of(name)):
-                raise NearfarError(
-                    f"{source}: has no file of {name}. It is made from {examples(named_sets.files_of(name))}.{skipped}"
-                )
-        if not available:
+        lacking = [name for name in sets if available.isdisjoint(named_sets.files_of(name))]
+        if lacking or not available:
+            name = lacking[0] if lacking else "a known data set"
+            files_of_it = named_sets.files_of(lacking[0]) if lacking else ("senteval/MR.tsv", "glue/RTE/dev.tsv")
             raise NearfarError(
-                f"{source}: has no file of a known data set, such as "
-                f"{examples(['senteval/MR.tsv', 'sts/STSB/dev.tsv', 'glue/RTE/dev.tsv'])}. nearfar get-data --list "
-                f"lists the sets.{skipped}"
+                f"{source}: has no file of {name}, which is made from {examples(files_of_it)}. nearfar get-data --list "
+                "lists the sets."
             )
-        if sets:
-            self.result.missing = sorted(file for file in wanted - available if not (self._folder / file).exists())
         self._convert(files, self._to_make(available), source=str(source), licence=None)
-        if len(self._errors) == 1:
-            raise NearfarError(self._errors[0])
-        if self._errors:
-            reasons = "\n  ".join(self._errors)
-            raise NearfarError(f"{len(self._errors)} files could not be made; the others are complete.\n  {reasons}")
 
     def fetch(self, sets: Sequence[str]) -> None:
         """Download what the files of ``sets`` need, and convert it."""
+        wanted: set[str] = set()
         for name in sets:
-            if not any(named_sets.sources_of(file) for file in named_sets.files_of(name)):
+            public = {file for file in named_sets.files_of(name) if named_sets.sources_of(file)}
+            if not public:
                 raise NearfarError(f"{name}: cannot be downloaded. {named_sets.how_to_get(name)}")
-        missing = self._to_make(
-            {file for name in sets for file in named_sets.files_of(name) if named_sets.sources_of(file)}
-        )
+            wanted |= public
+        missing = self._to_make(wanted)
         for name, source in named_sets.SOURCES.items():
             if targets := {file for file in missing if source.makes(file)}:
                 missing -= self._fetch_source(source, self._folder / DOWNLOADS / name, targets)
-        if not missing:
-            return
-        files = sorted(missing)
-        shown = ", ".join(files[:6]) + (f" and {len(files) - 6} more" if len(files) > 6 else "")
-        reasons = "".join(f"\n  {error}" for error in self._errors) or "\n  The downloads do not contain them."
-        raise NearfarError(
-            f"{', '.join(sets)}: could not be downloaded; missing: {shown}.{reasons}\n  To do it by hand: download the "
-            f"files of one source with a browser into a folder, and run nearfar get-data {' '.join(sets)} --source "
-            "FOLDER"
-        )
+        if missing:
+            self.errors.append(
+                f"Missing: {', '.join(sorted(missing))}. To download by hand: save the files of one source in a "
+                f"folder, and run nearfar get-data {' '.join(sets)} --source FOLDER"
+            )
+        else:
+            self.errors.clear()  # another source had the files
 
     def _fetch_source(self, source: named_sets.Source, folder: Path, targets: set[str]) -> set[str]:
         """Download a source and convert ``targets`` from it; returns those that were made.
@@ -217,35 +181,29 @@ class _Maker:
         A download without a published checksum is recorded only if it could be converted, and otherwise deleted: it may
         be a web page that a server sent instead.
         """
-        paths: dict[str, Path] = {}
+        paths: dict[Download, Path] = {}
         made: set[str] = set()
-        addresses = [wanted.address for wanted in source.downloads]
         try:
             for wanted in source.downloads:
-                recorded = self._record.checksum(wanted.address)
-                paths[wanted.address] = download(wanted, folder, recorded=recorded)
-            files = [file for path in paths.values() for file in list_files(path)[0]]
-            made = self._convert(files, targets, source=", ".join(addresses), licence=source.licence)
-        except DownloadError as error:
-            others = ", ".join(address for address in addresses if not str(error).startswith(address))
-            self._errors.append(f"{error} This source also has {others}." if others else str(error))
+                paths[wanted] = download(wanted, folder, recorded=self._record.checksum(wanted.address))
+            files = [file for path in paths.values() for file in list_files(path)]
+            addresses = ", ".join(wanted.address for wanted in source.downloads)
+            made = self._convert(files, targets, source=addresses, licence=source.licence)
         except NearfarError as error:
-            self._errors.append(str(error))
-        for wanted in source.downloads:
-            path = paths.get(wanted.address)
-            if made and path:
+            self.errors.append(str(error))
+        for wanted, path in paths.items():
+            if made:
                 entry = {"sha256": sha256_of(path), "bytes": path.stat().st_size}
                 self._record.add("downloads", wanted.address, entry)
-            elif path and wanted.sha256 is None:
+            elif wanted.sha256 is None:
                 path.unlink()
         return made
 
     def _to_make(self, files: Iterable[str]) -> set[str]:
         """Those of the files that are to be made; the others are there already."""
-        wanted = set(files)
-        there = set() if self._overwrite else {file for file in wanted if (self._folder / file).exists()}
+        there = {file for file in files if not self._overwrite and (self._folder / file).exists()}
         self.result.existing += sorted(there)
-        return wanted - there
+        return set(files) - there
 
     def _convert(self, files: Sequence[SourceFile], targets: set[str], **origin: str | None) -> set[str]:
         made = set()
@@ -254,27 +212,19 @@ class _Maker:
                 self.result.converted.append(convert(recipe, inputs, self._folder, self._record, **origin))
                 made.add(recipe.target)
             except NearfarError as error:
-                self._errors.append(str(error))
+                self.errors.append(str(error))
         return made
 
 
 def status_of(name: str, folder: Path | None) -> SetStatus:
     """Return where the set ``name`` is; ``folder`` is the local data folder."""
-    entry, names = named_sets.CATALOG[name], list(named_sets.files_of(name))
-    if folder is not None and not entry.files:
-        other = sorted(path.name for path in (folder / entry.folder).glob("*.tsv"))
-        names = list(dict.fromkeys([*names, *(f"{entry.folder}/{file}" for file in other)]))
-    source = next((named_sets.SOURCES[one] for file in names for one in named_sets.sources_of(file)), None)
-    counts = {file: _count_rows(folder / file) if folder is not None else None for file in names}
+    files = named_sets.files_of(name)
+    source = next((named_sets.SOURCES[one] for file in files for one in named_sets.sources_of(file)), None)
     return SetStatus(
         name=name,
-        files=tuple(FileStatus(file, rows, named_sets.PUBLISHED_ROWS.get(file)) for file, rows in counts.items()),
-        hub=entry.hub,
-        in_hub_cache=bool(entry.hub) and _in_hub_cache("/".join((entry.hub or "").split("/")[:2])),
+        rows={file: None if folder is None else _count_rows(folder / file) for file in files},
         licence=source.licence if source else "",
-        cite=entry.cite or (source.cite if source else ""),
-        used_in=entry.used_in,
-        get=named_sets.how_to_get(name),
+        cite=named_sets.CATALOG[name].cite or (source.cite if source else ""),
     )
 
 
@@ -282,13 +232,5 @@ def _count_rows(file: Path) -> int | None:
     """The number of rows of a file: lines that are not blank, without the header of a table; None if it is missing."""
     if not file.is_file():
         return None
-    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+    with file.open("rb") as stream:
         return sum(1 for line in stream if line.strip()) - (file.suffix == ".tsv")
-
-
-def _in_hub_cache(repository: str) -> bool:
-    """Whether ``datasets`` has prepared the data set, without importing it or huggingface_hub."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    home = Path(os.environ.get("HF_HOME") or Path(cache) / "huggingface")
-    datasets = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets").expanduser()
-    return (datasets / repository.replace("/", "___")).is_dir()

@@ -9,9 +9,9 @@ names or with members that unpack to far more than their size are refused.
 
 import json
 import lzma
-import os
 import re
 import tarfile
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -30,10 +30,6 @@ _FIX = "Move it away; it is written again, without the checksums of earlier down
 _ON_HUB = re.compile(r"https://huggingface\.co/datasets/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
 
 
-class DownloadError(NearfarError):
-    """A download failed, but another source may have the same data."""
-
-
 def download(wanted: Download, folder: Path, *, recorded: str | None = None) -> Path:
     """Return the downloaded file in ``folder``; a complete file is not downloaded again.
 
@@ -44,40 +40,35 @@ def download(wanted: Download, folder: Path, *, recorded: str | None = None) -> 
         recorded: the checksum of an earlier download, for a file without a published one.
 
     Raises:
-        DownloadError: the server cannot be reached or answers with an error, the download is incomplete, is a web page
+        NearfarError: the server cannot be reached or answers with an error, the download is incomplete, is a web page
             or has another checksum. The message names the address.
     """
     file = folder / wanted.address.rpartition("/")[2]
     expected = wanted.sha256 or recorded
     with disk_errors(file):
         create_folder(folder)
-        if file.is_file():
-            if expected in (None, sha256_of(file)):
-                return file
-            file.unlink()
+        if file.is_file() and expected in (None, sha256_of(file)):
+            return file
+        file.unlink(missing_ok=True)
         received = _receive(wanted, file)
         checksum = sha256_of(received)
         with received.open("rb") as stream:
             is_page = stream.read(100).lstrip().lower().startswith((b"<!doctype html", b"<html"))
-        if expected in (None, checksum) and not (is_page and wanted.sha256 is None):
+        if checksum == expected or (expected is None and not is_page):
             publish(received, file)
             return file
         received.unlink()
-    if is_page and wanted.sha256 is None:
-        raise DownloadError(f"{wanted.address}: the server sent a web page, not the file.")
-    source, advice = "published", "The file was changed or damaged on the way; try again later."
-    if wanted.sha256 is None:
-        source = "recorded from an earlier download"
-        advice = "If the file was republished, delete its entry in sources.json and run the command again."
-    raise DownloadError(
-        f"{wanted.address}: the SHA-256 of the download is {checksum}, but {expected} is {source}. {advice}"
+    if is_page:
+        raise NearfarError(f"{wanted.address}: the server sent a web page, not the file.")
+    raise NearfarError(
+        f"{wanted.address}: the SHA-256 of the download is {checksum}, but {expected} is "
+        + ("published; try again later." if wanted.sha256 else f"that of an earlier one; delete it in {RECORD}.")
     )
 
 
 def _receive(wanted: Download, file: Path) -> Path:
     """Receive the file, or the rest of it, and return where it is: aside, or in place if the hub has it."""
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.file_download import http_get
 
     address, part = wanted.address, file.with_name(file.name + ".part")
@@ -93,22 +84,12 @@ def _receive(wanted: Download, file: Path) -> Path:
             http_get(address, stream, resume_size=start, expected_size=wanted.size, headers=headers)
         return part
     except Exception as error:
-        kept = part.is_file() and part.stat().st_size > 0
-        if not (kept and wanted.sha256):
+        if not wanted.sha256 or (part.is_file() and not part.stat().st_size):
             part.unlink(missing_ok=True)
-        if isinstance(error, HfHubHTTPError):
-            answer = error.response
-            why = f"the server answered {answer.status_code} ({answer.reason_phrase})."
-        elif type(error).__module__.partition(".")[0] not in ("httpx", "httpx2", "huggingface_hub") and (
-            not isinstance(error, OSError) or error.errno is not None  # of the disk
-        ):
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk
             raise
-        elif kept:
-            again = " It is resumed there if you run the command again." if wanted.sha256 else ""
-            why = f"the download was interrupted ({_reason(error)}).{again}"
-        else:
-            why = f"cannot be reached ({_reason(error)})."
-        raise DownloadError(f"{address}: {why}") from None
+        resumed = " The same command resumes it." if part.is_file() else ""
+        raise NearfarError(f"{address}: could not be downloaded ({_reason(error)}).{resumed}") from error
 
 
 class Record:
@@ -125,8 +106,7 @@ class Record:
 
     def checksum(self, address: str) -> str | None:
         """The recorded SHA-256 of a download."""
-        checksum = self._parts["downloads"].get(address, {}).get("sha256")
-        return checksum if isinstance(checksum, str) else None
+        return self._parts["downloads"].get(address, {}).get("sha256")
 
     def add(self, part: Literal["downloads", "files"], name: str, entry: Mapping[str, Any]) -> None:
         """Record what is known of a download, by its address, or of a file of the data folder."""
@@ -138,9 +118,7 @@ class Record:
 ZIP = ".zip"
 TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_FILES = 200_000
-"""Maximum number of files in a folder or members in an archive."""
-MAX_BYTES = 2**34
-"""Maximum size of the unpacked members of an archive: 16 GiB."""
+"""Maximum number of members in an archive."""
 MAX_NAME = 2**20
 """Maximum bytes of the name, link and comments of a member of a tar archive."""
 _NAME_TYPES = (
@@ -189,32 +167,28 @@ class SourceFile(NamedTuple):
         return self.path.rpartition("/")[0]
 
 
-def list_files(source: str | Path) -> tuple[list[SourceFile], list[str]]:
+def list_files(source: str | Path) -> list[SourceFile]:
     """Return the files of ``source``: a folder (with the archives in it), an archive, or a single file; sorted by path.
 
-    An archive in a folder that cannot be read is skipped; the second value has one sentence about each.
+    An archive in a folder that cannot be read is skipped with a warning.
 
     Raises:
-        NearfarError: no such file, not a regular file, too many files, or ``source`` is an archive that is damaged,
-            has a member with an unsafe name, or unpacks to too much (:data:`MAX_BYTES`, :data:`MAX_RATIO`).
+        NearfarError: no such file, not a regular file, or ``source`` is an archive that is damaged, has a member with
+            an unsafe name, too many members, or unpacks to too much (:data:`MAX_RATIO`).
     """
     root = as_path(source)
     if status(root) is None or not is_folder(root):
         check_file(root)
-        return sorted(_list_file(root, root.name)), []
+        return sorted(_list_file(root, root.name))
     files: list[SourceFile] = []
-    skipped: list[str] = []
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        paths = (Path(folder, name) for name in sorted(names) if not name.startswith("."))
-        for path in (path for path in paths if path.is_file()):
+    for path in root.rglob("*"):
+        inner = path.relative_to(root).parts
+        if path.is_file() and not any(part.startswith(".") for part in inner):
             try:
-                files += _list_file(path, str(PurePosixPath(root.resolve().name, *path.relative_to(root).parts)))
+                files += _list_file(path, str(PurePosixPath(root.resolve().name, *inner)))
             except NearfarError as error:
-                skipped.append(str(error))
-            if len(files) > MAX_FILES:
-                raise NearfarError(f"{root}: holds over {MAX_FILES:,} files; name the folder of the download alone.")
-    return sorted(files), skipped
+                warnings.warn(f"{error} It is skipped.", stacklevel=2)
+    return sorted(files)
 
 
 def _list_file(path: Path, name: str) -> list[SourceFile]:
@@ -239,21 +213,21 @@ def _checked(path: Path, entries: Iterator[tuple[str, int | None]]) -> Iterator[
     packed, unpacked = path.stat().st_size, 0
     for number, (member, size) in enumerate(entries, start=1):
         parts = member.replace("\\", "/").split("/")
-        if ".." in parts or parts[0] == "" or ":" in parts[0] or "\0" in member:
-            raise NearfarError(
-                f"{path}: holds a file named {member[:80]!r}, which is outside the archive; it is refused. Download it "
-                "again from its source."
-            )
-        if number > MAX_FILES:
-            raise NearfarError(f"{path}: holds over {MAX_FILES:,} files and folders.")
         unpacked += size or 0
-        if unpacked > MAX_BYTES or (unpacked > RATIO_FROM and unpacked > MAX_RATIO * packed):
-            raise NearfarError(
-                f"{path}: unpacks to over {unpacked:,} bytes, from {packed:,}; it is refused, because no known data "
-                "set does. If it is what you want, unpack it by hand and name the folder."
-            )
-        if size is not None:
-            yield member
+        if ".." in parts or parts[0] == "" or ":" in parts[0] or "\0" in member:
+            problem = f"holds a file named {member[:80]!r}, which is outside the archive"
+        elif number > MAX_FILES:
+            problem = f"holds over {MAX_FILES:,} files and folders"
+        elif unpacked > max(RATIO_FROM, MAX_RATIO * packed):
+            problem = f"unpacks to over {unpacked:,} bytes, from {packed:,}, as no known data set does"
+        else:
+            if size is not None:
+                yield member
+            continue
+        raise NearfarError(
+            f"{path}: {problem}; it is refused. Download it again from its source, or unpack it by hand and name the "
+            "folder."
+        )
 
 
 @contextmanager

@@ -11,8 +11,9 @@ be one of the recipe's labels; a row without a score or label is dropped and cou
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -40,7 +41,6 @@ def _lines(file: SourceFile, encoding: str = "utf-8") -> Iterator[tuple[Location
 def _table(files: Files, *, fields: Sequence[str | int]) -> Iterator[Row]:
     """Columns of a tab-separated file without quoting, by the names in its header, or numbers if it has none."""
     numbers = [column for column in fields if isinstance(column, int)]
-    by_name = not numbers
     for where, line in _lines(files[0]):
         cells = line.split("\t")
         if not line.strip():
@@ -48,14 +48,9 @@ def _table(files: Files, *, fields: Sequence[str | int]) -> Iterator[Row]:
         if not numbers:
             numbers = column_indices([cell.strip() for cell in cells], [str(name) for name in fields], where)
         elif len(cells) <= max(numbers):
-            wanted = "too few for its header" if by_name else f"but at least {max(numbers) + 1} are expected"
-            raise NearfarError(f"{where}: {len(cells)} tab-separated fields, {wanted}.")
+            raise NearfarError(f"{where}: {len(cells)} tab-separated fields, but at least {max(numbers) + 1} expected.")
         else:
             yield where, [cells[number] for number in numbers]
-    if not numbers:
-        raise NearfarError(
-            f"{files[0]}: is empty; its first line should name the columns {', '.join(map(str, fields))}."
-        )
 
 
 def _json(files: Files, *, fields: Sequence[str]) -> Iterator[Row]:
@@ -69,23 +64,19 @@ def _json(files: Files, *, fields: Sequence[str]) -> Iterator[Row]:
             yield where, texts
 
 
-def _parallel(files: Files, *, add_last: bool = False) -> Iterator[list[tuple[Location, str]]]:
-    """The lines of several files beside each other. With ``add_last``, an empty last line may lack in all but one."""
+def _parallel(files: Files) -> Iterator[tuple[tuple[Location, str], ...]]:
+    """The lines of several files beside each other. The last line may be empty, and without its end."""
     every = [list(_lines(file)) for file in files]
-    count = len(every[0])
-    for file, lines in zip(files[1:], every[1:], strict=True):
-        if add_last and len(lines) == count - 1:
-            lines.append((Location(str(file), count), ""))
-        extra = any(line.strip() for _, line in lines[count:])
-        if len(lines) < count or extra:
-            short, long = (files[0], file) if extra else (file, files[0])
-            raise NearfarError(f"{short}: has fewer lines than {long}.")
-    return map(list, zip(*every, strict=False))
+    short, long = min(every, key=len), max(every, key=len)
+    if len(long) - len(short) > 1:
+        names = (files[every.index(lines)] for lines in (short, long))
+        raise NearfarError("{}: has fewer lines than {}.".format(*names))
+    return zip_longest(*every, fillvalue=(Location(str(files[0]), len(long)), ""))
 
 
 def _semeval(files: Files) -> Iterator[Row]:
     """SemEval STS: ``STS.input.NAME.txt``, two sentences per line, and ``STS.gs.NAME.txt``, a score or nothing."""
-    for (where, text), (of_score, score) in _parallel(files, add_last=True):  # the last pair may have no score
+    for (where, text), (of_score, score) in _parallel(files):
         sentences = text.split("\t")
         if len(sentences) < 2:
             raise NearfarError(f"{where}: two tab-separated sentences are expected.")
@@ -142,42 +133,28 @@ def _text(files: Files) -> Iterator[Row]:
     return ((where, (text,)) for where, text in _lines(files[0]))
 
 
-READERS: Mapping[str, Callable[..., Iterator[Row]]] = {
-    "semeval": _semeval,
-    "table": _table,
-    "json": _json,
-    "senteval-nli": _senteval_nli,
-    "polarity": _polarity,
-    "trec": _trec,
-    "label-space-text": _label_space_text,
-    "glue-paraphrases": _glue_paraphrases,
-    "reviews": _reviews,
-    "text": _text,
-}
+_READERS: tuple[Callable[..., Iterator[Row]], ...] = (
+    *(_semeval, _table, _json, _senteval_nli, _polarity, _trec, _label_space_text, _glue_paraphrases, _reviews, _text),
+)
+READERS = {reader.__name__[1:].replace("_", "-"): reader for reader in _READERS}
 """Name in ``named_sets.toml`` -> a function of the input files and the settings there."""
 
 
-def _recipes() -> Iterator[Conversion]:
-    for recipe in CONVERSIONS:
-        for values in zip(*recipe.each.values(), strict=True) if recipe.each else [()]:
-            named = dict(zip(recipe.each, values, strict=True))
-            inputs = tuple(text.format_map(named) for text in recipe.inputs)
-            yield replace(recipe, target=recipe.target.format_map(named), inputs=inputs)
+def _named(recipe: Conversion) -> Iterator[Conversion]:
+    for values in zip(*recipe.each.values(), strict=True) if recipe.each else [()]:
+        named = dict(zip(recipe.each, values, strict=True))
+        inputs = tuple(text.format_map(named) for text in recipe.inputs)
+        yield replace(recipe, target=recipe.target.format_map(named), inputs=inputs)
 
 
-RECIPES: tuple[Conversion, ...] = tuple(_recipes())
+RECIPES = tuple(chain.from_iterable(map(_named, CONVERSIONS)))
 """The recipe of each file, its names filled in. Where several make the same file, an earlier one has precedence."""
 
 
-def examples(targets: Iterable[str]) -> str:
+def examples(targets: Collection[str]) -> str:
     """Name files that some files of the local data folder are made from, for messages."""
-    wanted = set(targets)
-    names = [
-        " and ".join(re.sub(r"\(([^|)]*)[^)]*\)", r"\1", text.replace("(.*/)?", "")) for text in recipe.inputs)
-        for recipe in RECIPES
-        if recipe.target in wanted
-    ]
-    return ", or ".join(names[:3]) if names else "no public download"
+    made = [" and ".join(recipe.inputs).replace("(.*/)?", "") for recipe in RECIPES if recipe.target in targets]
+    return ", or ".join(re.sub(r"\(([^|)]*)[^)]*\)", r"\1", inputs) for inputs in made[:3]) or "no public download"
 
 
 def plan(files: Files, targets: Collection[str]) -> dict[str, tuple[Conversion, Files]]:
