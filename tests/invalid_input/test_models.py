@@ -2,6 +2,7 @@
 
 import base64
 import builtins
+import errno
 import io
 import json
 import shutil
@@ -24,7 +25,7 @@ from nearfar.encoder.classifier import Classifier
 from tests.invalid_input.cli_runner import assert_refused
 from tests.invalid_input.model_folders import REMOVED, edit, save_model_variants
 from tests.invalid_input.tables import paired
-from tests.tiny import sentences
+from tests.tiny import save_tiny, sentences
 from tests.tiny_seq2seq import save_tiny_seq2seq
 
 Damage = Callable[[Path], object]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from nearfar.encoder import precision
 from nearfar.evaluation.results import provenance

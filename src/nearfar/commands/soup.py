@@ -3,7 +3,7 @@
 import json
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import reduce
 from pathlib import Path
@@ -88,7 +88,6 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
             maximum length, shapes); another number of weights than of models; an output that exists or cannot be
             written; a dev set that cannot be scored.
     """
-    from nearfar.encoder.weights import locate
     from nearfar.runs.fingerprints import fingerprint_model
 
     names, output = [str(model) for model in models], Path(config.output)
@@ -97,13 +96,7 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
         raise NearfarError(f"--weights {config.weights}: must be one number for each of the {len(names)} models.")
     check_computing(config.device, config.precision)
     check_new_folder(output)
-    if len(names) < 2:
-        raise NearfarError("two models or more are needed for an average.")
-    folders = [locate(name).resolve() for name in names]
-    for number, folder in enumerate(folders):
-        if (first := folders.index(folder)) < number:
-            what = f"{names[number]}: is the same model as {names[first]}"
-            raise NearfarError(f"{what}; give it once, with a higher --weights.")
+    folders = _different_folders(names)
     dev = None
     if config.evaluate_on is not None:
         from nearfar.commands.train.inputs import scored_dev
@@ -157,6 +150,20 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
         encoder.save_pretrained(fresh)
         (fresh / SOUP_FILE).write_text(format_json(result.to_dict()) + "\n", encoding="utf-8")
     return result
+
+
+def _different_folders(names: Sequence[str]) -> list[Path]:
+    """The folder of each model; refuses fewer than two, and one of them twice."""
+    from nearfar.encoder.weights import locate
+
+    if len(names) < 2:
+        raise NearfarError("two models or more are needed for an average.")
+    folders = [locate(name).resolve() for name in names]
+    for number, folder in enumerate(folders):
+        if (first := folders.index(folder)) < number:
+            what = f"{names[number]}: is the same model as {names[first]}"
+            raise NearfarError(f"{what}; give it once, with a higher --weights.")
+    return folders
 
 
 def _open(name: str, folder: Path, config: SoupConfig) -> "Encoder":

@@ -103,7 +103,7 @@ def _check_folder(folder: Path) -> None:
     """Refuse a folder that cannot become an index, before anything is read."""
     if not folder.is_dir():
         check_writable_folder(folder, folder, flag="--index")
-    elif others := sorted({path.name for path in folder.iterdir()} - {*FILES, LOCK}):
+    elif others := sorted({path.name for path in folder.iterdir()} - {*FILES}):
         raise NearfarError(
             f"--index {folder}: is a folder with other files ({', '.join(others[:3])}); name another folder."
         )
