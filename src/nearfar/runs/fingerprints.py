@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
-from nearfar.disk import read_errors
+from nearfar.disk import read_errors, read_json
 from nearfar.disk.model_folder import SEEN_FILE, SeenHashes
 
 
@@ -29,7 +29,6 @@ def fingerprint_model(model: str | Path) -> str:
     Raises:
         NearfarError: the model is not found, or one of its files cannot be read.
     """
-    from nearfar.encoder.folder_checks import read_json
     from nearfar.encoder.weights import FILES, locate, sha256_of
 
     folder = locate(model)

@@ -127,7 +127,7 @@ def _resolve(names: Iterable[str]) -> tuple[str, ...]:
             sets = named_sets.sets_of(member)
             if not sets:
                 tables = named_sets.CATALOG, named_sets.MIXTURES, named_sets.PROBE_TASKS, named_sets.FINETUNING_TASKS
-                raise NearfarError(unknown_name_message(name, chain(SUITES, *tables), what="data set or suite"))
+                raise NearfarError(unknown_name_message(name, [*SUITES, *chain(*tables)], what="data set or suite"))
             every += sets
     return tuple(dict.fromkeys(every))
 
