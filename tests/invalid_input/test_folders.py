@@ -15,7 +15,7 @@ COMMANDS = {
     "--retrieval anchors.tsv --corpus pairs.tsv": "no column 'text'",
     "--corpus texts.txt": "--corpus is for retrieval tasks",
     "--exclude-same-id": "--exclude-same-id is for retrieval tasks",
-    "--retrieval a.tsv --pairs a.tsv": "a.tsv: is named both as scored pairs and as retrieval",
+    "--retrieval a.tsv --pairs a.tsv": "a.tsv: is named both by --pairs and by --retrieval",
     "--retrieval anchors.tsv --corpus corpus.json --output corpus.json --overwrite": "corpus.json",
 }
 

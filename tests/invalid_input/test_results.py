@@ -15,7 +15,7 @@ from tests.evaluation.report.cases import geometry
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 
 HUGE, INFINITY = 10**400, float("inf")
-FILES = ("scores", "tuned", "two", "three", "space", "record")
+FILES = ("scores", "tuned", "two", "three", "space")
 TASK, TUNED = "tasks/pairs.tsv", "transfer/tasks/labelled.tsv"
 FREE = ("provenance", "config", "inputs")
 """Objects that hold what a version of nearfar recorded: only some of their values are checked."""
@@ -23,13 +23,12 @@ FREE = ("provenance", "config", "inputs")
 
 @pytest.fixture(scope="module")
 def results(valid_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Small files of every kind: an evaluation, a fine-tuning, comparisons of two and three, a geometry, a run."""
+    """Small files of every kind: an evaluation, a fine-tuning, comparisons of two and three, a geometry."""
     folder = tmp_path_factory.mktemp("results")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         shutil.copy(valid_workspace / "result.json", "scores.json")
         shutil.copy(valid_workspace / "classifier/result.json", "tuned.json")
-        shutil.copy(valid_workspace / "run/run.json", "record.json")
         Path("space.json").write_text(json.dumps(geometry("base")), encoding="utf-8")
         for sides, output in ((2, "two.json"), (3, "three.json")):
             result = run_cli(["compare", *["scores.json"] * sides, "--resamples", "9", "--output", output])
@@ -74,8 +73,7 @@ def test_a_value_of_another_type_is_named(name: str, results: Path, tmp_path: Pa
         with pytest.raises(NearfarError) as caught:
             load_result(file)
         assert str(caught.value).startswith(f"{file}: "), location
-        if name != "record":  # the names of what a run records are not all shown
-            assert any(str(part) in str(caught.value).removeprefix(str(file)) for part in location), location
+        assert any(str(part) in str(caught.value).removeprefix(str(file)) for part in location), location
 
 
 ROWS = [  # of the right type: verb, file, path of a value, its new value, words in the message besides the file
