@@ -165,6 +165,7 @@ MISTAKES = {  # what is changed, in TOML (``drop`` removes keys, ``row`` changes
     "colums = []": "study.toml: no key is called 'colums'. Did you mean 'columns'?",
     "columns = []": "columns: is empty",
     'columns = ["a", "a"]': "columns: names 'a' twice",
+    'columns = ["average"]': "columns: has the average alone; name the columns",
     "rows = [1]": "study.toml: row 1: it must be a table.",
     'rows = [{ name = "a" }]': "row 1: lacks 'id'.",
     'row.id = "S C"': "id = 'S C': must be lower-case letters",

@@ -264,6 +264,8 @@ class _File(_Steps, kw_only=True):
         for key, names in {**named, "compare_columns": self.compare_columns or ()}.items():
             if key in ("columns", "rows") and not names:
                 raise InvalidValueError("is empty; give at least one", key)
+            if key == "columns" and all(name.split(".")[0] == AVERAGE for name in names):
+                raise InvalidValueError("has the average alone; name the columns that it is the mean of", key)
             for name, count in Counter(names).items():
                 if count > 1:
                     raise InvalidValueError(f"names {name!r} twice", key)
