@@ -24,7 +24,8 @@ def fingerprint_rows(*parts: Iterable[Sequence[object] | object]) -> str:
 def fingerprint_model(model: str | Path) -> str:
     """SHA-256 over the names and contents of all files that define a model (16 hexadecimal digits).
 
-    The hashes of its training texts (:data:`nearfar.disk.SEEN_FILE`) are not among them: they change no vector.
+    The hashes of its training texts (:data:`nearfar.disk.model_folder.SEEN_FILE`) are not among them: they change no
+    vector.
 
     Raises:
         NearfarError: the model is not found, or one of its files cannot be read.

@@ -9,7 +9,7 @@ which the CPU plugin computes the product in int8. There is one range per input 
 texts of the smallest and of the largest value, so that a single outlier does not widen it.
 
 :class:`nearfar.Encoder` computes ragged batches by functions of its own, which no other runtime has.
-:class:`EncoderGraph` and :class:`ClassifierGraph` compute the same by transformers' own padded forward pass.
+:class:`EncoderGraph` computes the same by transformers' own padded forward pass, as a classifier's model does.
 """
 
 import logging
