@@ -12,7 +12,7 @@ import pytest
 
 from nearfar.data.cells import MISSING_VALUES
 from nearfar.data.classification import load_classification
-from nearfar.data.files import read_file, read_lines
+from nearfar.data.files import parquet_error, read_file, read_lines
 from nearfar.data.labelled import load_labelled_task
 from nearfar.data.lines import read_texts
 from nearfar.data.noise import load_translations
@@ -178,3 +178,5 @@ def test_parquet_that_is_cut_off_or_has_broken_class_names(tmp_path):
     for kept in (0.1, 0.99):
         file.write_bytes(content[: int(kept * len(content))])
         assert "bad.parquet cannot be read as Parquet" in error_of(load_nli, str(file))
+    thrift = OSError("Couldn't deserialize thrift: TProtocolException: Invalid data\n")
+    assert str(parquet_error("a", thrift)) == "a cannot be read as Parquet: Couldn't deserialize thrift: Invalid data."

@@ -311,11 +311,13 @@ MAX_RATIO, RATIO_FROM = 200, 2**28
 """A column in a row group of a Parquet file that unpacks to over RATIO_FROM bytes may unpack to MAX_RATIO times its
 size. Text is compressed to between a half and a tenth."""
 ROWS_AT_ONCE = 1024
+_CLASS_NAME = re.compile(r"\b\w+(?:Error|Exception)\b:?\s*")
 
 
 def parquet_error(path: Path | str, error: Exception) -> NearfarError:
-    """The error for a Parquet file: what pyarrow says, without raw bytes."""
-    return NearfarError(f"{path} cannot be read as Parquet: {''.join(filter(str.isprintable, str(error)))}.")
+    """The error for a Parquet file: what pyarrow says, without names of classes and raw bytes."""
+    why = "".join(filter(str.isprintable, _CLASS_NAME.sub("", str(error)))).strip(" .:")
+    return NearfarError(f"{path} cannot be read as Parquet: {why or 'it is damaged'}.")
 
 
 @contextmanager

@@ -99,7 +99,8 @@ def export(model: str | Path, config: ExportConfig) -> ExportResult:
         result.save(folder / EXPORTED)  # by which the folder is opened as a model
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*were truncated|.*similarity_fn_name")
-            graph = type(source.model).from_pretrained(folder, device="cpu")
+            opened = Classifier.from_pretrained if isinstance(source.model, Classifier) else Encoder.from_pretrained
+            graph = opened(folder, device="cpu")
             result = replace(result, **comparison.compare(source.model, graph, rows, config))
         if not config.force:
             comparison.refuse(result)
