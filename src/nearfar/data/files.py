@@ -112,7 +112,9 @@ def _lines(path: Path) -> Lines:
     try:
         with gzip.open(path) if extension(path).endswith(".gz") else path.open("rb") as file:
             yield from decode_lines(file.readline, path)
-    except (OSError, EOFError, zlib.error) as error:
+    except zlib.error:  # its text has the number of an error in a library
+        raise NearfarError(f"{path} cannot be read: its compressed data is damaged. Copy or write it again.") from None
+    except (OSError, EOFError) as error:
         raise NearfarError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
 
 
