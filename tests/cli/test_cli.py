@@ -53,7 +53,7 @@ def test_help_loads_nothing_heavy() -> None:
         except SystemExit:
             pass
         papers = {{name for name in sys.modules if name.startswith("nearfar.methods.")}}
-        assert papers == {{f"nearfar.methods.{{name}}" for name in ("base", "describe", "liao", "settings")}}, papers
+        assert papers == {{f"nearfar.methods.{{name}}" for name in ("base", "liao", "settings")}}, papers
         for words in {[*HELPS, ["--version"]]!r}:
             print("@@", *words)
             try:

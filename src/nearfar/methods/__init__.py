@@ -2,8 +2,7 @@
 
 A paper's module imports no torch at its top: its settings are read by ``--help``. What all methods share:
 :mod:`nearfar.methods.base` (what a method is, and what its builder gets), :mod:`nearfar.methods.settings` (settings of
-several papers), :mod:`nearfar.methods.describe` (batches in words) and :mod:`nearfar.methods.mixture` (several methods
-at once).
+several papers) and :mod:`nearfar.methods.mixture` (several methods at once).
 """
 
 from nearfar.methods.base import Batches, BuildContext, BuiltMethod, EmbedFn, Item, Loss, Method

@@ -76,7 +76,7 @@ class Method:
     loss_fn: "Callable[[Any, Tensor], Loss]"
     """A batch and the representations of all its items, in their order -> its loss."""
     describe: Callable[[Any], list[str]]
-    """A batch in words, line by line: anchors, their positives and their negatives. Encodes nothing."""
+    """A batch in words, line by line, as :func:`describe_rows` gives them. Encodes nothing."""
     head: "nn.Module | None" = None
     """Trained with the encoder and dropped after training; None if the method needs no head."""
     count_tokens: Callable[[Sequence[Item]], Sequence[int]] | None = None
@@ -223,6 +223,22 @@ def repair_facts(repaired: int) -> list[str]:
     if not repaired:
         return []
     return [f"{repaired} fields had control characters or irregular white space, now single spaces"]
+
+
+def describe_rows(batch: Any, names: Sequence[str] | Callable[[Any], Sequence[str]]) -> list[str]:
+    """The rows of a batch, line by line: the first text of a row, and below it the others, each after its name.
+
+    ``names`` are those of the columns, or a function from a row's target to them. Rows that follow each other and have
+    the same first text share its line.
+    """
+    lines: list[str] = []
+    for row, texts in enumerate(zip(*batch.columns, strict=True)):
+        own = names if isinstance(names, Sequence) else names(batch.targets[row])
+        first, *others = (batch.sentences[text] for text in texts)
+        if not others or row == 0 or texts[0] != batch.columns[0][row - 1]:
+            lines.append(f"{own[0]:<10}  {first}")
+        lines += [f"  {name:<8}  {text}" for name, text in zip(own[1:], others, strict=False)]
+    return lines
 
 
 def sentences_of(batch: Any) -> list[str]:

@@ -24,7 +24,16 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from nearfar.config.bounds import BelowOne, File, LearningRate, Model, Temperature, Weight
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method, require_data, sentences_of, text_facts
+from nearfar.methods.base import (
+    BuildContext,
+    BuiltMethod,
+    Loss,
+    Method,
+    describe_rows,
+    require_data,
+    sentences_of,
+    text_facts,
+)
 from nearfar.methods.settings import TextColumn
 from nearfar.types import MethodEntry, NearfarError
 
@@ -140,10 +149,9 @@ def build(config: DistillConfig, context: BuildContext, rows: "TextData") -> Bui
         )
 
     loss_fn = distillation(config, vectors, projection, normalize=student.normalizes)
+    describe = partial(describe_rows, names=("sentence",))
     embed, head = context.encoder.embed, projection.head
-    method = Method(
-        "distill", batches, sentences_of, embed, loss_fn, partial(_describe, config), head, embeddings=False
-    )
+    method = Method("distill", batches, sentences_of, embed, loss_fn, describe, head, embeddings=False)
     prompt = f", prompt {teacher.resolve_prompt()!r}" if teacher.resolve_prompt() else ""
     facts = [f"teacher {config.teacher}: {teacher.dim} dimensions, pooling {teacher.pooling}{prompt}{projection.fact}"]
     return BuiltMethod(method, [*text_facts(rows), *facts], teachers=(vectors,))
@@ -188,15 +196,6 @@ def distillation(
         return Loss(total, {name: term.detach() for name, term in terms.items()})
 
     return loss_fn
-
-
-def _describe(config: DistillConfig, batch: "TextBatch") -> list[str]:
-    targets = ["the teacher's vector of it"] if config.vector_weight else []
-    targets += [f"its similarities with the {len(batch.sentences) - 1} others"] if config.list_weight else []
-    return [
-        *(f"{'sentence':<10}  {text}" for text in batch.sentences),
-        f"each is fitted to {', and to '.join(targets)}",
-    ]
 
 
 def _project(config: DistillConfig, context: BuildContext, teacher: "Encoder", vectors: "TeacherVectors") -> Projection:

@@ -44,7 +44,6 @@ from nearfar.config.bounds import BelowOne, Count, File, LearningRate, Length, S
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import Settings
 from nearfar.methods import base
-from nearfar.methods.describe import describe_anchor, describe_margin, pluralize
 from nearfar.methods.settings import MarginSettings, TextColumn
 from nearfar.types import MethodEntry, NearfarError, SelfGuidedVariant
 
@@ -63,6 +62,8 @@ DriftFn: TypeAlias = "Callable[[], Tensor]"
 TextPair: TypeAlias = tuple[str, str]
 """An item: the text that T reads, and the text that F reads."""
 VARIANT_NAMES: dict[SelfGuidedVariant, str] = {"sg": "sg", "opt1": "sg-opt1", "opt2": "sg-opt2", "opt3": "sg-opt"}
+ROW = ("sentence", "translation")
+"""Names of a row's texts, of which some methods have the first only."""
 PAPER = """@inproceedings{kim2021self,
   title     = {Self-Guided Contrastive Learning for {BERT} Sentence Representations},
   author    = {Kim, Taeuk and Yoo, Kang Min and Lee, Sang-goo},
@@ -225,23 +226,12 @@ def build_self_guided(config: GuidedConfig, context: base.BuildContext, rows: "T
         ).mean()
         return _with_drift(config, contrast, drift(), {term: contrast.detach()} | left_out)
 
-    def describe(batch: "TextBatch") -> list[str]:
-        layers = f"{config.view_pooling} over tokens, layers {guide.layers[0]} to {guide.layers[1]}"
-        drawn = "one drawn at each step" if one_view else "each a positive by itself"
-        sides = [
-            (f"{own} (trained copy)", f"{guiding} (frozen copy: {layers}; {drawn})")
-            for own, guiding in _text_pairs(batch)
-        ]
-        lines = _describe_rows(batch, sides, "views" if variant in ("opt2", "opt3") else "embeddings and views")
-        if variant == "sg":
-            lines.append("each view is an anchor too, and its row's embedding the positive")
-        return lines + describe_margin(margin, "rows that are")
-
     def count_tokens(items: Sequence[TextPair]) -> list[int]:
         return context.encoder.lengths([own for own, _ in items])
 
     name = "bt+sg-opt" if isinstance(config, BtSgOptConfig) else term
     head = None if config.projection == "none" else project
+    describe = partial(base.describe_rows, names=ROW)
     method = base.Method(name, batches, _text_pairs, represent, loss_fn, describe, head, count_tokens)
     return base.BuiltMethod(method, base.text_facts(rows))
 
@@ -283,12 +273,8 @@ def build_back_translation(config: BtConfig, context: base.BuildContext, rows: "
         contrast = nt_xent(first, second, temperature=config.temperature, mask=mask).mean()
         return _with_drift(config, contrast, drift(), {"bt": contrast.detach()} | left_out)
 
-    def describe(batch: "TextBatch") -> list[str]:
-        lines = _describe_rows(batch, _text_pairs(batch), "both texts")
-        lines.append("each positive is an anchor too, and its anchor the positive")
-        return lines + describe_margin(margin, "rows that are")
-
     head = None if config.projection == "none" else project
+    describe = partial(base.describe_rows, names=ROW)
     method = base.Method("bt", batches, base.sentences_of, context.encoder.embed, loss_fn, describe, head)
     return base.BuiltMethod(method, base.text_facts(rows))
 
@@ -334,21 +320,6 @@ def draw_layer(views: 'Float[Tensor, "batch layers dim"]') -> 'Float[Tensor, "ba
 
 def _with_drift(config: KimConfig, contrast: "Tensor", distance: "Tensor", terms: "dict[str, Tensor]") -> base.Loss:
     return base.Loss(contrast, terms | {"drift": distance.detach()}, config.drift_weight * distance)
-
-
-def _describe_rows(batch: "TextBatch", sides: Sequence[TextPair], negatives: str) -> list[str]:
-    """Each row's anchor and positive, and how many other rows are its negatives."""
-    lines: list[str] = []
-    for (anchor, positive), negative in zip(sides, _negatives_mask(batch)[:].tolist(), strict=True):
-        others = sum(negative)
-        equal = len(sides) - 1 - others
-        lines += describe_anchor(
-            anchor,
-            positives=[positive],
-            negatives=[f"{negatives} of {pluralize(others, 'other row', 'other rows')}"],
-            left_out=f"{pluralize(equal, 'other row', 'other rows')} with a text of this one" if equal else None,
-        )
-    return lines
 
 
 # --- rows, the frozen copy, the drift ---

@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Literal
 
 from nearfar.config.bounds import Count, Temperature, Weight
 from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method
-from nearfar.methods.describe import describe_anchor, describe_directions, describe_margin, pluralize
-from nearfar.methods.liao import Pairs, batch_nli, describe_silent, read_nli, require_anchors
+from nearfar.methods.liao import Pairs, batch_nli, describe_pairs, read_nli, require_anchors
 from nearfar.methods.settings import DirectionSettings, InfoNceSettings, NliSettings
 from nearfar.methods.simcse import contrastive_loss
-from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, MethodEntry, NearfarError
+from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -152,10 +151,9 @@ def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> Bu
         order = _order(config, queries, documents, pairs)
         return Loss(contrast + config.order_weight * order, {**terms, "order": order.detach()})
 
-    def describe(batch: "TextBatch") -> list[str]:
-        return _describe(config, batch, ranks_neutral=ranks_neutral)
-
-    return BuiltMethod(Method("nli-order", batches, extract_items, context.encoder.embed, loss_fn, describe), facts)
+    return BuiltMethod(
+        Method("nli-order", batches, extract_items, context.encoder.embed, loss_fn, describe_pairs), facts
+    )
 
 
 def _without_neutral(batch: "TextBatch") -> "TextBatch":
@@ -222,41 +220,6 @@ def _order(
         scores = torch.cat([scores, others])
         ranks = torch.cat([ranks, ranks.new_full(others.shape, -CONTRADICTION - 1)])
     return cosent(scores, to_device(ranks, scores.device), **settings)
-
-
-def _describe(config: NliOrderConfig, batch: "TextBatch", *, ranks_neutral: bool) -> list[str]:
-    """Each anchor with its positives and negatives, and notes on what else the losses compare."""
-    import torch
-
-    pairs = Pairs.of(batch)
-    mask = _masks("query_to_doc", pairs, torch.stack(pairs.labelled(NEUTRAL))).query_to_doc
-    assert mask is not None
-    (anchors, positives), (owners, negatives) = (pairs.labelled(label) for label in (ENTAILMENT, CONTRADICTION))
-    documents = torch.cat([positives, negatives])
-    lines: list[str] = []
-    for premise in dict.fromkeys(anchors.tolist()):
-        row = int((anchors == premise).nonzero()[0])
-        far = documents[mask[:][row]].tolist()
-        own = set(negatives[owners == premise].tolist())
-        neutral = pairs.hypotheses[(pairs.premises == premise) & (pairs.labels == NEUTRAL)].tolist()
-        lines += describe_anchor(
-            batch.sentences[premise],
-            positives=[batch.sentences[text] for text in dict.fromkeys(positives[anchors == premise].tolist())],
-            negatives=[
-                *(f"{batch.sentences[text]} (contradiction)" for text in far if text in own),
-                f"{pluralize(sum(text not in own for text in far), 'hypothesis', 'hypotheses')} of other premises",
-            ],
-        )
-        lines += [f"  neutral   {batch.sentences[text]}" for text in neutral]
-    lines += describe_silent(batch, len(set(anchors.tolist())))
-    if config.order_weight:
-        which = "of the same premise" if config.order_pairs == "within-premise" else "of all premises"
-        names = LABEL_NAMES if ranks_neutral else (LABEL_NAMES[ENTAILMENT], LABEL_NAMES[CONTRADICTION])
-        labels = " above ".join((*names, "unrelated") if config.order_unrelated else names)
-        lines.append(f"and {config.order_weight:g} times the order {labels}, compared among hypotheses {which}")
-    if not ranks_neutral:
-        lines.append("neutral hypotheses are not used")
-    return [*lines, *describe_directions(config.directions), *describe_margin(config.false_negative_margin)]
 
 
 def _require_comparisons(config: NliOrderConfig, batches: "TextBatches") -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from nearfar.config.bounds import Count, Epochs, File, Fraction, Temperature, Weight
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method, sentences_of, text_facts
+from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method, describe_rows, sentences_of, text_facts
 from nearfar.methods.liao import SBERT_PAPER
 from nearfar.types import MethodEntry, NearfarError
 
@@ -145,10 +145,7 @@ def build(config: RegressionConfig, context: BuildContext, rows: "TextData") -> 
         return Loss(total, {name: part.detach() for name, (_, part) in parts.items()} | terms)
 
     def describe(batch: "TextBatch") -> list[str]:
-        lines: list[str] = []
-        for first, second, score in zip(*batch.columns, batch.targets, strict=True):
-            lines += [f"score {score:.2f}  {batch.sentences[first]}", f"{'':<10}  {batch.sentences[second]}"]
-        return lines
+        return describe_rows(batch, lambda score: (f"score {score:.2f}", ""))
 
     method = Method("regression", batches, sentences_of, context.encoder.embed, loss_fn, describe, linear)
     return BuiltMethod(method, text_facts(rows))

@@ -97,12 +97,6 @@ def check_similarity(similarity: str) -> None:
         raise NearfarError(f"similarity must be one of {', '.join(get_args(Similarity))}, not {similarity!r}")
 
 
-def check_comparison(temperature: float, similarity: str) -> None:
-    """:func:`check_temperature` and :func:`check_similarity`."""
-    check_temperature(temperature)
-    check_similarity(similarity)
-
-
 def check_same_shape(names: str, first: Tensor, second: Tensor) -> None:
     """Raise NearfarError unless both are matrices of one shape. ``names`` are the two names, as "anchors positives"."""
     if first.ndim != 2 or first.shape != second.shape:
