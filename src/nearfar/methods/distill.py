@@ -24,18 +24,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from nearfar.config.bounds import BelowOne, File, LearningRate, Model, Temperature, Weight
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import (
-    BuildContext,
-    BuiltMethod,
-    Loss,
-    Method,
-    describe_rows,
-    require_data,
-    sentences_of,
-    text_facts,
-)
+from nearfar.methods.base import BuildContext, BuiltMethod, describe_rows, require_data, sentences_of, text_facts
 from nearfar.methods.settings import TextColumn
-from nearfar.types import MethodEntry, NearfarError
+from nearfar.types import Loss, Method, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
     from jaxtyping import Float

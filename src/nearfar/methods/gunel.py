@@ -47,18 +47,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nearfar.config.bounds import File, Temperature
 from nearfar.config.training import FinetuneConfig, TrainConfig
-from nearfar.methods.base import (
-    BuildContext,
-    BuiltMethod,
-    Loss,
-    Method,
-    describe_rows,
-    require_data,
-    sentences_of,
-    text_facts,
-)
+from nearfar.methods.base import BuildContext, BuiltMethod, describe_rows, require_data, sentences_of, text_facts
 from nearfar.methods.settings import TextColumn
-from nearfar.types import MethodEntry
+from nearfar.types import Loss, Method, MethodEntry
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

@@ -45,7 +45,7 @@ from nearfar.config.training import TrainConfig
 from nearfar.config.values import Settings
 from nearfar.methods import base
 from nearfar.methods.settings import MarginSettings, TextColumn
-from nearfar.types import MethodEntry, NearfarError, SelfGuidedVariant
+from nearfar.types import Loss, Method, MethodEntry, NearfarError, SelfGuidedVariant
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -209,7 +209,7 @@ def build_self_guided(config: GuidedConfig, context: base.BuildContext, rows: "T
         """The row of c_i and its views."""
         return torch.cat([embed([own for own, _ in items])[:, None], views([guiding for _, guiding in items])], dim=1)
 
-    def loss_fn(batch: "TextBatch", representations: "Tensor") -> base.Loss:
+    def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
         own, guiding = representations[:, :1], representations[:, 1:].detach()
         projected = project(torch.cat([own, draw_layer(guiding) if one_view else guiding], dim=1))
         cls, seen = projected[:, 0], projected[:, 1:]
@@ -232,7 +232,7 @@ def build_self_guided(config: GuidedConfig, context: base.BuildContext, rows: "T
     name = "bt+sg-opt" if isinstance(config, BtSgOptConfig) else term
     head = None if config.projection == "none" else project
     describe = partial(base.describe_rows, names=ROW)
-    method = base.Method(name, batches, _text_pairs, represent, loss_fn, describe, head, count_tokens)
+    method = Method(name, batches, _text_pairs, represent, loss_fn, describe, head, count_tokens)
     return base.BuiltMethod(method, base.text_facts(rows))
 
 
@@ -259,7 +259,7 @@ def build_back_translation(config: BtConfig, context: base.BuildContext, rows: "
     drift = _drift(config, encoder, Guide(encoder.backbone, encoder.route))
     project = _projection(config, encoder)
 
-    def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> base.Loss:
+    def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
         projected = project(embeddings)
         first, second = (projected[column] for column in batch.columns)
         left_out: dict[str, Tensor] = {}
@@ -275,7 +275,7 @@ def build_back_translation(config: BtConfig, context: base.BuildContext, rows: "
 
     head = None if config.projection == "none" else project
     describe = partial(base.describe_rows, names=ROW)
-    method = base.Method("bt", batches, base.sentences_of, context.encoder.embed, loss_fn, describe, head)
+    method = Method("bt", batches, base.sentences_of, context.encoder.embed, loss_fn, describe, head)
     return base.BuiltMethod(method, base.text_facts(rows))
 
 
@@ -318,8 +318,8 @@ def draw_layer(views: 'Float[Tensor, "batch layers dim"]') -> 'Float[Tensor, "ba
     return views[torch.arange(len(views), device=views.device), layers][:, None]
 
 
-def _with_drift(config: KimConfig, contrast: "Tensor", distance: "Tensor", terms: "dict[str, Tensor]") -> base.Loss:
-    return base.Loss(contrast, terms | {"drift": distance.detach()}, config.drift_weight * distance)
+def _with_drift(config: KimConfig, contrast: "Tensor", distance: "Tensor", terms: "dict[str, Tensor]") -> Loss:
+    return Loss(contrast, terms | {"drift": distance.detach()}, config.drift_weight * distance)
 
 
 # --- rows, the frozen copy, the drift ---
@@ -409,18 +409,9 @@ def _drift(config: KimConfig, encoder: "Encoder", initial: "Guide") -> DriftFn:
 
 
 def trained_weights(backbone: "nn.Module", initial: "nn.Module") -> "tuple[list[nn.Parameter], list[Tensor]]":
-    """The weights of a backbone's children with trained weights, and the initial ones, from which they drift."""
-    from nearfar.objectives import matching_parameters
-
-    weights: list[nn.Parameter] = []
-    references: list[Tensor] = []
-    for name, part in backbone.named_children():
-        # Frozen modules have not moved, and half of a small encoder is its embedding layer.
-        if any(parameter.requires_grad for parameter in part.parameters()):
-            now, before = matching_parameters(part, initial.get_submodule(name))
-            weights += now
-            references += before
-    return weights, references
+    """The trained weights of a backbone, and the initial ones, from which they drift; frozen ones have not moved."""
+    trained = {name: weight for name, weight in backbone.named_parameters() if weight.requires_grad}
+    return list(trained.values()), [initial.get_parameter(name) for name in trained]
 
 
 METHODS = {

@@ -42,9 +42,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from nearfar.config.bounds import Cap, Fraction, Temperature
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method, describe_rows, repair_facts
+from nearfar.methods.base import BuildContext, BuiltMethod, describe_rows, repair_facts
 from nearfar.methods.settings import MarginSettings, NliSettings
-from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, MethodEntry, NearfarError
+from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, Loss, Method, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
     import torch

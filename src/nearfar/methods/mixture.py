@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import Batches, Loss, Method
-from nearfar.types import NearfarError
+from nearfar.types import Batches, Loss, Method, NearfarError
 
 
 @dataclass(frozen=True)

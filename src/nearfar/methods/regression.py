@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from nearfar.config.bounds import Count, Epochs, File, Fraction, Temperature, Weight
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method, describe_rows, sentences_of, text_facts
+from nearfar.methods.base import BuildContext, BuiltMethod, describe_rows, sentences_of, text_facts
 from nearfar.methods.liao import SBERT_PAPER
-from nearfar.types import MethodEntry, NearfarError
+from nearfar.types import Loss, Method, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nearfar.config.bounds import Count, Epochs, File, Fraction, LearningRate, Length, OpenFraction, Steps, Weight
 from nearfar.methods import base
 from nearfar.methods.settings import DirectionSettings, HardNegativeSettings, InfoNceSettings, TextColumn
-from nearfar.types import MethodEntry, NearfarError
+from nearfar.types import Loss, Method, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -147,14 +147,14 @@ def build_unsupervised(config: SimcseUnsupConfig, context: base.BuildContext, ro
         texts = [batch.sentences[text] for text in batch.columns[0]]
         return texts + texts
 
-    def loss_fn(batch: "TextBatch", representations: "Tensor") -> base.Loss:
+    def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
         first, second = project(representations).chunk(2)
         known = distinct_rows(torch.tensor(batch.columns[0])).to(first.device)
         losses, terms = contrastive_loss(config, first, second, None, masks=DirectionMasks(query_to_doc=known))
-        return base.Loss(losses.mean(), terms)
+        return Loss(losses.mean(), terms)
 
     describe = partial(base.describe_rows, names=("sentence",))
-    method = base.Method("simcse-unsup", batches, extract_items, context.encoder.embed, loss_fn, describe, head)
+    method = Method("simcse-unsup", batches, extract_items, context.encoder.embed, loss_fn, describe, head)
     return base.BuiltMethod(method, base.text_facts(rows), _extra_losses(config, context, batches))
 
 
@@ -200,7 +200,7 @@ def build_contrastive(
     project = nn.Identity() if head is None else head
     _check_rows(config, name, batches)
 
-    def loss_fn(batch: "TextBatch", representations: "Tensor") -> base.Loss:
+    def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
         queries, documents = roles.split(project(representations), batch)
         first, second, *third = to_device(torch.tensor(batch.columns), queries.device)
         index = torch.arange(2 * len(first), device=queries.device)
@@ -213,10 +213,10 @@ def build_contrastive(
             masks=direction_masks(config.directions, *(torch.tensor(ids) for ids in batch.columns)).to(queries.device),
             own_negatives=own if third else None,  # the positives come first among the candidates
         )
-        return base.Loss(losses.mean(), terms)
+        return Loss(losses.mean(), terms)
 
     describe = partial(base.describe_rows, names=("anchor", "positive", "negative"))
-    method = base.Method(name, batches, roles.items, context.encoder.embed, loss_fn, describe, head)
+    method = Method(name, batches, roles.items, context.encoder.embed, loss_fn, describe, head)
     extra = _extra_losses(config, context, batches, roles.items) if isinstance(config, SimcseSupConfig) else ()
     return base.BuiltMethod(method, base.text_facts(rows), extra)
 
@@ -321,7 +321,7 @@ def _extra_losses(
     context: base.BuildContext,
     batches: "TextBatches",
     texts: "Callable[[TextBatch], Sequence[TrainingText]]" = base.sentences_of,
-) -> tuple[tuple[base.Method, float], ...]:
+) -> tuple[tuple[Method, float], ...]:
     """The masked-language-model loss on the ``texts`` of a batch, if it has a weight."""
     from torch import nn
 
