@@ -77,30 +77,6 @@ def run(code: str) -> str:
     return completed.stdout
 
 
-@pytest.mark.long
-def test_help_shows_each_setting_with_its_text_type_and_default(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["train", "scl", "--help"], ["encode", "--help"], ["finetune", "--help"]):
-        with pytest.raises(SystemExit):
-            main(words)
-    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    for expected in (
-        "--max-length INT|none Maximum number of tokens in a text",
-        "by default the model's own limit. (default: none)",
-        "--precision {auto,fp32,bf16}",
-        "--max-positives INT|all",
-        "--head-layers {1,2}",
-        "--data STR [STR ...]",
-        "--output STR Run folder to create",
-        "and the trained model in OUTPUT/model. (required)",
-        "--learning-rate FLOAT Peak learning rate. (default: 2e-05)",
-        "--no-sample-balanced Sample in the labels' proportions.",
-        "--no-fingerprints Save none, if the texts are confidential;",
-        "MODEL Model folder, or owner/name on the Hugging Face Hub. (required)",
-        "usage: nearfar finetune [TASK|FILE|FILE.toml] --output STR [flags]",
-    ):
-        assert expected in shown, expected
-
-
 def test_a_flag_that_turns_an_option_off_says_what_it_does() -> None:
     kinds = {getattr(nearfar, name) for name in nearfar.__all__ if name.endswith("Config")} | set(METHODS.values())
     found = {(kind, field.name) for kind in kinds for field in fields(kind) if field.default is True}
@@ -135,16 +111,8 @@ def shown_at(lines: list[str], name: str) -> int:
     ("words", "message"),
     [
         ("m --input a", "nearfar encode: lacks --output; nearfar encode --help describes them."),
-        ("m --input a --output", "--output: needs a value."),
         ("m --output b --input --precision fp32", "--input: needs a value."),
         ("m q --input a --output b", "q: is neither a flag nor the value of one."),
-        ("m -x --input a --output b", "no flag is called '-x'."),
-        ("m --inptu a --output b", "no flag is called '--inptu'. Did you mean '--input'?"),
-        ("m --input a --output b --input c", "--input: is given twice; give it once."),
-        (
-            "m --input a --output b --overwrite=yes",
-            "--overwrite=yes: this flag takes no value",
-        ),
     ],
 )
 def test_flags_that_are_refused(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -186,10 +186,13 @@ def test_a_warning_says_how_to_be_faster(workspace: Path, monkeypatch: pytest.Mo
 PAGE = "geometry tiny --page new.html"
 REFUSED = {
     # id: command, message
-    "a colour without a page": ("geometry tiny --output new --color-by kind", "--color-by needs --page FILE"),
-    "a column without a page": ("geometry tiny --output new --column text", "--column needs --page FILE"),
-    "pairs without a folder": (f"{PAGE} --texts texts.tsv --pairs pairs.tsv", "--pairs needs --output FOLDER"),
-    "a threshold without a folder": (f"{PAGE} --texts texts.tsv --positive-above 1", "--positive-above needs --output"),
+    "a colour without a page": ("geometry tiny --output new --color-by kind", "--color-by kind: needs --page"),
+    "a column without a page": ("geometry tiny --output new --column text", "--column text: needs --page"),
+    "pairs without a folder": (f"{PAGE} --texts texts.tsv --pairs pairs.tsv", "--pairs pairs.tsv: needs --output"),
+    "a threshold without a folder": (
+        f"{PAGE} --texts texts.tsv --positive-above 1",
+        "--positive-above 1.0: needs --output",
+    ),
     "a page that exists": (
         "geometry tiny --page there.html --texts texts.tsv",
         "--page there.html: exists; replace it",

@@ -297,7 +297,7 @@ def test_lists_of_models_that_cannot_be_averaged(folder: Path) -> None:
     refuse(r"^\./a: is the same model as a; give it once, with a higher --weights", "a", "b", "./a")
     refuse("--weights 2: must be one number for each of the 2 models", "a", "b", weights="2")
     refuse("--weights 1,0: each must be above 0; as in 2,1,1", "a", "b", weights="1,0")
-    refuse("--greedy: needs a dev set", "a", "b", greedy=True)
+    refuse("--greedy: needs --evaluate-on", "a", "b", greedy=True)
     refuse("--evaluate-on: nowhere.tsv: no such file", "a", "b", greedy=True, evaluate_on="nowhere.tsv")
     refuse(
         r"(?s)--evaluate-on: .*microworld:dev, or set .*Without --greedy, no dev",

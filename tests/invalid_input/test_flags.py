@@ -64,7 +64,7 @@ ROWS: dict[str, tuple[str, str]] = {
     # settings that do not go together, or need another
     "linear head with a ranking": (
         f"{REGRESSION} --objective cosent --head linear",
-        "--head linear and --objective cosent: cosent ranks cosines; leave out --head",
+        "--head linear: needs --objective mse",
     ),
     "no part of the loss": (
         f"{REGRESSION} --objective angle --cosine-weight 0 --in-batch-weight 0 --angle-weight 0",
@@ -78,17 +78,17 @@ ROWS: dict[str, tuple[str, str]] = {
     "query and queries": (f"{SEARCH} --queries q.txt", "not both"),
     "no query": ("search --model m --input t.txt", "no query given"),
     "two ways to search": (f"{SEARCH} --approximate --quantize int8", "--approximate and --quantize int8: are two"),
-    "candidates of exact search": (f"{SEARCH} --rescore 4", "--rescore 4: is for quantized search"),
+    "candidates of exact search": (f"{SEARCH} --rescore 4", "--rescore 4: needs --quantize"),
     "evaluate nothing": ("evaluate", "no model given: nearfar evaluate"),
     "one result of two models": ("evaluate a b --output x.json", "--output is for the result of one model"),
-    "greedy without a dev set": (f"{SOUP} --greedy", "--greedy: needs a dev set to choose models by; name it by"),
-    "a dev set without greedy": (f"{SOUP} --evaluate-on d.tsv", "--evaluate-on: chooses the models of --greedy; add"),
+    "greedy without a dev set": (f"{SOUP} --greedy", "--greedy: needs --evaluate-on"),
+    "a dev set without greedy": (f"{SOUP} --evaluate-on d.tsv", "--evaluate-on d.tsv: needs --greedy"),
     "greedy with weights": (f"{SOUP} --greedy --evaluate-on d.tsv --weights 1,2", "--greedy and --weights: a greedy"),
     "lowest above highest": (f"{MINE} --min-score 0.9 --max-score 0.1", "--min-score 0.9: must not be above"),
     "page of another format": ("geometry m --texts t.txt --page p.pdf", "--page p.pdf: must end in .html"),
     "geometry of nothing": ("geometry --output x", "no model given: nearfar geometry"),
     "geometry into nothing": ("geometry m", "Name what to write: --output FOLDER"),
-    "page without texts": ("geometry m --page x.html", "--page needs --texts"),
+    "page without texts": ("geometry m --page x.html", "--page x.html: needs --texts"),
     "page of three models": ("geometry a b c --texts t.txt --page x.html", "--page shows one model, or two"),
 }
 WORDS: dict[str, tuple[list[str], str]] = {

@@ -43,34 +43,22 @@ def of_premises(a, p, t, **settings):
 OPTIONS = {
     "info_nce": lambda a, p, n, t: info_nce(a, p, temperature=t),
     "dot": lambda a, p, n, t: info_nce(a, p, n, temperature=t, similarity="dot"),
-    "masked": lambda a, p, n, t: info_nce(a, p, temperature=t, mask=SQUARE),
     "masked by rows": lambda a, p, n, t: info_nce(a, p, temperature=t, mask=by_rows(SQUARE)),
     "distinct": lambda a, p, n, t: info_nce(a, p, temperature=t, mask=distinct_rows(LABELS)),
     "below positive": lambda a, p, n, t: info_nce(a, p, n, temperature=t, mask=below(a, p, n)),
-    "negatives": lambda a, p, n, t: info_nce(a, p, n, temperature=t),
-    "few negatives": lambda a, p, n, t: info_nce(a, p, n[:3], temperature=t),
-    "weight": lambda a, p, n, t: info_nce(a, p, n, temperature=t, hard_negative_weight=1.5),
     "weight, masked": lambda a, p, n, t: info_nce(a, p, n, temperature=t, hard_negative_weight=-0.7, mask=WIDE),
     "own positive": lambda a, p, n, t: info_nce(a, a, n, temperature=t),
-    "doc_to_query": lambda a, p, n, t: info_nce_directions(a, p, n, directions="doc_to_query", temperature=t),
-    "both": lambda a, p, n, t: info_nce_directions(a, p, n, directions="both", temperature=t),
-    "all": lambda a, p, n, t: info_nce_directions(a, p, n, directions="all", temperature=t),
     "all, weight, masked": lambda a, p, n, t: info_nce_directions(
         a, p, n, directions="all", temperature=t, hard_negative_weight=0.7, masks=MASKS
     ),
     "nt_xent": lambda a, p, n, t: nt_xent(a, p, temperature=t),
-    "nt_xent, masked": lambda a, p, n, t: nt_xent(a, p, temperature=t, mask=SQUARE),
-    "nt_xent, masked by rows": lambda a, p, n, t: nt_xent(a, p, temperature=t, mask=by_rows(SQUARE)),
     "supcon": lambda a, p, n, t: supcon(a, LABELS, temperature=t),
-    "supcon, one class": lambda a, p, n, t: supcon(a, 0 * LABELS, temperature=t),
-    "premise_scl": lambda a, p, n, t: of_premises(a, p, t),
     "premise_scl, texts": lambda a, p, n, t: of_premises(a, p, t, hypothesis_ids=HYPOTHESES),
     "premise_scl, margin": lambda a, p, n, t: of_premises(a, p, t, false_negative_margin=0.1),
     "premise_scl, capped": lambda a, p, n, t: of_premises(
         a, p, t, max_negatives=3, generator=torch.Generator().manual_seed(1)
     ),
     "opt1": lambda a, p, n, t: self_guided(a, p, temperature=t, variant="opt1", mask=SQUARE),
-    "opt2": lambda a, p, n, t: self_guided(a, p, temperature=t, variant="opt2"),
     "opt3": lambda a, p, n, t: self_guided(a, torch.stack([p, n], 1), temperature=t, variant="opt3"),
     "opt3, masked": lambda a, p, n, t: self_guided(
         a, torch.stack([p, n, p * n], 1), temperature=t, variant="opt3", mask=by_rows(SQUARE)
@@ -131,7 +119,7 @@ def test_extreme_inputs_are_finite_and_as_exact_as_the_full_matrix(name, blocks)
             assert (ours - plain).norm() <= max(1e-6 / temperature, 1e-5) * plain.norm() + rounding
 
 
-@pytest.mark.parametrize("name", ["weight, masked", "nt_xent", "supcon", "premise_scl", "opt3", "all"])
+@pytest.mark.parametrize("name", ["weight, masked", "nt_xent", "supcon", "premise_scl, texts", "opt3"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_float32(name, dtype, blocks):
     loss = OPTIONS[name]

@@ -295,7 +295,7 @@ def test_an_output_with_another_study_is_refused(inside: Path) -> None:
         ("study.toml --output o", "{start} has no value. Give one: --start VALUE"),
         ("study.toml --output o --start start --scale hre", "no scale is called 'hre'. There are: tiny, paper."),
         ("study.toml --output o --start start --shard 1", "--shard 1: must be NUMBER/COUNT"),
-        ("study.toml --output o --start start --ray-address x", "--ray-address is for --engine ray"),
+        ("study.toml --output o --start start --ray-address x", "--ray-address x: needs --engine ray"),
         ("study.toml --output o --start start --engine inline --workers 2", "--engine inline runs one cell at a time"),
         ("study.toml --output o --start start --report x", "--report FOLDER stands alone"),
         ("--report", "--report FOLDER takes one folder"),

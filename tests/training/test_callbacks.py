@@ -44,21 +44,6 @@ def test_about_twenty_lines_without_a_terminal(total: int, lines: int) -> None:
     assert steps[0] == f"step {every} of {total}: loss 1.235  mlm.loss 3.000  lr 5.0e-04  123 items/s"
 
 
-def test_printed_evaluations() -> None:
-    lines = shown(3).splitlines()
-    assert lines[0] == "step 0: Spearman 51.23 on the dev pairs  before training"
-    assert lines[1] == "  alignment 0.25  mean cosine 0.12"
-    assert lines[-2] == "step 3: Spearman 51.23 on the dev pairs  best so far"
-    output = io.StringIO()
-    assert not Display(Console(file=output, force_jupyter=True), total_steps=3).bar.disable
-    Display(Console(file=output), total_steps=3).on_evaluate(2, Evaluation(-0.1, {}), best=False)
-    assert output.getvalue() == "step 2: Spearman -10.00 on the dev pairs\n"
-
-
-def test_the_bar_of_a_resumed_run_starts_at_its_step() -> None:
-    assert Display(Console(file=io.StringIO()), total_steps=10, start=4).bar.tasks[0].completed == 4
-
-
 def test_each_step_and_evaluation_is_one_line(tmp_path: Path) -> None:
     metrics = MetricsFile(tmp_path / "metrics.jsonl", resume_at=0)
     assert (tmp_path / "metrics.jsonl").read_text() == ""
@@ -100,14 +85,6 @@ def test_lines_after_the_checkpoint_and_incomplete_lines_are_removed(tmp_path: P
         assert file.read_text().splitlines() == lines[:3]
     MetricsFile(file, resume_at=2).on_step(report(3))
     assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [0, 1, 2, 3]
-
-
-def test_an_unwritable_path_is_named(tmp_path: Path) -> None:
-    metrics = MetricsFile(tmp_path / "metrics.jsonl", resume_at=0)
-    (tmp_path / "metrics.jsonl").unlink()
-    (tmp_path / "metrics.jsonl").mkdir()
-    with pytest.raises(NearfarError, match=r"metrics.jsonl: cannot be written \(Is a directory\)"):
-        metrics.on_step(report(1))
 
 
 class Memory:

@@ -81,22 +81,6 @@ def test_an_error_of_one_process_is_raised_in_all(monkeypatch: pytest.MonkeyPatc
     assert sent == [("here", "value", "abc"), ("here", "value", "")]
 
 
-def test_an_error_of_this_process_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = exchanging(monkeypatch, ("there", "value", "abc"))
-    two = one_of_two(0)
-    with pytest.raises(NearfarError, match=r"^on here \(process 0\): run: is in the way"), two.joint_errors():
-        fail()
-    assert sent == [("here", "error", "run: is in the way.")]
-    with pytest.raises(NearfarError, match="differs between"), two.joint_errors():
-        two.agree("--data x", "abd")  # all have raised this already
-    assert len(sent) == 2
-    exchanging(monkeypatch, ("there", "error", "run: is in the way."))
-    with pytest.raises(NearfarError, match=r"^run: is in the way\.$"), two.joint_errors():  # the same in all
-        fail()
-    with pytest.raises(NearfarError, match=r"^run: is in the way\.$"), Processes().joint_errors():
-        fail()
-
-
 def test_a_lost_connection_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(_: object) -> None:
         raise RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:99")

@@ -11,7 +11,9 @@ methods from them.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from nearfar.config.training import TrainConfig
@@ -186,6 +188,13 @@ def sentences_of(batch: Any) -> list[str]:
     """The distinct texts of a batch: the items of methods that encode each of them once."""
     sentences: list[str] = batch.sentences
     return sentences
+
+
+@cache
+def bibtex(key: str) -> str:
+    """The entry of a paper in ``papers.bib``, for the model cards of its methods."""
+    entries = Path(__file__).with_name("papers.bib").read_text("utf-8").strip().split("\n\n")
+    return next(entry for entry in entries if f"{{{key}," in entry)
 
 
 def initializer_range(backbone: Any) -> float:

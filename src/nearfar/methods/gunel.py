@@ -47,7 +47,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nearfar.config.bounds import File, Temperature
 from nearfar.config.training import FinetuneConfig, TrainConfig
-from nearfar.methods.base import BuildContext, BuiltMethod, describe_rows, require_data, sentences_of, text_facts
+from nearfar.methods.base import (
+    BuildContext,
+    BuiltMethod,
+    bibtex,
+    describe_rows,
+    require_data,
+    sentences_of,
+    text_facts,
+)
 from nearfar.methods.settings import TextColumn
 from nearfar.types import Loss, Method, MethodEntry
 
@@ -58,12 +66,7 @@ if TYPE_CHECKING:
     from nearfar.data.batching import TextBatch, TextBatches
     from nearfar.data.rows import TextData
 
-PAPER = """@inproceedings{gunel2021supervised,
-  title     = {Supervised Contrastive Learning for Pre-trained Language Model Fine-tuning},
-  author    = {Gunel, Beliz and Du, Jingfei and Conneau, Alexis and Stoyanov, Veselin},
-  booktitle = {Proceedings of ICLR},
-  year      = {2021}
-}"""
+PAPER = bibtex("gunel2021supervised")
 StatesFn: TypeAlias = "Callable[[Sequence[tuple[str, ...]]], Tensor]"
 """Texts or pairs -> the last hidden state of each one's [CLS], [items, dim], with gradient."""
 

@@ -64,12 +64,7 @@ TextPair: TypeAlias = tuple[str, str]
 VARIANT_NAMES: dict[SelfGuidedVariant, str] = {"sg": "sg", "opt1": "sg-opt1", "opt2": "sg-opt2", "opt3": "sg-opt"}
 ROW = ("sentence", "translation")
 """Names of a row's texts, of which some methods have the first only."""
-PAPER = """@inproceedings{kim2021self,
-  title     = {Self-Guided Contrastive Learning for {BERT} Sentence Representations},
-  author    = {Kim, Taeuk and Yoo, Kang Min and Lee, Sang-goo},
-  booktitle = {Proceedings of ACL-IJCNLP},
-  year      = {2021}
-}"""
+PAPER = base.bibtex("kim2021self")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from nearfar.config.bounds import Cap, Fraction, Temperature
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import BuildContext, BuiltMethod, describe_rows, repair_facts
+from nearfar.methods.base import BuildContext, BuiltMethod, bibtex, describe_rows, repair_facts
 from nearfar.methods.settings import MarginSettings, NliSettings
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, Loss, Method, MethodEntry, NearfarError
 
@@ -54,19 +54,8 @@ if TYPE_CHECKING:
     from nearfar.data.batching import TextBatch, TextBatches
     from nearfar.data.rows import TextData
 
-PAPER = """@misc{liao2021sentence,
-  title  = {Sentence Embeddings using Supervised Contrastive Learning},
-  author = {Liao, Danqi},
-  year   = {2021},
-  eprint = {2106.04791},
-  archivePrefix = {arXiv}
-}"""
-SBERT_PAPER = """@inproceedings{reimers2019sentence,
-  title     = {Sentence-{BERT}: Sentence Embeddings using Siamese {BERT}-Networks},
-  author    = {Reimers, Nils and Gurevych, Iryna},
-  booktitle = {Proceedings of EMNLP-IJCNLP},
-  year      = {2019}
-}"""
+PAPER = bibtex("liao2021sentence")
+SBERT_PAPER = bibtex("reimers2019sentence")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,12 +17,11 @@ Both use the same vectors: each distinct text is encoded once.
 The method is nearfar's own, so its defaults have no paper.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from nearfar.config.bounds import Count, Temperature, Weight
-from nearfar.methods.base import BuildContext, BuiltMethod
+from nearfar.methods.base import BuildContext, BuiltMethod, bibtex
 from nearfar.methods.liao import Pairs, batch_nli, describe_pairs, read_nli, require_anchors
 from nearfar.methods.settings import DirectionSettings, InfoNceSettings, NliSettings
 from nearfar.methods.simcse import contrastive_loss
@@ -35,22 +34,7 @@ if TYPE_CHECKING:
     from nearfar.data.batching import TextBatch, TextBatches
     from nearfar.data.rows import TextData
 
-PAPERS = (
-    """@inproceedings{khosla2020supervised,
-  title     = {Supervised Contrastive Learning},
-  author    = {Khosla, Prannay and Teterwak, Piotr and Wang, Chen and Sarna, Aaron and Tian, Yonglong and Isola, Phillip
-               and Maschinot, Aaron and Liu, Ce and Krishnan, Dilip},
-  booktitle = {Advances in Neural Information Processing Systems},
-  year      = {2020}
-}""",
-    """@inproceedings{burges2005learning,
-  title     = {Learning to Rank using Gradient Descent},
-  author    = {Burges, Chris and Shaked, Tal and Renshaw, Erin and Lazier, Ari and Deeds, Matt and Hamilton, Nicole and
-               Hullender, Greg},
-  booktitle = {Proceedings of ICML},
-  year      = {2005}
-}""",
-)
+PAPERS = (bibtex("khosla2020supervised"), bibtex("burges2005learning"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +62,7 @@ class NliOrderConfig(DirectionSettings, NliSettings, InfoNceSettings):
     neutral: bool = True
     """Rank neutral hypotheses between entailed and contradicted ones. --no-neutral: leave them out."""
 
-    def conflicts(self) -> Iterator[str]:
-        """Values that exclude each other."""
-        if self.order_unrelated and self.order_pairs != "batch":
-            yield (
-                f"--order-unrelated and --order-pairs {self.order_pairs}: hypotheses of other premises are ranked with "
-                "--order-pairs batch only."
-            )
+    needs = (("order_unrelated", "order_pairs batch"),)
 
 
 def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> BuiltMethod:

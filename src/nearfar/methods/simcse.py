@@ -45,12 +45,7 @@ if TYPE_CHECKING:
     from nearfar.encoder.training_encoder import TrainingText
     from nearfar.objectives import DirectionMasks, RowMask, Similarity
 
-PAPER = """@inproceedings{gao2021simcse,
-  title     = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},
-  author    = {Gao, Tianyu and Yao, Xingcheng and Chen, Danqi},
-  booktitle = {Proceedings of EMNLP},
-  year      = {2021}
-}"""
+PAPER = base.bibtex("gao2021simcse")
 
 
 @dataclass(frozen=True, kw_only=True)

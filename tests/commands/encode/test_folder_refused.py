@@ -54,7 +54,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("--output in", "--output in: holds other files, such as 0.parquet"),
         ("--output memory://x --workers 2", "memory://x: only this process sees it"),
         ("--shard 1/2 --overwrite", "--overwrite and --shard: processes would remove each other's parts"),
-        ("--ray-address here:1", "--ray-address is for --engine ray, not local."),
+        ("--ray-address here:1", "--ray-address here:1: needs --engine ray."),
         ("--processes 2", "--processes 2: is for output in one file; give --workers in its place."),
         ("--with-texts", "--with-texts: is for output in one file; give --keep text in its place."),
         ("--quantize int8", "the ranges must be known before; give --calibrate."),
