@@ -15,8 +15,6 @@ import nearfar
 from nearfar import Encoder, FinetuneConfig
 from nearfar.cli import VERBS, main
 from nearfar.cli.parsing import describe_fields, parse
-from nearfar.encoder.classifier import Classifier
-from nearfar.evaluation import results
 from nearfar.evaluation.render import Table, to_rich
 from nearfar.registry import METHODS
 from nearfar.settings import build, dump_toml, load_toml
@@ -160,39 +158,6 @@ def test_train_evaluate_compare_encode(workspace: Path, capsys: pytest.CaptureFi
 
 
 FINETUNE = "--model tiny --batch-size 8 --validation-rows 20".split()
-
-
-@pytest.mark.long
-def test_finetune_predict_compare(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_colours(workspace / "labelled.tsv", 90)
-    flags = [*FINETUNE, "--learning-rate", "2e-3", "--epochs", "8", "--evaluate-every", "20"]
-    assert main(["finetune", "labelled.tsv", *flags, "--output", "run [1]"]) == 0
-    printed = capsys.readouterr().out
-    assert "train: labelled.tsv: 52 rows" in printed
-    assert "step 56: Accuracy" in printed
-    assert "run [1]: fine-tuned, x 100 [95% interval]" in printed
-    found = re.search(
-        r"Validation score \(accuracy\): [\d.]+ before training, ([\d.]+) at the best step, \d+\. (.*)", printed
-    )
-    assert found
-    assert float(found[1]) > 60
-    assert found[2] == "The best weights are in run [1]/model"
-    result = results.EvaluationResult.load(workspace / "run [1]" / "result.json")
-
-    texts = [line.split("\t")[0] for line in (workspace / "labelled.tsv").read_text().splitlines()[1:]]
-    (workspace / "texts.txt").write_text("\n".join(texts))
-    assert main(["predict", "run [1]", "--input", "texts.txt", "--output", "labels.csv"]) == 0
-    assert "Wrote predictions for 90 rows to labels.csv" in capsys.readouterr().out
-    lines = (workspace / "labels.csv").read_text().splitlines()
-    assert lines[0] == "text,label,p_cold,p_warm"
-    expected = Classifier.from_pretrained(workspace / "run [1]" / "model").predict([(text,) for text in texts])
-    assert [line.split(",")[1] for line in lines[1:]] == [("cold", "warm")[best] for best in expected.argmax(axis=1)]
-
-    assert main(["compare", "run [1]/result.json", "run [1]/result.json", "--resamples", "100"]) == 0
-    compared = capsys.readouterr().out
-    assert "Accuracy x 100: first run [1], second run [1]" in compared
-    assert "average accuracy: mean over labelled.tsv" in compared
-    assert result.transfer.tasks["labelled.tsv"].rows == 18
 
 
 @pytest.mark.long

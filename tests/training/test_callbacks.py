@@ -179,21 +179,6 @@ def test_a_tracker_that_fails_is_left_out_with_one_warning(memory: dict[str, Mem
     assert [sorted(memory[name].entries) for name in ("wandb", "mlflow")] == [[0, 1], [0, 1, 2, 3, 4, 5]]
 
 
-def test_a_tracker_that_does_not_start_or_end_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(*_: object, **__: object) -> None:
-        raise RuntimeError("api_key not configured\n(no-tty)")
-
-    monkeypatch.setattr(callbacks, "open_tracker", refuses)
-    with pytest.warns(UserWarning, match=r"--track wandb: stopped recording \(api_key not configured \(no-tty\)\)"):
-        run(("wandb",), tmp_path, range(1, 3))
-    recorder = Memory()
-    recorder.finish = lambda: (_ for _ in ()).throw(ConnectionError())  # type: ignore[method-assign]
-    monkeypatch.setattr(callbacks, "open_tracker", lambda *_, **__: (recorder, None))
-    (tmp_path / "tracking").mkdir()
-    with pytest.warns(UserWarning, match=r"--track mlflow: stopped recording \(ConnectionError\)"):
-        run(("mlflow",), tmp_path, range(1, 3))
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"wandb": 3}'])
 def test_a_damaged_state_begins_a_new_record(text: str, memory: dict[str, Memory], tmp_path: Path) -> None:
     (tmp_path / "tracking").mkdir()

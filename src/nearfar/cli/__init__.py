@@ -27,6 +27,8 @@ class Verb(NamedTuple):
     usage: str
     """The verb and its positional arguments."""
     summary: str
+    arguments: Sequence[tuple[str, str, str]] = ()
+    """Name, name in ``--help`` and text of each positional argument."""
 
 
 _FOLDER = Path(__file__).parent

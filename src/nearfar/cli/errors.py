@@ -4,11 +4,13 @@ import errno
 import os
 import platform
 import re
+import select
 import shlex
 import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 
 from nearfar.runtime.versions import package_version
 
@@ -34,7 +36,8 @@ def describe_exception(error: Exception, argv: Sequence[str]) -> tuple[int, str]
     The message is empty if the reader of the output has closed it, as ``head`` does. With ``NEARFAR_DEBUG=1`` an
     unexpected ``error`` is raised again.
     """
-    if isinstance(error, BrokenPipeError) and _discard_unwritable_output():
+    if isinstance(error, BrokenPipeError) and _is_output_closed():
+        _discard_output()
         return EXIT_PIPE_CLOSED, ""
     error = torch_file_error(error) or error
     command = _truncate(shlex.join(["nearfar", *argv]))
@@ -62,17 +65,29 @@ def torch_file_error(error: Exception) -> OSError | None:
     return OSError(int(found["errno"]), found["reason"], found["file"]) if found else None
 
 
-def _discard_unwritable_output() -> bool:
-    """Redirect stdout if it cannot be written: Python would write its buffer at exit, and fail with status 120."""
+def _is_output_closed() -> bool:
+    """Whether the reader of stdout has closed it; a broken pipe may also be that of a worker."""
+    with suppress(AttributeError, OSError, ValueError):  # no file
+        waiting = select.poll()
+        waiting.register(sys.stdout.fileno(), select.POLLOUT)
+        return any(event & (select.POLLERR | select.POLLHUP) for _, event in waiting.poll(0))
+    return sys.platform == "win32"  # has no poll
+
+
+def _discard_unwritable_output() -> None:
+    """:func:`_discard_output`, if stdout is what cannot be written."""
     try:
         sys.stdout.flush()
     except OSError:
-        with open(os.devnull, "w", encoding="utf-8") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        return True
+        _discard_output()
     except (AttributeError, ValueError):  # no file
         pass
-    return False
+
+
+def _discard_output() -> None:
+    """Redirect stdout, which cannot be written: Python would write its buffer at exit, and fail with status 120."""
+    with suppress(AttributeError, OSError, ValueError), open(os.devnull, "w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _file_of(error: Exception) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import nearfar
 from nearfar.cli.parsing import Option, parse
-from nearfar.cli.verbs import SAVED, Call, MakeConsole, one_model, several, short, verb
+from nearfar.cli.verbs import SAVED, Call, MakeConsole, short, verb
 from nearfar.config.training import FinetuneConfig, TrainConfig
 from nearfar.config.values import flag
 from nearfar.registry import METHODS
@@ -270,9 +270,7 @@ def _counts(result: "MiningResult", config: "nearfar.MineConfig") -> list[str]:
     return lines
 
 
-@verb(
-    several("models", "Two or more run folders, model folders, or names owner/name on the hub.", "MODEL ..."),
-)
+@verb()
 def soup(call: Call, config: "nearfar.SoupConfig", models: tuple[str, ...]) -> None:
     """Average models, and print each one's share."""
     if len(models) < 2:
@@ -288,7 +286,7 @@ def soup(call: Call, config: "nearfar.SoupConfig", models: tuple[str, ...]) -> N
     call.say(f"Wrote {what} to {config.output}{score}")
 
 
-@verb(one_model())
+@verb()
 def static(call: Call, config: "nearfar.StaticConfig", model: str) -> None:
     """Write a static encoder."""
     made = nearfar.static(model, config)
