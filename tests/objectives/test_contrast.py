@@ -164,11 +164,7 @@ def memory(loss, count):
 
 LARGE = {
     "info_nce": lambda a, p, n: info_nce(a, p, n, hard_negative_weight=0.5, mask=twice(distinct_rows(ids(a)))),
-    "all": lambda a, p, n: info_nce_directions(a, p, n, directions="all"),
-    "below positive": lambda a, p, n: info_nce(a, p, n, mask=below(a, p, n)),
-    "nt_xent": lambda a, p, n: nt_xent(a, p, temperature=0.1, mask=distinct_rows(ids(a))),
     "supcon": lambda a, p, n: supcon(a, ids(a), temperature=0.1),
-    "opt1": lambda a, p, n: self_guided(a, p, temperature=0.1, variant="opt1", mask=distinct_rows(ids(a))),
     "opt3": lambda a, p, n: self_guided(a, torch.stack([p, n], 1), temperature=0.1, variant="opt3"),
 }
 
@@ -182,9 +178,7 @@ def twice(mask):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in ("info_nce", "opt3") else pytest.mark.nightly) for name in LARGE]
-)
+@pytest.mark.parametrize("name", LARGE)
 def test_memory_is_linear_in_the_batch_size(name, blocks):
     block, counts = 2**10, (128, 256)
     blocks(block)

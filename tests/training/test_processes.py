@@ -127,15 +127,6 @@ def test_the_interface_leads_to_the_first_machine(
 
 
 @pytest.mark.usefixtures("several_machines")
-def test_on_one_machine_nothing_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert interface_to_first_process() is None
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.delenv("MASTER_ADDR")
-    assert interface_to_first_process() is None
-
-
-@pytest.mark.usefixtures("several_machines")
 def test_restarts_need_a_fresh_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")

@@ -169,15 +169,16 @@ def batch_nli(
 def require_anchors(batches: "TextBatches", *, otherwise: str = "") -> None:
     """Refuse rows without an entailment, or with a single premise; ``otherwise`` says what else one can do."""
     if ENTAILMENT not in (batches.targets or ()):
-        raise NearfarError(
-            f"none of the {len(batches.texts)} rows is an entailment, so there is nothing to pull a premise towards; "
-            f"add entailment rows (are the labels in the right order?){otherwise}"
+        problem = (
+            f"none of the {len(batches.texts)} rows is an entailment, so there is nothing to pull a premise towards"
         )
-    if len(batches.premises) == 1:
-        raise NearfarError(
-            f"all {len(batches.texts)} rows have the same premise, {batches.texts[0][0]!r}, so there are no "
-            f"hypotheses of other premises to push it away from; add rows of other premises{otherwise}"
+    elif len(batches.premises) == 1:
+        problem = (
+            f"all {len(batches.texts)} rows have the same premise, {batches.texts[0][0]!r}, so none is pushed away"
         )
+    else:
+        return
+    raise NearfarError(f"{problem}; add entailments (are the labels in the right order?) and premises{otherwise}")
 
 
 # --- the methods ---

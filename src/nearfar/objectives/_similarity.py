@@ -43,7 +43,8 @@ def prepare_pair(
 
     Raises NearfarError for an unknown similarity.
     """
-    check_similarity(similarity)
+    if similarity not in get_args(Similarity):
+        raise NearfarError(f"similarity must be one of {', '.join(get_args(Similarity))}, not {similarity!r}")
     exact = compute_dtype(first, second)
     prepared = prepare_vectors(first, exact, similarity)
     return prepared, prepared if second is first else prepare_vectors(second, exact, similarity)
@@ -90,12 +91,6 @@ def check_temperature(temperature: float) -> None:
         raise NearfarError(f"temperature must be a positive number, not {temperature}")
     if temperature < MIN_TEMPERATURE:
         raise NearfarError(f"temperature must be at least {MIN_TEMPERATURE:g}, not {temperature}")
-
-
-def check_similarity(similarity: str) -> None:
-    """Raise NearfarError unless the similarity is one that :data:`Similarity` names."""
-    if similarity not in get_args(Similarity):
-        raise NearfarError(f"similarity must be one of {', '.join(get_args(Similarity))}, not {similarity!r}")
 
 
 def check_shapes(expected: str, *tensors: Tensor | None) -> None:
