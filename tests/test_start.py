@@ -106,7 +106,7 @@ def heavy(light: Path) -> Path:
     encoder = Encoder.from_pretrained(tiny)
     encoder.normalizes = True
     encoder.save_pretrained(folder / "normalized")
-    Encoder.from_pretrained(tiny, pooling="mean_without_cls").save_pretrained(folder / "untrained")
+    Encoder.from_pretrained(tiny).save_pretrained(folder / "untrained")
     Classifier.from_pretrained(tiny, label_names=["warm", "cold"]).save_pretrained(folder / "classifier")
     save_tiny_seq2seq(folder / "there")
     write_colours(folder / "labelled.tsv")
