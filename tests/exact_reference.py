@@ -36,15 +36,6 @@ def info_nce(a: Any, p: Any, n: Any, t: float) -> list[Any]:
     return [nll(cosine(a[i], p[i]) / t, [cosine(a[i], x) / t for x in [*p, *n]]) for i in range(len(a))]
 
 
-def nt_xent(first: Any, second: Any, t: float) -> list[Any]:
-    x, size = [*rows_of(first), *rows_of(second)], len(first)
-    others = [[j for j in range(2 * size) if j != i] for i in range(2 * size)]
-    return [
-        nll(cosine(x[i], x[(i + size) % (2 * size)]) / t, [cosine(x[i], x[j]) / t for j in others[i]])
-        for i in range(2 * size)
-    ]
-
-
 def supcon(z: Any, labels: Sequence[int], t: float) -> list[Any]:
     z, losses = rows_of(z), []
     for i in range(len(z)):
@@ -53,14 +44,6 @@ def supcon(z: Any, labels: Sequence[int], t: float) -> list[Any]:
         if same:
             losses.append(mpmath.fsum(nll(cosine(z[i], z[j]) / t, logits) for j in same) / len(same))
     return losses
-
-
-def opt1(c: Any, h: Any, t: float) -> list[Any]:
-    c, h = rows_of(c), rows_of(h)
-    return [
-        nll(cosine(c[i], h[i]) / t, [cosine(c[i], x) / t for x in [*h, *(c[j] for j in range(len(c)) if j != i)]])
-        for i in range(len(c))
-    ]
 
 
 def opt3(c: Any, h: Any, t: float) -> list[Any]:

@@ -162,16 +162,6 @@ def sg_opt3(c: Tensor, h: Tensor, temperature: float, mask: Tensor | None = None
     return torch.stack(losses)
 
 
-def parameter_drift(theta_t: dict[str, Tensor], theta_f: dict[str, Tensor]) -> Tensor:
-    """||theta_F - theta_T||_2^2, parameter by parameter (Kim et al. 2021, section 3.1)."""
-    terms = [
-        (t - f.detach()) ** 2
-        for name in theta_t
-        for t, f in zip(theta_t[name].flatten(), theta_f[name].flatten(), strict=True)
-    ]
-    return sum(terms)
-
-
 def masked_lm(logits: Tensor, tokens: Tensor) -> Tensor:
     """-log p(w) of each masked token (Devlin et al. 2019, section 3.1)."""
     return nli_softmax(logits, tokens)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import pkgutil
 import re
 import subprocess
 import sys
@@ -46,12 +45,6 @@ def test_every_name_exists_and_has_a_docstring() -> None:
         assert name in dir(nearfar)
 
 
-def test_no_name_is_hidden_by_a_module() -> None:
-    modules = {module.name for module in pkgutil.iter_modules(nearfar.__path__)}
-    assert {"commands", "config", "encoder"} <= modules
-    assert not modules & set(nearfar.__all__)
-
-
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'nearfar' has no attribute 'trian'"):
         nearfar.trian  # noqa: B018
@@ -81,12 +74,6 @@ def test_a_command_shows_its_settings() -> None:
             assert shown[field.name].kind is inspect.Parameter.KEYWORD_ONLY, (verb, field.name)
             assert shown[field.name].default == expected, (verb, field.name)
             assert "Bounds object" not in str(shown[field.name]), (verb, field.name)
-
-
-def test_train_shows_the_settings_of_all_methods() -> None:
-    shown = inspect.signature(nearfar.train).parameters
-    assert {field.name for field in dataclasses.fields(nearfar.TrainConfig)} <= set(shown)
-    assert list(shown)[-1] == "settings"  # those of one method
 
 
 def test_help_lists_every_verb_once_in_groups(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from tests.source_trees import imports_of
 
 SOURCE = Path(nearfar.__file__).parent
 SHARED = {"types", "validation", "disk", "runtime", "quantization"}
+RUNS = SHARED | {"config", "settings", "data", "encoder", "training", "methods", "evaluation", "neighbours"}
 MAY_IMPORT = {
     "types": set(),
     "runtime": set(),
@@ -31,38 +32,10 @@ MAY_IMPORT = {
     "evaluation": SHARED | {"data", "neighbours"},
     "baselines": SHARED | {"data", "encoder"},
     "methods": SHARED | {"config", "data", "encoder", "objectives"},
-    "runs": SHARED | {"config", "settings", "data", "encoder", "training", "methods", "evaluation", "neighbours"},
+    "runs": RUNS,
     "ray": {"types", "encoder"},
-    "commands": SHARED
-    | {
-        "config",
-        "registry",
-        "settings",
-        "data",
-        "encoder",
-        "objectives",
-        "methods",
-        "training",
-        "evaluation",
-        "baselines",
-        "runs",
-        "neighbours",
-        "jobs",
-    },
-    "studies": SHARED
-    | {
-        "config",
-        "registry",
-        "settings",
-        "data",
-        "encoder",
-        "training",
-        "evaluation",
-        "baselines",
-        "runs",
-        "jobs",
-        "commands",
-    },
+    "commands": RUNS | {"registry", "objectives", "baselines", "runs", "jobs"},
+    "studies": (RUNS - {"neighbours", "methods"}) | {"registry", "baselines", "runs", "jobs", "commands"},
     "sentence_transformers": SHARED | {"data", "encoder", "objectives", "methods"},
     "sklearn": SHARED | {"encoder"},
     "mteb": SHARED | {"encoder", "runs"},

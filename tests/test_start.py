@@ -46,7 +46,6 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
         ("evaluate tiny --pairs pairs.tsv --resamples 10", MODEL),
         ("evaluate tiny --retrieval anchors.tsv --resamples 10", MODEL),
         ("back-translate --input texts.txt --output bt.tsv --forward there --backward there --max-length 8", MODEL),
-        ("finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 1 --output run", MODEL),
         ("encode tiny --input texts.txt --output vectors.npy", PARTS),
         ("search dog --model normalized --input texts.txt", PARTS),
         (
@@ -56,6 +55,7 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
         ),
         ("dedup --model tiny --input texts.txt --output kept.txt --threshold 0.9", PARTS),
         ("evaluate tiny --labelled labelled.tsv --folds 2 --resamples 10", SKLEARN),
+        ("finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 1 --output run", SKLEARN),
         ("geometry tiny normalized --texts texts.txt --page page.html", SKLEARN),
         ("geometry tiny --pairs pairs.tsv --task pairs.tsv --output geometry", {*SKLEARN, "datasets", "matplotlib"}),
         (
@@ -106,7 +106,7 @@ def heavy(light: Path) -> Path:
     encoder = Encoder.from_pretrained(tiny)
     encoder.normalizes = True
     encoder.save_pretrained(folder / "normalized")
-    Encoder.from_pretrained(tiny, pooling="mean_without_cls").save_pretrained(folder / "untrained")
+    Encoder.from_pretrained(tiny).save_pretrained(folder / "untrained")
     Classifier.from_pretrained(tiny, label_names=["warm", "cold"]).save_pretrained(folder / "classifier")
     save_tiny_seq2seq(folder / "there")
     write_colours(folder / "labelled.tsv")
@@ -125,7 +125,7 @@ def test_every_verb_has_a_case() -> None:
     "chain",
     [
         CHAINS[0],
-        pytest.param(CHAINS[1], marks=pytest.mark.nightly),
+        *(pytest.param(chain, marks=pytest.mark.nightly) for chain in CHAINS[1:]),
         pytest.param(
             EXPORT_CHAIN,
             marks=[
@@ -134,7 +134,7 @@ def test_every_verb_has_a_case() -> None:
             ],
         ),
     ],
-    ids=["light", "heavy", "export"],
+    ids=["light", "compare", "heavy", "export"],
 )
 def test_a_command_loads_what_it_needs(
     chain: tuple[tuple[str, set[str]], ...],

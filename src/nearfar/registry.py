@@ -8,7 +8,8 @@ line finds them too.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from nearfar.types import MethodEntry, NearfarError
 
@@ -21,29 +22,6 @@ ENTRY_POINTS = "nearfar.methods"
 """The entry-point group; the name of an entry is the method's, its value a :class:`MethodEntry`."""
 FINETUNE = "scl-finetune"
 """The method of ``nearfar finetune``."""
-Entries: TypeAlias = Mapping[str, MethodEntry]
-
-
-def _entries_of(paper: str) -> Entries:
-    """The entries of a paper's module, which is imported when one of its methods is needed."""
-    match paper:
-        case "distill":
-            from nearfar.methods.distill import METHODS
-        case "gunel":
-            from nearfar.methods.gunel import METHODS
-        case "kim":
-            from nearfar.methods.kim import METHODS
-        case "liao":
-            from nearfar.methods.liao import METHODS
-        case "nli_order":
-            from nearfar.methods.nli_order import METHODS
-        case "regression":
-            from nearfar.methods.regression import METHODS
-        case _:
-            from nearfar.methods.simcse import METHODS
-    return METHODS
-
-
 _BUILT_IN: dict[str, str] = {
     **dict.fromkeys(("sbert", "scl", "augment"), "liao"),
     **dict.fromkeys(("simcse-unsup", "simcse-sup"), "simcse"),
@@ -51,7 +29,7 @@ _BUILT_IN: dict[str, str] = {
     **{"supcon-text": "gunel", "regression": "regression", "distill": "distill", "nli-order": "nli_order"},
     **{"info-nce": "simcse", FINETUNE: "gunel"},
 }
-"""Method -> the module of its paper, in the order of help."""
+"""Method -> the module of its paper in :mod:`nearfar.methods`, in the order of help."""
 _registered: dict[str, MethodEntry] = {}
 """Methods of :func:`register_method`, then those of installed packages once they have been searched."""
 _searched: list[str] = []
@@ -120,7 +98,8 @@ def _register(name: str, entry: MethodEntry) -> None:
 def find_entry(name: str) -> MethodEntry | None:
     """The entry of a method, of either command, or None."""
     if name in _BUILT_IN:
-        return _entries_of(_BUILT_IN[name])[name]
+        entries: Mapping[str, MethodEntry] = import_module(f"nearfar.methods.{_BUILT_IN[name]}").METHODS
+        return entries[name]
     if name not in _registered:
         _search_entry_points()
     return _registered.get(name)
@@ -188,11 +167,6 @@ class _Methods(Mapping[str, "type[TrainConfig]"]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-    def __contains__(self, name: object) -> bool:
-        if name in _BUILT_IN:
-            return name != FINETUNE
-        return isinstance(name, str) and find_entry(name) is not None
 
 
 METHODS = _Methods()

@@ -56,11 +56,10 @@ def load_toml(file: str | Path) -> tuple[type[RunConfig], dict[str, Any]]:
     if entry is not None:
         return entry.config, values
     known = all_methods()
-    if method is None:
-        raise NearfarError(f"{file}: lacks the key 'method' (one of {', '.join(known)}).")
-    if not isinstance(method, str):
-        raise NearfarError(f"{file}: method = {format_value(method)}: must be a text (one of {', '.join(known)}).")
-    raise NearfarError(f"{file}: {unknown_name_message(method, known, what='method')}")
+    if isinstance(method, str):
+        raise NearfarError(f"{file}: {unknown_name_message(method, known, what='method')}")
+    found = "lacks the key 'method'" if method is None else f"method = {format_value(method)}: must be a text"
+    raise NearfarError(f"{file}: {found} (one of {', '.join(known)}).")
 
 
 def load_method(method_or_file: str) -> tuple[type[TrainConfig], dict[str, Any]]:

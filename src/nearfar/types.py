@@ -27,13 +27,14 @@ values         losses, one per vector
 =============  ==========================================================
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import Tensor, nn
 
 ENTAILMENT, NEUTRAL, CONTRADICTION = 0, 1, 2
 LABEL_NAMES = ("entailment", "neutral", "contradiction")
@@ -81,6 +82,66 @@ ARRAY_HEADER_ERRORS = (ValueError, EOFError, OverflowError, TypeError, SyntaxErr
 """What NumPy raises for a damaged .npy file: it parses the header as Python source."""
 ARRAY_ERRORS = (OSError, *ARRAY_HEADER_ERRORS)
 """What NumPy raises for a .npy file that is damaged or cannot be read."""
+
+
+Item: TypeAlias = Any
+"""What is encoded independently; only the method's ``extract_items`` and ``represent`` look inside."""
+
+
+class Loss(NamedTuple):
+    """The loss of one batch."""
+
+    value: "Tensor"
+    """The loss of the representations: a scalar with gradient."""
+    terms: "dict[str, Tensor]"
+    """Its parts, and other measures to log: named scalars without gradient."""
+    penalty: "Tensor | None" = None
+    """A further part that does not depend on the representations, such as a regulariser of the weights."""
+
+    @property
+    def total(self) -> "Tensor":
+        """What is minimised: the value plus the penalty."""
+        return self.value if self.penalty is None else self.value + self.penalty
+
+
+class Batches(Protocol):
+    """The batches of every epoch, in a fixed order, from any batch on."""
+
+    @property
+    def batch_size(self) -> int: ...  # noqa: D102
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Any]: ...  # noqa: D102
+
+    def steps(self, epoch: int) -> int: ...  # noqa: D102
+
+    def total_steps(self, epochs: int) -> int: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to train an encoder."""
+
+    name: str
+    batches: Batches
+    extract_items: Callable[[Any], Sequence[Item]]
+    """The items of a batch. Random draws here and in ``loss_fn`` are the same in every process."""
+    represent: "Callable[[Sequence[Item]], Tensor]"
+    """Items -> [items, ...] with gradient. Row i depends on item i alone (and on dropout)."""
+    loss_fn: "Callable[[Any, Tensor], Loss]"
+    """A batch and the representations of all its items, in their order -> its loss."""
+    describe: Callable[[Any], list[str]]
+    """A batch in words, line by line, as :func:`nearfar.methods.base.describe_rows` gives them. Encodes nothing."""
+    head: "nn.Module | None" = None
+    """Trained with the encoder and dropped after training; None if the method needs no head."""
+    count_tokens: Callable[[Sequence[Item]], Sequence[int]] | None = None
+    """Number of tokens of each item that the encoder reads with gradient; None if that is not known."""
+    embeddings: bool = True
+    """Whether the last axis of the representations is that of an embedding, so that the loss is also defined on the
+    first dimensions alone (``--matryoshka``)."""
+
+    def loss(self, batch: Any) -> Loss:
+        """The loss of a batch, with all items at once in this process."""
+        return self.loss_fn(batch, self.represent(self.extract_items(batch)))
 
 
 @dataclass(frozen=True, kw_only=True)

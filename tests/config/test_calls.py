@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import pandas as pd
 import pytest
 
-from nearfar.commands.train import train
 from nearfar.config.bounds import Count, File, Output
 from nearfar.config.calls import accepts_settings
 from nearfar.config.values import Settings
@@ -142,19 +140,3 @@ def test_an_open_model_is_no_folder() -> None:
         move({}, output="x")  # type: ignore[arg-type]
     with pytest.raises(NearfarError, match=re.escape("move(): others must be a name or a folder, not a int; save it")):
         move("a", "b", 3, output="x")
-
-
-@pytest.mark.long
-def test_train_names_what_it_cannot_take() -> None:
-    """Rows given by position, as a DataFrame, whose text has several lines; an open model."""
-    rows = pd.DataFrame({"anchor": ["a", "b"], "positive": ["c", "d"]})
-    with pytest.raises(
-        NearfarError, match=r"^train\(\): the first argument is .*, not a DataFrame\. Give rows by name"
-    ):
-        train(rows, output="x")  # type: ignore[arg-type]
-    with pytest.raises(NearfarError, match=r"^train\(\): model = 3: must be text\.$"):
-        train(data="pairs.tsv", model=3, output="x")
-    with pytest.raises(
-        NearfarError, match=r"^copy\(\): config must be a CopyConfig, not DataFrame .*Give settings by name"
-    ):
-        copy("in", rows)

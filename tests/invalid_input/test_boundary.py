@@ -106,7 +106,7 @@ def test_debugging_shows_the_traceback(run_raising: Raise, folder: Path, monkeyp
     assert run_raising(NearfarError("a mistake of the user's")).status == 2
 
 
-MEMORY = "out of memory; choose a smaller --max-length, or fewer --processes."
+MEMORY = "out of memory; choose a smaller --micro-batch, which leaves the gradient of a training unchanged, a smaller"
 NO_SPACE = "x.npy: no space is left on the disk; free some, or write to another place."
 
 

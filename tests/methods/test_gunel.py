@@ -90,6 +90,3 @@ def test_scores_are_learned_by_squared_error():
     assert terms["mse"] == total
     one = method.loss(batch_of((TEXTS[0], 2.0))).total
     assert one.item() == pytest.approx((head(table([TEXTS[0]])).item() - 2) ** 2, abs=1e-5)
-
-
-# --- pairs, and descriptions ---

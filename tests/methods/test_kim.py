@@ -1,4 +1,4 @@
-"""sg, sg-opt1, sg-opt2, sg-opt, bt, bt+sg-opt: losses by loops over vectors, gradients, draws, rows, descriptions."""
+"""sg, sg-opt1, sg-opt2, sg-opt, bt, bt+sg-opt: losses by loops over vectors, gradients, draws, rows."""
 
 import copy
 
@@ -183,6 +183,3 @@ def test_what_is_refused(start):
     for name in ("bt", "bt+sg-opt"):
         with pytest.raises(NearfarError, match="all 2 rows have the same back-translation, 'x'"):
             Built(start, name, [("a", "x"), ("b", "x")])
-
-
-# --- descriptions ---

@@ -120,29 +120,10 @@ def test_a_run_records_its_widths(folder: Path, tmp_path: Path) -> None:
     assert Encoder.from_pretrained(tmp_path / "again").matryoshka == (32, 16)
 
 
-@pytest.fixture
-def toy() -> Method:
-    return Method(
-        "toy",
-        None,
-        lambda batch: batch,
-        lambda items: items,
-        lambda _, rows: Loss(rows.sum(), {}),
-        lambda _: [],  # type: ignore[arg-type, return-value]
-    )
-
-
-@pytest.mark.long
-def test_what_is_refused(toy: Method) -> None:
-    def settings(**values: Any) -> InfoNceConfig:
-        return InfoNceConfig(output="x", **values)
-
-    assert train_at_widths(toy, settings(), 32) is toy
-    with pytest.raises(NearfarError, match=r"^--matryoshka 64 8: the embeddings have 32 dimensions; give widths of at"):
-        train_at_widths(toy, settings(matryoshka=(64, 8)), 32)
+def test_a_method_without_embeddings_is_refused() -> None:
+    toy = Method("toy", None, list, list, lambda _, rows: Loss(rows.sum(), {}), list)  # type: ignore[arg-type]
+    settings = InfoNceConfig(output="x", matryoshka=(8,))
     with pytest.raises(NearfarError, match=r"the loss of toy is not defined on the first dimensions of embeddings"):
-        train_at_widths(replace(toy, embeddings=False), settings(matryoshka=(8,)), 32)
+        train_at_widths(replace(toy, embeddings=False), settings, 32)
     with pytest.raises(NearfarError, match=r"toy represents an item by \[2\] numbers, not by an embedding with 32"):
-        train_at_widths(toy, settings(matryoshka=(8,)), 32).loss_fn(None, torch.ones(3, 2))
-    with pytest.raises(NearfarError, match=r"--matryoshka : give one or more widths, each once\."):
-        settings(matryoshka=())
+        train_at_widths(toy, settings, 32).loss_fn(None, torch.ones(3, 2))

@@ -1,4 +1,4 @@
-"""simcse-unsup, simcse-sup and info-nce: losses by plain formulas, false negatives, invalid inputs, descriptions."""
+"""simcse-unsup, simcse-sup and info-nce: losses by plain formulas, false negatives, invalid inputs."""
 
 import math
 from functools import cache
@@ -176,42 +176,3 @@ def test_rows_without_negatives_are_refused():
     with pytest.raises(NearfarError, match="in the 2 rows every positive belongs to every anchor, such as 'b' to 'a'"):
         build("info-nce", [("a", "b"), ("a", "c")])
     build("info-nce", [("a", "b"), ("b", "c")])
-
-
-# --- descriptions ---
-
-
-def described(name, rows, **settings):
-    table, method, batch = build(name, rows, **settings)
-    lines = method.describe(batch)
-    assert table.calls == []
-    return lines, batch
-
-
-def test_contrast_describes_rows():
-    lines, batch = described("info-nce", TRIPLETS, false_negative_margin=0.1)
-    starts = [index for index, line in enumerate(lines) if line.startswith("anchor")]
-    blocks = dict(zip(batch.rows, (lines[a:b] for a, b in zip(starts, [*starts[1:], -1], strict=True)), strict=True))
-    assert blocks[1] == [
-        "anchor      Two men sing.",
-        "  positive  People make music.",
-        "  negative  Nobody sings.",
-        "  negative  10 texts of other rows",
-    ]
-    # Left out: row 2's positive, row 3's negative (row 0's positive), row 4's negative (the anchor).
-    assert blocks[0] == [
-        "anchor      A dog runs.",
-        "  positive  An animal moves.",
-        "  negative  A dog sleeps.",
-        "  negative  7 texts of other rows",
-        "  left out  3 texts equal to the anchor or a positive",
-    ]
-    assert blocks[5] == [
-        "anchor      It rains.",
-        "  positive  The weather is wet.",
-        "  negative  10 texts of other rows",
-        "  left out  1 text equal to the anchor or a positive",
-    ]
-    assert lines[-1] == (
-        "at each step, texts of other rows more similar to the anchor than its positive by over 0.1 are left out"
-    )

@@ -18,25 +18,17 @@ LABELS = [0, 1, 0, 2, 1, 0]
 OBJECTIVES = {
     "info_nce": lambda x, y, t: objectives.info_nce(x[:, 0], x[:, 1], temperature=t),
     "info_nce, negatives": lambda x, y, t: objectives.info_nce(*x.unbind(1), temperature=t),
-    "nt_xent": lambda x, y, t: objectives.nt_xent(x[:, 0], x[:, 1], temperature=t),
     "supcon": lambda x, y, t: objectives.supcon(x[:, 0], y, temperature=t),
-    "opt1": lambda x, y, t: objectives.self_guided(x[:, 0], x[:, 1], temperature=t, variant="opt1"),
     "opt3": lambda x, y, t: objectives.self_guided(x[:, 0], x[:, 1:2], temperature=t, variant="opt3"),
     "list_distillation": lambda x, y, t: objectives.list_distillation(x[:, 0], x[:, 1], temperature=t),
-    "premise_scl": lambda x, y, t: objectives.premise_scl(
-        x[:, 0], x[:, 1], torch.arange(len(x)), 0 * torch.arange(len(x)), temperature=t, similarity="cosine"
-    ),
     "cosine_regression": lambda x, y, t: objectives.cosine_regression(x[:, 0], x[:, 1], y.to(x.dtype) / 4),
 }
 EXACT = {
     "info_nce": lambda x, y, t: exact.info_nce(x[:, 0], x[:, 1], None, t),
     "info_nce, negatives": lambda x, y, t: exact.info_nce(*x.unbind(1), t),
-    "nt_xent": lambda x, y, t: exact.nt_xent(x[:, 0], x[:, 1], t),
     "supcon": lambda x, y, t: exact.supcon(x[:, 0], y.tolist(), t),
-    "opt1": lambda x, y, t: exact.opt1(x[:, 0], x[:, 1], t),
     "opt3": lambda x, y, t: exact.opt3(x[:, 0], x[:, 1:2], t),
     "list_distillation": lambda x, y, t: exact.list_distillation(x[:, 0], x[:, 1], t),
-    "premise_scl": lambda x, y, t: exact.info_nce(x[:, 0], x[:, 1], None, t),
     "cosine_regression": lambda x, y, t: exact.cosine_regression(x[:, 0], x[:, 1], [label / 4 for label in y.tolist()]),
 }
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -132,7 +124,7 @@ def test_cross_entropy(logits: list[float], dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, 9e-9, float("inf"), float("nan")])
-@pytest.mark.parametrize("name", ["info_nce", "nt_xent", "supcon", "opt1", "opt3", "list_distillation", "premise_scl"])
+@pytest.mark.parametrize("name", ["info_nce", "supcon", "opt3", "list_distillation"])
 def test_a_temperature_that_cannot_be_computed_with_is_refused(name: str, temperature: float) -> None:
     with pytest.raises(NearfarError, match="temperature must be"):
         OBJECTIVES[name](*batch(4, torch.float32), temperature)

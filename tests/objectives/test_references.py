@@ -177,30 +177,20 @@ def test_values_and_gradients(name):
 
 
 def test_the_drift_of_parameters():
-    """Of all parameters, frozen ones too, and in half precision without overflow; none but the module's are moved."""
-
-    def small(seed):
-        torch.manual_seed(seed)
-        return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2)).double()
-
-    module, other, reference = small(0), small(0), small(1)
-    value = objectives.parameter_drift(module, reference)
-    expected = references.parameter_drift(dict(other.named_parameters()), dict(reference.named_parameters()))
-    torch.testing.assert_close(value, expected)
+    """Of frozen parameters too, and in half precision without overflow; none but the trained ones are moved."""
+    ours, theirs = ([vectors(2, 3, seed=seed), vectors(4, seed=seed + 1)] for seed in (0, 5))
+    trained = [tensor.requires_grad_(number == 0) for number, tensor in enumerate(ours)]
+    references_of = [tensor.requires_grad_() for tensor in theirs]
+    value = objectives.squared_distance(trained, references_of)
+    differences = [(one - other).detach() for one, other in zip(ours, theirs, strict=True)]
+    torch.testing.assert_close(value.detach(), sum((x**2).sum() for x in differences))
     value.backward()
-    expected.backward()
-    for one, two in zip(module.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, two.grad)
-    assert module[0].weight.grad.abs().min() > 0
-    assert all(parameter.grad is None for parameter in reference.parameters())
-    frozen = small(1)
-    with torch.no_grad():
-        frozen[0].bias.add_(3.0)
-    frozen[0].bias.requires_grad_(False)
-    assert objectives.parameter_drift(frozen, reference).item() == pytest.approx(2 * 9)
-    half, zeros = (torch.nn.Linear(64, 64, bias=False).half() for _ in range(2))
-    torch.nn.init.constant_(half.weight, 8.0)
-    torch.nn.init.constant_(zeros.weight, 0.0)
-    value = objectives.parameter_drift(half, zeros)
+    torch.testing.assert_close(trained[0].grad, 2 * differences[0])
+    assert all(tensor.grad is None for tensor in (trained[1], *references_of))
+    half = torch.full((64, 64), 8.0, dtype=torch.float16, requires_grad=True)
+    value = objectives.squared_distance([half], [half.detach().clone()])
+    value.backward()
+    assert (value.item(), half.grad.norm().item()) == (0.0, 0.0)
+    value = objectives.squared_distance([half], [torch.zeros_like(half)])
     assert value.dtype == torch.float32
     assert value.item() == 64 * 64 * 64  # beyond float16

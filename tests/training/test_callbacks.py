@@ -44,21 +44,6 @@ def test_about_twenty_lines_without_a_terminal(total: int, lines: int) -> None:
     assert steps[0] == f"step {every} of {total}: loss 1.235  mlm.loss 3.000  lr 5.0e-04  123 items/s"
 
 
-def test_printed_evaluations() -> None:
-    lines = shown(3).splitlines()
-    assert lines[0] == "step 0: Spearman 51.23 on the dev pairs  before training"
-    assert lines[1] == "  alignment 0.25  mean cosine 0.12"
-    assert lines[-2] == "step 3: Spearman 51.23 on the dev pairs  best so far"
-    output = io.StringIO()
-    assert not Display(Console(file=output, force_jupyter=True), total_steps=3).bar.disable
-    Display(Console(file=output), total_steps=3).on_evaluate(2, Evaluation(-0.1, {}), best=False)
-    assert output.getvalue() == "step 2: Spearman -10.00 on the dev pairs\n"
-
-
-def test_the_bar_of_a_resumed_run_starts_at_its_step() -> None:
-    assert Display(Console(file=io.StringIO()), total_steps=10, start=4).bar.tasks[0].completed == 4
-
-
 def test_each_step_and_evaluation_is_one_line(tmp_path: Path) -> None:
     metrics = MetricsFile(tmp_path / "metrics.jsonl", resume_at=0)
     assert (tmp_path / "metrics.jsonl").read_text() == ""
@@ -100,14 +85,6 @@ def test_lines_after_the_checkpoint_and_incomplete_lines_are_removed(tmp_path: P
         assert file.read_text().splitlines() == lines[:3]
     MetricsFile(file, resume_at=2).on_step(report(3))
     assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [0, 1, 2, 3]
-
-
-def test_an_unwritable_path_is_named(tmp_path: Path) -> None:
-    metrics = MetricsFile(tmp_path / "metrics.jsonl", resume_at=0)
-    (tmp_path / "metrics.jsonl").unlink()
-    (tmp_path / "metrics.jsonl").mkdir()
-    with pytest.raises(NearfarError, match=r"metrics.jsonl: cannot be written \(Is a directory\)"):
-        metrics.on_step(report(1))
 
 
 class Memory:
@@ -200,21 +177,6 @@ def test_a_tracker_that_fails_is_left_out_with_one_warning(memory: dict[str, Mem
         "--track wandb: stopped recording (No space left on device). Training goes on; metrics.jsonl has all values."
     ]
     assert [sorted(memory[name].entries) for name in ("wandb", "mlflow")] == [[0, 1], [0, 1, 2, 3, 4, 5]]
-
-
-def test_a_tracker_that_does_not_start_or_end_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(*_: object, **__: object) -> None:
-        raise RuntimeError("api_key not configured\n(no-tty)")
-
-    monkeypatch.setattr(callbacks, "open_tracker", refuses)
-    with pytest.warns(UserWarning, match=r"--track wandb: stopped recording \(api_key not configured \(no-tty\)\)"):
-        run(("wandb",), tmp_path, range(1, 3))
-    recorder = Memory()
-    recorder.finish = lambda: (_ for _ in ()).throw(ConnectionError())  # type: ignore[method-assign]
-    monkeypatch.setattr(callbacks, "open_tracker", lambda *_, **__: (recorder, None))
-    (tmp_path / "tracking").mkdir()
-    with pytest.warns(UserWarning, match=r"--track mlflow: stopped recording \(ConnectionError\)"):
-        run(("mlflow",), tmp_path, range(1, 3))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"wandb": 3}'])

@@ -81,22 +81,6 @@ def test_an_error_of_one_process_is_raised_in_all(monkeypatch: pytest.MonkeyPatc
     assert sent == [("here", "value", "abc"), ("here", "value", "")]
 
 
-def test_an_error_of_this_process_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = exchanging(monkeypatch, ("there", "value", "abc"))
-    two = one_of_two(0)
-    with pytest.raises(NearfarError, match=r"^on here \(process 0\): run: is in the way"), two.joint_errors():
-        fail()
-    assert sent == [("here", "error", "run: is in the way.")]
-    with pytest.raises(NearfarError, match="differs between"), two.joint_errors():
-        two.agree("--data x", "abd")  # all have raised this already
-    assert len(sent) == 2
-    exchanging(monkeypatch, ("there", "error", "run: is in the way."))
-    with pytest.raises(NearfarError, match=r"^run: is in the way\.$"), two.joint_errors():  # the same in all
-        fail()
-    with pytest.raises(NearfarError, match=r"^run: is in the way\.$"), Processes().joint_errors():
-        fail()
-
-
 def test_a_lost_connection_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(_: object) -> None:
         raise RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:99")
@@ -140,15 +124,6 @@ def test_the_interface_leads_to_the_first_machine(
     monkeypatch.setenv("MASTER_ADDR", "first")
     monkeypatch.setattr(module, "_own_address_towards", own.get)
     assert interface_to_first_process() == expected
-
-
-@pytest.mark.usefixtures("several_machines")
-def test_on_one_machine_nothing_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert interface_to_first_process() is None
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.delenv("MASTER_ADDR")
-    assert interface_to_first_process() is None
 
 
 @pytest.mark.usefixtures("several_machines")

@@ -5,9 +5,11 @@
 
 import os
 import sys
+import tomllib
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,33 +27,13 @@ class Verb(NamedTuple):
     usage: str
     """The verb and its positional arguments."""
     summary: str
+    arguments: Sequence[tuple[str, str, str]] = ()
+    """Name, name in ``--help`` and text of each positional argument."""
 
 
-VERBS = {
-    "train": Verb("Train", "train [METHOD|FILE.toml]", "train an encoder on your rows, or by one of the methods below"),
-    "finetune": Verb("Train", "finetune TASK|FILE", "fine-tune a text classifier: sst2, rte ... or your own file"),
-    "mine": Verb("Train", "mine", "find hard negatives: pairs become triplets for info-nce"),
-    "soup": Verb("Train", "soup MODEL MODEL ...", "average the weights of models trained from the same model"),
-    "static": Verb("Train", "static MODEL", "make a static encoder, one vector for each token, of any encoder"),
-    "back-translate": Verb("Train", "back-translate", "make paraphrase pairs for the methods bt and bt+sg-opt"),
-    "evaluate": Verb("Evaluate", "evaluate MODEL ...", "score encoders on similarity and transfer tasks"),
-    "study": Verb("Evaluate", "study FILE.toml", "run every cell of a table, and write it with tests and plots"),
-    "reproduce": Verb("Evaluate", "reproduce [NAME ...]", "tables and figures of the papers: list them, or run some"),
-    "compare": Verb(
-        "Evaluate", "compare FIRST SECOND ...", "test whether the first is better: models, results, scores of any tool"
-    ),
-    "geometry": Verb("Evaluate", "geometry MODEL ...", "measure and plot embedding spaces"),
-    "report": Verb("Evaluate", "report RUN|RESULT ...", "write one HTML page about runs and results"),
-    "encode": Verb("Use", "encode MODEL", "write the embeddings of a file of texts"),
-    "search": Verb("Use", "search", "find the texts of a file that are nearest to a query"),
-    "predict": Verb("Use", "predict MODEL", "label a file of texts with a fine-tuned classifier"),
-    "export": Verb("Use", "export MODEL", "write a model as an ONNX or OpenVINO graph, compared with the original"),
-    "push": Verb("Use", "push FOLDER OWNER/NAME", "upload a model to the Hugging Face Hub, with a model card"),
-    "dedup": Verb("Use", "dedup", "remove near-duplicates from a file of texts"),
-    "get-data": Verb("Other", "get-data [NAME ...]", "download public data sets, convert downloads, list the sets"),
-    "demo": Verb("Other", "demo", "run the whole workflow on generated pairs, offline, in a few minutes"),
-    "env": Verb("Other", "env", "show the environment, for a bug report"),
-}
+_FOLDER = Path(__file__).parent
+DESCRIPTION = "nearfar fine-tunes sentence encoders by contrastive learning and tests whether they got better."
+VERBS = {name: Verb(**entry) for name, entry in tomllib.loads((_FOLDER / "verbs.toml").read_text("utf-8")).items()}
 """Every verb. The function of its name in the module of its group in :mod:`nearfar.cli` runs it, and returns the exit
 status: ``train(arguments, make_console)``."""
 
@@ -66,17 +48,7 @@ def overview() -> str:
         lines += ["", f"{group}:"]
         lines += [f"  {verb.usage:<{width}}  {verb.summary}" for verb in VERBS.values() if verb.group == group]
     methods = wrap(", ".join(METHODS), 98, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-    return "\n".join([*lines, "", "Methods:", *methods, "", EXAMPLE])
-
-
-DESCRIPTION = "nearfar fine-tunes sentence encoders by contrastive learning and tests whether they got better."
-EXAMPLE = """Example: train on your own pairs, then compare with the untrained model on pairs that were held out.
-  nearfar train --data pairs.tsv --output runs/mine
-  nearfar compare runs/mine sentence-transformers/all-MiniLM-L6-v2
-
-nearfar VERB --help lists all flags of a verb, for example: nearfar train scl --help
-nearfar --version prints the version.
-"""
+    return "\n".join([*lines, "", "Methods:", *methods, "", (_FOLDER / "example.txt").read_text("utf-8")])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

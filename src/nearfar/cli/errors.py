@@ -4,11 +4,13 @@ import errno
 import os
 import platform
 import re
+import select
 import shlex
 import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 
 from nearfar.runtime.versions import package_version
 
@@ -20,6 +22,10 @@ _TORCH_FILE_ERROR = re.compile(
 )
 """How a RuntimeError of torch says that a file could not be opened or mapped."""
 _OUT_OF_MEMORY = ("can't allocate memory", "Cannot allocate memory")
+_MEMORY_ADVICE = (
+    "choose a smaller --micro-batch, which leaves the gradient of a training unchanged, a smaller --batch-size or "
+    "--max-length, fewer --processes, or a smaller model"
+)
 MAX_MESSAGE_CHARS = 300
 PACKAGES = ("nearfar", "torch", "transformers", "sentence-transformers", "datasets", "tokenizers", "numpy")
 
@@ -31,6 +37,7 @@ def describe_exception(error: Exception, argv: Sequence[str]) -> tuple[int, str]
     unexpected ``error`` is raised again.
     """
     if isinstance(error, BrokenPipeError) and _is_output_closed():
+        _discard_output()
         return EXIT_PIPE_CLOSED, ""
     error = torch_file_error(error) or error
     command = _truncate(shlex.join(["nearfar", *argv]))
@@ -44,7 +51,7 @@ def describe_exception(error: Exception, argv: Sequence[str]) -> tuple[int, str]
         reason = f"{about or 'a file: '}cannot be used ({error.strerror})"
         return 2, f"{command}: {reason}; check the disk and the permissions."
     if _is_out_of_memory(error):
-        return 2, f"{command}: out of memory; {_memory_advice(argv)}."
+        return 2, f"{command}: out of memory; {_MEMORY_ADVICE}."
     if os.environ.get("NEARFAR_DEBUG") == "1":
         raise error
     reason = " ".join(str(error).split())
@@ -59,36 +66,28 @@ def torch_file_error(error: Exception) -> OSError | None:
 
 
 def _is_output_closed() -> bool:
-    """Whether the reader of stdout has closed it; if so, redirect stdout, because Python reports an error at exit."""
-    import select
-
-    try:
-        number = sys.stdout.fileno()
-    except (AttributeError, OSError, ValueError):  # no file
-        return False
-    if sys.platform == "win32":  # has no poll
-        return True
-    waiting = select.poll()
-    waiting.register(number, select.POLLOUT)
-    if not any(event & (select.POLLERR | select.POLLHUP) for _, event in waiting.poll(0)):
-        return False
-    _redirect_to_nowhere(number)
-    return True
+    """Whether the reader of stdout has closed it; a broken pipe may also be that of a worker."""
+    with suppress(AttributeError, OSError, ValueError):  # no file
+        waiting = select.poll()
+        waiting.register(sys.stdout.fileno(), select.POLLOUT)
+        return any(event & (select.POLLERR | select.POLLHUP) for _, event in waiting.poll(0))
+    return sys.platform == "win32"  # has no poll
 
 
 def _discard_unwritable_output() -> None:
-    """If stdout cannot be written, redirect it: Python would write its buffer at exit, and fail with status 120."""
+    """:func:`_discard_output`, if stdout is what cannot be written."""
     try:
         sys.stdout.flush()
     except OSError:
-        _redirect_to_nowhere(sys.stdout.fileno())
+        _discard_output()
     except (AttributeError, ValueError):  # no file
         pass
 
 
-def _redirect_to_nowhere(number: int) -> None:
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        os.dup2(nowhere.fileno(), number)
+def _discard_output() -> None:
+    """Redirect stdout, which cannot be written: Python would write its buffer at exit, and fail with status 120."""
+    with suppress(AttributeError, OSError, ValueError), open(os.devnull, "w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _file_of(error: Exception) -> str:
@@ -105,19 +104,8 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and any(said in str(error) for said in _OUT_OF_MEMORY)
 
 
-def _memory_advice(argv: Sequence[str]) -> str:
-    match argv[:1]:
-        case ["train" | "finetune"]:
-            return "choose a smaller --micro-batch, which leaves the gradient unchanged, or a smaller --batch-size"
-        case ["back-translate"]:
-            return "choose a smaller --batch-size"
-        case ["encode"]:
-            return "choose a smaller --max-length, or fewer --processes"
-    return "choose a smaller --max-length, or a smaller model"
-
-
 def _write_fault_log(error: Exception, argv: Sequence[str]) -> str:
-    lines = [f"command: {shlex.join(['nearfar', *argv])}", f"folder: {_folder()}", f"system: {platform.platform()}"]
+    lines = [f"command: {shlex.join(['nearfar', *argv])}", f"system: {platform.platform()}"]
     lines += [f"python: {sys.version.split()[0]}"]
     lines += [f"{name}: {package_version(name) or '(not installed)'}" for name in PACKAGES]
     lines += ["", *traceback.format_exception(error)]
@@ -129,13 +117,6 @@ def _write_fault_log(error: Exception, argv: Sequence[str]) -> str:
     except OSError:
         return f"please report it with the following text; no file could be written.\n{text}"
     return f"please report it with the file {log}"
-
-
-def _folder() -> str:
-    try:
-        return os.getcwd()
-    except OSError:
-        return "(deleted)"
 
 
 def _truncate(text: str) -> str:

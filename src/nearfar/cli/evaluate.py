@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import nearfar
 from nearfar.cli.parsing import Option
-from nearfar.cli.verbs import Call, MakeConsole, several, verb
+from nearfar.cli.verbs import Call, MakeConsole, verb
 from nearfar.config.bounds import File
 from nearfar.types import NearfarError
 
@@ -21,14 +21,7 @@ DRY_RUN = Option(
 )
 
 
-@verb(
-    several(
-        "models",
-        "Model folders, run folders, owner/name on the Hugging Face Hub, or baselines "
-        "(bow, glove:FILE, wk:MODEL, whitening:MODEL@TEXTS, flow:MODEL@TEXTS, use).",
-        "MODEL ...",
-    ),
-)
+@verb()
 def evaluate(call: Call, config: "nearfar.EvaluateConfig", models: tuple[str, ...]) -> None:
     """Score encoders one by one and print tables."""
     if not models:
@@ -46,15 +39,7 @@ def evaluate(call: Call, config: "nearfar.EvaluateConfig", models: tuple[str, ..
             call.show(table)
 
 
-@verb(
-    several(
-        "sides",
-        "Two or more: models, result files, folders of result files (the seeds of one setting), or with --qrels run "
-        "files of TREC. Or one table of scores by any tool, with the columns system, unit, score and optionally seed, "
-        "task, cluster.",
-        "SIDE ...",
-    ),
-)
+@verb()
 def compare(call: Call, config: "nearfar.CompareConfig", sides: tuple[str, ...]) -> None:
     """Test whether the first side is better than the others."""
     if not sides:
@@ -71,9 +56,7 @@ def compare(call: Call, config: "nearfar.CompareConfig", sides: tuple[str, ...])
         call.say(queries.summary, *queries.lines)
 
 
-@verb(
-    several("models", "Model folders, run folders, or owner/name on the Hugging Face Hub.", "MODEL ..."),
-)
+@verb()
 def geometry(call: Call, config: "nearfar.GeometryConfig", models: tuple[str, ...]) -> None:
     """Measure, plot or explore embedding spaces."""
     if not models:
@@ -92,14 +75,7 @@ def geometry(call: Call, config: "nearfar.GeometryConfig", models: tuple[str, ..
         call.say(*explorer_notes(page))
 
 
-@verb(
-    several(
-        "what",
-        "Run folders, result files, folders of result files (the seeds of one setting), comparison files, geometry "
-        "folders.",
-        "RUN|RESULT ...",
-    ),
-)
+@verb()
 def report(call: Call, config: "nearfar.ReportConfig", what: tuple[str, ...]) -> None:
     """Write a report about runs and results."""
     file = nearfar.report(what, config)
@@ -123,7 +99,6 @@ def study(argv: list[str], make_console: MakeConsole) -> int:
 
 
 @verb(
-    Option("file", File | None, "The study, a TOML file.", None, positional_name="[FILE.toml]"),
     DRY_RUN,
     Option(
         "report",
@@ -162,7 +137,7 @@ def _say_written(call: Call, table: "StudyTable", folder: Path) -> None:
     call.say(*model_lines(folder), f"The table is in {folder / 'page.md'}.{note}")
 
 
-@verb(several("names", "Tables to reproduce; none: list all.", "[NAME ...]", str), DRY_RUN)
+@verb(DRY_RUN)
 def reproduce(call: Call, config: "nearfar.ReproduceConfig", names: tuple[str, ...], *, dry_run: bool) -> int | None:
     """Run tables of the papers, plan them (--dry-run), or list them."""
     if not names:

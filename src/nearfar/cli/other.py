@@ -6,7 +6,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import nearfar
-from nearfar.cli.verbs import Call, several, verb
+from nearfar.cli.verbs import Call, verb
 
 if TYPE_CHECKING:
     from nearfar.commands.get_data import GetDataResult
@@ -14,14 +14,7 @@ if TYPE_CHECKING:
 WIDTH = 110
 
 
-@verb(
-    several(
-        "names",
-        "Named sets, tasks, or the suites sts and transfer; with --source, the sets to convert (default: all).",
-        "NAME ...",
-        str,
-    ),
-)
+@verb()
 def get_data(call: Call, config: "nearfar.GetDataConfig", names: tuple[str, ...]) -> int | None:
     """Download, convert or list data sets."""
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import nearfar
 from nearfar.cli.parsing import Option, parse
-from nearfar.cli.verbs import SAVED, Call, MakeConsole, one_model, several, short, verb
+from nearfar.cli.verbs import SAVED, Call, MakeConsole, short, verb
 from nearfar.config.training import FinetuneConfig, TrainConfig
 from nearfar.config.values import flag
 from nearfar.registry import METHODS
@@ -21,26 +21,6 @@ if TYPE_CHECKING:
     from nearfar.commands.train.run import Plan
 
 
-USAGE = """usage: nearfar train --data FILE --output RUN [flags]
-       nearfar train METHOD|FILE.toml --output RUN [flags]
-
-Without a method, the columns of FILE choose it:
-
-  anchor, positive             pairs             info-nce
-  anchor, positive, negative   triplets          info-nce
-  premise, hypothesis, label   NLI rows          scl; nli-order if --model is a plain transformers model
-  text, label                  labelled texts    supcon-text, and a classifier for nearfar predict
-  sentence1, sentence2, score  scored pairs      regression
-  lines of text, one column    sentences         sg-opt1
-
-From a plain transformers model, all of them also get the settings of a measured recipe.
-Pairs may also be called query and positive, query and document, question and answer, sent0 and sent1; negatives
-hard_neg. Rows are held out: half choose the best step, half test the result (--hold-out, --evaluate-on). Of fewer than
-400 anchors none is: further trainings without one of five folds each test all of them.
---dry-run checks a run before it starts, --resume continues one that was stopped. Several seeds: nearfar study.
-
-Methods:
-"""
 RESUME = Option("resume", bool, "Resume the run in OUTPUT; all settings must be the same.", False, group="Run")
 DRY_RUN = Option(
     "dry_run",
@@ -60,7 +40,8 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         lines = [(kind.__doc__ or "").strip().splitlines()[0] for kind in METHODS.values()]
         more = "All flags of a method: nearfar train METHOD --help"
-        sys.stdout.write("\n".join([USAGE, *lines, "", more, ""]))
+        usage = Path(__file__).with_name("train_usage.txt").read_text("utf-8")
+        sys.stdout.write("\n".join([usage, *lines, "", more, ""]))
         return 0 if argv else 2
     call, extras = Call("train", argv, make_console), (RESUME, DRY_RUN, VERBOSE)
     method, flags = _first_and_flags(argv)
@@ -289,9 +270,7 @@ def _counts(result: "MiningResult", config: "nearfar.MineConfig") -> list[str]:
     return lines
 
 
-@verb(
-    several("models", "Two or more run folders, model folders, or names owner/name on the hub.", "MODEL ..."),
-)
+@verb()
 def soup(call: Call, config: "nearfar.SoupConfig", models: tuple[str, ...]) -> None:
     """Average models, and print each one's share."""
     if len(models) < 2:
@@ -307,7 +286,7 @@ def soup(call: Call, config: "nearfar.SoupConfig", models: tuple[str, ...]) -> N
     call.say(f"Wrote {what} to {config.output}{score}")
 
 
-@verb(one_model())
+@verb()
 def static(call: Call, config: "nearfar.StaticConfig", model: str) -> None:
     """Write a static encoder."""
     made = nearfar.static(model, config)

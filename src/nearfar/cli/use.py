@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import nearfar
-from nearfar.cli.parsing import Option
-from nearfar.cli.verbs import Call, one_model, several, short, verb
+from nearfar.cli.verbs import Call, short, verb
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ BAR = 30
 """Characters of the longest bar of the histogram of ``dedup``."""
 
 
-@verb(one_model())
+@verb()
 def encode(call: Call, config: "nearfar.EncodeConfig", model: str) -> int | None:
     """Write the embeddings of a file of texts."""
     from nearfar.commands.encode import can_be_continued, encode_parts
@@ -51,7 +50,7 @@ def encode(call: Call, config: "nearfar.EncodeConfig", model: str) -> int | None
     return None
 
 
-@verb(several("query", "Texts to search for.", "[QUERY ...]", str))
+@verb()
 def search(call: Call, config: "nearfar.SearchConfig", query: tuple[str, ...]) -> int | None:
     """Search and print or write the hits; without a query, ask for queries in a terminal."""
     config.check_queries(query)
@@ -141,12 +140,7 @@ def _table(query: str, hits: "Sequence[Hit]", opened: "Search") -> "Any":
     return table
 
 
-@verb(
-    one_model(
-        "Run folder of nearfar finetune, or of nearfar train on labelled texts; a model folder, or any sequence "
-        "classifier of transformers."
-    ),
-)
+@verb()
 def predict(call: Call, config: "nearfar.PredictConfig", model: str) -> None:
     """Write predicted labels and probabilities, and print how they agree with those of the input."""
     from nearfar.evaluation.tables.evaluation import evaluation_tables
@@ -158,9 +152,7 @@ def predict(call: Call, config: "nearfar.PredictConfig", model: str) -> None:
     call.say(f"Wrote predictions for {result.rows:,} rows to {config.output}")
 
 
-@verb(
-    one_model("Encoder or classifier: a model folder, a run folder, or owner/name on the Hugging Face Hub."),
-)
+@verb()
 def export(call: Call, config: "nearfar.ExportConfig", model: str) -> None:
     """Export a model and print how it compares with the original."""
     from nearfar.commands.export.comparison import comparison_table
@@ -176,10 +168,7 @@ def export(call: Call, config: "nearfar.ExportConfig", model: str) -> None:
     )
 
 
-@verb(
-    one_model("A finished run folder, or a model folder.", "FOLDER"),
-    Option("name", str, "The repository on the hub, owner/name.", positional_name="OWNER/NAME"),
-)
+@verb()
 def push(call: Call, config: "nearfar.PushConfig", model: str, name: str) -> None:
     """Upload a model, or list what would be uploaded (--dry-run)."""
     done = nearfar.push(model, name, config)

@@ -4,9 +4,10 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import nearfar
+from nearfar.cli import VERBS
 from nearfar.cli.parsing import Option, parse
 from nearfar.config.bounds import File
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 MakeConsole: TypeAlias = "Callable[[], Console]"
 Main: TypeAlias = Callable[[list[str], MakeConsole], int]
 """Runs a verb with its arguments; returns the exit status."""
+_NO_FILES = ("query", "names", "name")
+"""Arguments that name no file or folder, and may be longer than such a name."""
 SAVED = " after a complete step; everything is saved"
 """What Ctrl-C leaves of a training run."""
 
@@ -72,7 +75,8 @@ def verb(*extras: Option, name: str | None = None) -> Callable[[Callable[..., in
     """Make a verb of ``run(call, config, **extras)``, which calls a command of Python and prints what it returns.
 
     The type of ``config``, written as ``"nearfar.NAME"``, has its flags; it is imported when the verb runs. ``extras``
-    are options beside it. ``name`` is the verb's, by default that of the function.
+    are options beside it and the positional arguments of ``verbs.toml``. ``name`` is the verb's, by default that of the
+    function.
     """
 
     def decorate(run: Callable[..., int | None]) -> Main:
@@ -80,7 +84,7 @@ def verb(*extras: Option, name: str | None = None) -> Callable[[Callable[..., in
         def main(argv: list[str], make_console: MakeConsole) -> int:
             call = Call(name or run.__name__.replace("_", "-"), argv, make_console)
             kind = getattr(nearfar, run.__annotations__["config"].rpartition(".")[2])
-            given, values = parse(kind, argv, prog=f"nearfar {call.verb}", extras=extras)
+            given, values = parse(kind, argv, prog=f"nearfar {call.verb}", extras=[*positionals(call.verb), *extras])
             return run(call, given, **values) or 0
 
         return main
@@ -88,14 +92,18 @@ def verb(*extras: Option, name: str | None = None) -> Callable[[Callable[..., in
     return decorate
 
 
-def one_model(text: str = "Model folder, or owner/name on the Hugging Face Hub.", name: str = "MODEL") -> Option:
-    """The positional argument of a verb that takes one model."""
-    return Option("model", File, text, positional_name=name)
-
-
-def several(name: str, text: str, shown: str, kind: object = File) -> Option:
-    """Positional arguments of any number, which may be none."""
-    return Option(name, tuple[kind, ...], text, (), positional_name=shown)  # type: ignore[valid-type]
+def positionals(verb: str) -> list[Option]:
+    """The positional arguments of a verb: one that ends in ``...`` takes any number, one in brackets may be missing."""
+    options = []
+    for name, shown, text in VERBS[verb].arguments:
+        kind: Any = str if name in _NO_FILES else File
+        if shown.strip("[]").endswith("..."):
+            options.append(Option(name, tuple[kind, ...], text, (), positional_name=shown))
+        elif shown.startswith("["):
+            options.append(Option(name, kind | None, text, None, positional_name=shown))
+        else:
+            options.append(Option(name, kind, text, positional_name=shown))
+    return options
 
 
 def short(text: str, most: int) -> str:

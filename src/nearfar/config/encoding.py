@@ -87,12 +87,12 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     """Write one share of the parts, as in 17/1000: the 17th of 1,000 processes with the same OUTPUT, such as those of a
     Slurm array. Implies --resume."""
 
+    needs = (("calibrate", "quantize int8"), ("ray_address", "engine ray"))
+
     def conflicts(self) -> Iterator[str]:
         """Values that exclude each other."""
         if self.quantize is not None and self.dtype != "float32":
             yield f"--dtype {self.dtype} and --quantize {self.quantize}: each sets the data type; give one."
-        if self.calibrate is not None and self.quantize != "int8":
-            yield f"--calibrate {self.calibrate}: is for int8 embeddings; give --quantize int8 with it."
         if not self.sharded:
             defaults = {field.name: field.default for field in fields(self)}
             given = [name for name in _OF_SHARDS if getattr(self, name) != defaults[name]]
@@ -100,8 +100,6 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
             return
         if self.column is None:
             yield f"--input {self.input}: is read as Parquet; name the column of the texts with --column."
-        if self.ray_address is not None and self.engine != "ray":
-            yield "--ray-address is for --engine ray, not local."
         if self.processes > 1:
             yield f"--processes {self.processes}: is for output in one file; give --workers in its place."
         if self.with_texts:
@@ -196,16 +194,12 @@ class SearchConfig(SearchOptions, ComputeOptions):
     """Precision of the embeddings. auto is that of the index, and for a new index bf16 (bfloat16) if the device
     supports it natively, else fp32."""
 
+    needs = (("rescore", "quantize"), ("query_column", "queries"), ("overwrite", "output"))
+
     def conflicts(self) -> Iterator[str]:
         """Values that exclude each other."""
         if self.approximate and self.quantize is not None:
             yield f"--approximate and --quantize {self.quantize}: are two ways to search; give one."
-        if self.rescore is not None and self.quantize is None:
-            yield f"--rescore {self.rescore}: is for quantized search; give --quantize with it."
-        if self.query_column is not None and self.queries is None:
-            yield f"--query-column {self.query_column}: needs a file, --queries FILE."
-        if self.overwrite and self.output is None:
-            yield "--overwrite: needs a file to replace, --output FILE."
         if self.output is not None and not self.output.endswith((".tsv", ".jsonl")):
             yield f"--output {self.output}: must end in .tsv or .jsonl."
 
@@ -332,16 +326,12 @@ class DedupConfig(EncoderOptions, ComputeOptions):
     overwrite: bool = False
     """Replace OUTPUT and GROUPS if they exist."""
 
+    needs = (("groups", "threshold"),)
+
     def conflicts(self) -> Iterator[str]:
         """Values that exclude each other."""
-        if self.groups is not None and self.threshold is None:
-            yield "--groups: needs --threshold. Run without both first, to see which threshold fits."
         if self.groups is not None and self.groups == self.output:
             yield f"--groups {self.groups}: is also --output; name another file."
-
-
-_OF_PAGE = ("texts", "column", "color_by")
-_OF_OUTPUT = ("pairs", "positive_above", "task", "labelled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -394,21 +384,17 @@ class GeometryConfig(EncoderOptions):
     """Seed of the sample for uniformity, of t-SNE, of the choice among pairs with equal scores, and of the sample of
     --texts."""
 
+    needs = (
+        *(("page", "texts"), ("texts", "page"), ("column", "page"), ("color_by", "page")),
+        *(("pairs", "output"), ("positive_above", "output"), ("task", "output"), ("labelled", "output")),
+    )
+
     def conflicts(self) -> Iterator[str]:
         """Values that exclude each other."""
         if self.output is None and self.page is None:
             yield "Name what to write: --output FOLDER for measures and plots, --page FILE for a page, or both."
-        for names, output, needed in (
-            (_OF_PAGE, self.page, "--page FILE"),
-            (_OF_OUTPUT, self.output, "--output FOLDER"),
-        ):
-            for name in names:
-                if output is None and getattr(self, name) is not None:
-                    yield f"{flag(name)} needs {needed}."
         if self.page is not None and not self.page.lower().endswith((".html", ".htm")):
             yield f"--page {self.page}: must end in .html."
-        if self.page is not None and self.texts is None:
-            yield "--page needs --texts: the texts to show, as a file or a named set."
 
     def check_models(self, count: int) -> None:
         """Raise a NearfarError if a page of this number of models is asked for; it shows one or two."""

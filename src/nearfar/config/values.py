@@ -9,11 +9,11 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from nearfar.config.bounds import check_text
 from nearfar.types import NearfarError
-from nearfar.validation import InvalidValueError, convert, format_value
+from nearfar.validation import InvalidValueError, convert, format_text, format_value
 
 Made = TypeVar("Made", bound="Settings")
 
@@ -170,11 +170,22 @@ class Settings:
     raised. Those of its bases are checked before.
     """
 
+    needs: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Settings, each with another one without which it has no effect, and the value of that one if it must have one, as
+    in ("calibrate", "quantize int8")."""
+
     def __post_init__(self) -> None:
         """Check all values, and then their combinations."""
         for name, value in convert_values(type(self), vars(self)).items():
             object.__setattr__(self, name, value)
+        defaults = {field.name: field.default for field in fields(self)}
         for kind in reversed(type(self).__mro__):
+            for name, needed in vars(kind).get("needs", ()):
+                other, _, expected = needed.partition(" ")
+                value, of_other = getattr(self, name), getattr(self, other)
+                if value != defaults[name] and (of_other != expected if expected else not of_other):
+                    given = "" if value is True else f" {format_text(str(value))}"
+                    raise NearfarError(f"{flag(name)}{given}: needs {flag(other)}{expected and f' {expected}'}.")
             for problem in vars(kind).get("conflicts", lambda _: ())(self):
                 raise NearfarError(problem)
 

@@ -347,15 +347,11 @@ class SoupConfig(ComputeOptions):
     precision: Precision = "auto"
     """Precision of the embeddings of the dev set: auto, fp32 or bf16. Weights are averaged in float64."""
 
+    needs = (("greedy", "evaluate_on"), ("evaluate_on", "greedy"))
+
     def conflicts(self) -> Iterator[str]:
         """Values that exclude each other."""
         _ = self.numbers
-        if self.greedy and self.evaluate_on is None:
-            yield "--greedy: needs a dev set to choose models by; name it by --evaluate-on."
-        if self.evaluate_on is not None and not self.greedy:
-            yield (
-                "--evaluate-on: chooses the models of --greedy; add --greedy, or score the average by nearfar evaluate."
-            )
         if self.greedy and self.weights is not None:
             yield "--greedy and --weights: a greedy average has equal weights; give one of them."
 
@@ -416,15 +412,7 @@ class ExportConfig(Settings):
     overwrite: bool = False
     """Replace OUTPUT if it is an earlier export."""
 
-    def conflicts(self) -> Iterator[str]:
-        """Values that exclude each other."""
-        if self.opset is not None and self.format != "onnx":
-            yield f"--opset {self.opset}: is for --format onnx; OpenVINO has its own operators."
-        if self.calibrate is not None and (self.format, self.quantize) != ("openvino", "int8"):
-            yield (
-                f"--calibrate {self.calibrate}: is for --format openvino --quantize int8. No other export needs "
-                "calibration; remove the flag."
-            )
+    needs = (("opset", "format onnx"), ("calibrate", "format openvino"), ("calibrate", "quantize int8"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -467,10 +455,10 @@ class StudyConfig(Settings):
     seed: bounds.Seed = 0
     """Seed of the bootstrap."""
 
+    needs = (("ray_address", "engine ray"),)
+
     def conflicts(self) -> Iterator[str]:
         """Values that exclude each other."""
-        if self.ray_address is not None and self.engine != "ray":
-            yield f"--ray-address is for --engine ray, not {self.engine}."
         if self.engine == "inline" and self.workers > 1:
             yield "--engine inline runs one cell at a time; leave --workers out, or use --engine process."
 

@@ -2,11 +2,10 @@
 
 A paper's module imports no torch at its top: its settings are read by ``--help``. What all methods share:
 :mod:`nearfar.methods.base` (what a method is, and what its builder gets), :mod:`nearfar.methods.settings` (settings of
-several papers), :mod:`nearfar.methods.describe` (batches in words) and :mod:`nearfar.methods.mixture` (several methods
-at once).
+several papers) and :mod:`nearfar.methods.mixture` (several methods at once).
 """
 
-from nearfar.methods.base import Batches, BuildContext, BuiltMethod, EmbedFn, Item, Loss, Method
-from nearfar.types import MethodEntry
+from nearfar.methods.base import BuildContext, BuiltMethod, EmbedFn
+from nearfar.types import Batches, Item, Loss, Method, MethodEntry
 
 __all__ = ["Batches", "BuildContext", "BuiltMethod", "EmbedFn", "Item", "Loss", "Method", "MethodEntry"]

@@ -11,14 +11,16 @@ methods from them.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from nearfar.config.training import TrainConfig
-from nearfar.types import NearfarError
+from nearfar.types import Method, NearfarError
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from nearfar.data.batching import TextBatches
     from nearfar.data.rows import TextData
@@ -29,65 +31,6 @@ EmbedFn: TypeAlias = "Callable[[Sequence[Any]], Tensor]"
 """Texts -> embeddings [batch, dim], differentiable, in training mode; a text that is given twice is encoded twice.
 
 A text is a string, which gets the model's default prompt, or a :class:`nearfar.encoder.prompts.PromptedText`."""
-
-Item: TypeAlias = Any
-"""What is encoded independently; only the method's ``extract_items`` and ``represent`` look inside."""
-
-
-class Loss(NamedTuple):
-    """The loss of one batch."""
-
-    value: "Tensor"
-    """The loss of the representations: a scalar with gradient."""
-    terms: "dict[str, Tensor]"
-    """Its parts, and other measures to log: named scalars without gradient."""
-    penalty: "Tensor | None" = None
-    """A further part that does not depend on the representations, such as a regulariser of the weights."""
-
-    @property
-    def total(self) -> "Tensor":
-        """What is minimised: the value plus the penalty."""
-        return self.value if self.penalty is None else self.value + self.penalty
-
-
-class Batches(Protocol):
-    """The batches of every epoch, in a fixed order, from any batch on."""
-
-    @property
-    def batch_size(self) -> int: ...  # noqa: D102
-
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Any]: ...  # noqa: D102
-
-    def steps(self, epoch: int) -> int: ...  # noqa: D102
-
-    def total_steps(self, epochs: int) -> int: ...  # noqa: D102
-
-
-@dataclass(frozen=True)
-class Method:
-    """A way to train an encoder."""
-
-    name: str
-    batches: Batches
-    extract_items: Callable[[Any], Sequence[Item]]
-    """The items of a batch. Random draws here and in ``loss_fn`` are the same in every process."""
-    represent: "Callable[[Sequence[Item]], Tensor]"
-    """Items -> [items, ...] with gradient. Row i depends on item i alone (and on dropout)."""
-    loss_fn: "Callable[[Any, Tensor], Loss]"
-    """A batch and the representations of all its items, in their order -> its loss."""
-    describe: Callable[[Any], list[str]]
-    """A batch in words, line by line: anchors, their positives and their negatives. Encodes nothing."""
-    head: "nn.Module | None" = None
-    """Trained with the encoder and dropped after training; None if the method needs no head."""
-    count_tokens: Callable[[Sequence[Item]], Sequence[int]] | None = None
-    """Number of tokens of each item that the encoder reads with gradient; None if that is not known."""
-    embeddings: bool = True
-    """Whether the last axis of the representations is that of an embedding, so that the loss is also defined on the
-    first dimensions alone (``--matryoshka``)."""
-
-    def loss(self, batch: Any) -> Loss:
-        """The loss of a batch, with all items at once in this process."""
-        return self.loss_fn(batch, self.represent(self.extract_items(batch)))
 
 
 class BuiltMethod(NamedTuple):
@@ -223,10 +166,33 @@ def repair_facts(repaired: int) -> list[str]:
     return [f"{repaired} fields had control characters or irregular white space, now single spaces"]
 
 
+def describe_rows(batch: Any, names: Sequence[str] | Callable[[Any], Sequence[str]]) -> list[str]:
+    """The rows of a batch, line by line: the first text of a row, and below it the others, each after its name.
+
+    ``names`` are those of the columns, or a function from a row's target to them. Rows that follow each other and have
+    the same first text share its line.
+    """
+    lines: list[str] = []
+    for row, texts in enumerate(zip(*batch.columns, strict=True)):
+        own = names if isinstance(names, Sequence) else names(batch.targets[row])
+        first, *others = (batch.sentences[text] for text in texts)
+        if not others or row == 0 or texts[0] != batch.columns[0][row - 1]:
+            lines.append(f"{own[0]:<10}  {first}")
+        lines += [f"  {name:<8}  {text}" for name, text in zip(own[1:], others, strict=False)]
+    return lines
+
+
 def sentences_of(batch: Any) -> list[str]:
     """The distinct texts of a batch: the items of methods that encode each of them once."""
     sentences: list[str] = batch.sentences
     return sentences
+
+
+@cache
+def bibtex(key: str) -> str:
+    """The entry of a paper in ``papers.bib``, for the model cards of its methods."""
+    entries = Path(__file__).with_name("papers.bib").read_text("utf-8").strip().split("\n\n")
+    return next(entry for entry in entries if f"{{{key}," in entry)
 
 
 def initializer_range(backbone: Any) -> float:

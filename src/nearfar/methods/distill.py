@@ -24,9 +24,17 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from nearfar.config.bounds import BelowOne, File, LearningRate, Model, Temperature, Weight
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method, require_data, sentences_of, text_facts
+from nearfar.methods.base import (
+    BuildContext,
+    BuiltMethod,
+    bibtex,
+    describe_rows,
+    require_data,
+    sentences_of,
+    text_facts,
+)
 from nearfar.methods.settings import TextColumn
-from nearfar.types import MethodEntry, NearfarError
+from nearfar.types import Loss, Method, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -37,21 +45,7 @@ if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.frozen import TeacherVectors
 
-PAPERS = (
-    """@inproceedings{reimers2020making,
-  title     = {Making Monolingual Sentence Embeddings Multilingual using Knowledge Distillation},
-  author    = {Reimers, Nils and Gurevych, Iryna},
-  booktitle = {Proceedings of EMNLP},
-  year      = {2020}
-}""",
-    """@inproceedings{liu2023rankcse,
-  title     = {{RankCSE}: Unsupervised Sentence Representations Learning via Learning to Rank},
-  author    = {Liu, Jiduan and Liu, Jiahao and Wang, Qifan and Wang, Jingang and Wu, Wei and Xian, Yunsen and
-               Zhao, Dongyan and Chen, Kai and Yan, Rui},
-  booktitle = {Proceedings of ACL},
-  year      = {2023}
-}""",
-)
+PAPERS = (bibtex("reimers2020making"), bibtex("liu2023rankcse"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,18 +74,15 @@ class DistillConfig(TextColumn, TrainConfig):
     dropout: BelowOne | None = 0.0
     """Probability of dropout in training."""
 
+    needs = (
+        *(("temperature", "list_weight"), ("teacher_temperature", "list_weight")),
+        *(("vector_distance", "vector_weight"), ("vector_projection", "vector_weight")),
+    )
+
     def conflicts(self) -> Iterator[str]:
         """Values that exclude each other."""
         if not (self.list_weight or self.vector_weight):
             yield "--list-weight and --vector-weight are both 0, so there is no loss; raise one."
-        if not self.list_weight and (
-            self.teacher_temperature is not None or self.temperature != type(self).temperature
-        ):
-            yield "--temperature and --teacher-temperature divide the lists' cosines; set --list-weight too."
-        if self.vector_distance == "squared" and not self.vector_weight:
-            yield "--vector-distance compares the vectors; set --vector-weight above 0."
-        if self.vector_projection == "kept" and not self.vector_weight:
-            yield "--vector-projection kept: the layer is trained by the vectors; set --vector-weight above 0."
 
 
 class Projection(NamedTuple):
@@ -140,10 +131,9 @@ def build(config: DistillConfig, context: BuildContext, rows: "TextData") -> Bui
         )
 
     loss_fn = distillation(config, vectors, projection, normalize=student.normalizes)
+    describe = partial(describe_rows, names=("sentence",))
     embed, head = context.encoder.embed, projection.head
-    method = Method(
-        "distill", batches, sentences_of, embed, loss_fn, partial(_describe, config), head, embeddings=False
-    )
+    method = Method("distill", batches, sentences_of, embed, loss_fn, describe, head, embeddings=False)
     prompt = f", prompt {teacher.resolve_prompt()!r}" if teacher.resolve_prompt() else ""
     facts = [f"teacher {config.teacher}: {teacher.dim} dimensions, pooling {teacher.pooling}{prompt}{projection.fact}"]
     return BuiltMethod(method, [*text_facts(rows), *facts], teachers=(vectors,))
@@ -188,15 +178,6 @@ def distillation(
         return Loss(total, {name: term.detach() for name, term in terms.items()})
 
     return loss_fn
-
-
-def _describe(config: DistillConfig, batch: "TextBatch") -> list[str]:
-    targets = ["the teacher's vector of it"] if config.vector_weight else []
-    targets += [f"its similarities with the {len(batch.sentences) - 1} others"] if config.list_weight else []
-    return [
-        *(f"{'sentence':<10}  {text}" for text in batch.sentences),
-        f"each is fitted to {', and to '.join(targets)}",
-    ]
 
 
 def _project(config: DistillConfig, context: BuildContext, teacher: "Encoder", vectors: "TeacherVectors") -> Projection:

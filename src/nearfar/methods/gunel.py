@@ -47,10 +47,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nearfar.config.bounds import File, Temperature
 from nearfar.config.training import FinetuneConfig, TrainConfig
-from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method, require_data, sentences_of, text_facts
-from nearfar.methods.describe import pluralize
+from nearfar.methods.base import (
+    BuildContext,
+    BuiltMethod,
+    bibtex,
+    describe_rows,
+    require_data,
+    sentences_of,
+    text_facts,
+)
 from nearfar.methods.settings import TextColumn
-from nearfar.types import MethodEntry
+from nearfar.types import Loss, Method, MethodEntry
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -59,12 +66,7 @@ if TYPE_CHECKING:
     from nearfar.data.batching import TextBatch, TextBatches
     from nearfar.data.rows import TextData
 
-PAPER = """@inproceedings{gunel2021supervised,
-  title     = {Supervised Contrastive Learning for Pre-trained Language Model Fine-tuning},
-  author    = {Gunel, Beliz and Du, Jingfei and Conneau, Alexis and Stoyanov, Veselin},
-  booktitle = {Proceedings of ICLR},
-  year      = {2021}
-}"""
+PAPER = bibtex("gunel2021supervised")
 StatesFn: TypeAlias = "Callable[[Sequence[tuple[str, ...]]], Tensor]"
 """Texts or pairs -> the last hidden state of each one's [CLS], [items, dim], with gradient."""
 
@@ -127,14 +129,7 @@ def scl_finetune(
         return Loss((1 - scl_weight) * ce + scl_weight * scl, terms | {"scl": scl.detach()})
 
     def describe(batch: "TextBatch") -> list[str]:
-        lines = []
-        for item, target in zip(_row_texts(batch), batch.targets, strict=True):
-            alike = sum(other == target for other in batch.targets) - 1
-            name = label_names[int(target)] if label_names else f"{target:g}"
-            contrast = f"; {alike} positive{'s' * (alike != 1)}" if label_names and scl_weight else ""
-            lines += [f"{name:<14}  {item[0]}", *(f"{'':<14}  {text}" for text in item[1:])]
-            lines[-1] += contrast
-        return lines
+        return describe_rows(batch, lambda target: (label_names[int(target)] if label_names else f"{target:g}", ""))
 
     return Method("scl-finetune", batches, _row_texts, states, loss_fn, describe, head)
 
@@ -178,15 +173,7 @@ def build_supcon_text(config: SupconTextConfig, context: BuildContext, rows: "Te
         return Loss(total, {"accuracy": _accuracy(embeddings.detach(), labels)})
 
     def describe(batch: "TextBatch") -> list[str]:
-        labels = _labels(batch)
-        lines: list[str] = []
-        for label in dict.fromkeys(labels):
-            alike = [text for text, other in zip(batch.sentences, labels, strict=True) if other == label]
-            others = pluralize(len(labels) - len(alike), "other text", "other texts")
-            role = "positives of each other" if len(alike) > 1 else "no anchor, as it is alone"
-            lines.append(f"{'label':<10}  {names[label]}: {role}; negatives: {others}")
-            lines += [f"  {'text':<8}  {text}" for text in alike]
-        return lines
+        return describe_rows(batch, lambda label: (names[int(label)],))
 
     method = Method("supcon-text", batches, sentences_of, context.encoder.embed, loss_fn, describe)
     counts = Counter(targets)

@@ -44,9 +44,8 @@ from nearfar.config.bounds import BelowOne, Count, File, LearningRate, Length, S
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import Settings
 from nearfar.methods import base
-from nearfar.methods.describe import describe_anchor, describe_margin, pluralize
 from nearfar.methods.settings import MarginSettings, TextColumn
-from nearfar.types import MethodEntry, NearfarError, SelfGuidedVariant
+from nearfar.types import Loss, Method, MethodEntry, NearfarError, SelfGuidedVariant
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -63,12 +62,9 @@ DriftFn: TypeAlias = "Callable[[], Tensor]"
 TextPair: TypeAlias = tuple[str, str]
 """An item: the text that T reads, and the text that F reads."""
 VARIANT_NAMES: dict[SelfGuidedVariant, str] = {"sg": "sg", "opt1": "sg-opt1", "opt2": "sg-opt2", "opt3": "sg-opt"}
-PAPER = """@inproceedings{kim2021self,
-  title     = {Self-Guided Contrastive Learning for {BERT} Sentence Representations},
-  author    = {Kim, Taeuk and Yoo, Kang Min and Lee, Sang-goo},
-  booktitle = {Proceedings of ACL-IJCNLP},
-  year      = {2021}
-}"""
+ROW = ("sentence", "translation")
+"""Names of a row's texts, of which some methods have the first only."""
+PAPER = base.bibtex("kim2021self")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +203,7 @@ def build_self_guided(config: GuidedConfig, context: base.BuildContext, rows: "T
         """The row of c_i and its views."""
         return torch.cat([embed([own for own, _ in items])[:, None], views([guiding for _, guiding in items])], dim=1)
 
-    def loss_fn(batch: "TextBatch", representations: "Tensor") -> base.Loss:
+    def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
         own, guiding = representations[:, :1], representations[:, 1:].detach()
         projected = project(torch.cat([own, draw_layer(guiding) if one_view else guiding], dim=1))
         cls, seen = projected[:, 0], projected[:, 1:]
@@ -224,24 +220,13 @@ def build_self_guided(config: GuidedConfig, context: base.BuildContext, rows: "T
         ).mean()
         return _with_drift(config, contrast, drift(), {term: contrast.detach()} | left_out)
 
-    def describe(batch: "TextBatch") -> list[str]:
-        layers = f"{config.view_pooling} over tokens, layers {guide.layers[0]} to {guide.layers[1]}"
-        drawn = "one drawn at each step" if one_view else "each a positive by itself"
-        sides = [
-            (f"{own} (trained copy)", f"{guiding} (frozen copy: {layers}; {drawn})")
-            for own, guiding in _text_pairs(batch)
-        ]
-        lines = _describe_rows(batch, sides, "views" if variant in ("opt2", "opt3") else "embeddings and views")
-        if variant == "sg":
-            lines.append("each view is an anchor too, and its row's embedding the positive")
-        return lines + describe_margin(margin, "rows that are")
-
     def count_tokens(items: Sequence[TextPair]) -> list[int]:
         return context.encoder.lengths([own for own, _ in items])
 
     name = "bt+sg-opt" if isinstance(config, BtSgOptConfig) else term
     head = None if config.projection == "none" else project
-    method = base.Method(name, batches, _text_pairs, represent, loss_fn, describe, head, count_tokens)
+    describe = partial(base.describe_rows, names=ROW)
+    method = Method(name, batches, _text_pairs, represent, loss_fn, describe, head, count_tokens)
     return base.BuiltMethod(method, base.text_facts(rows))
 
 
@@ -268,7 +253,7 @@ def build_back_translation(config: BtConfig, context: base.BuildContext, rows: "
     drift = _drift(config, encoder, Guide(encoder.backbone, encoder.route))
     project = _projection(config, encoder)
 
-    def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> base.Loss:
+    def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
         projected = project(embeddings)
         first, second = (projected[column] for column in batch.columns)
         left_out: dict[str, Tensor] = {}
@@ -282,13 +267,9 @@ def build_back_translation(config: BtConfig, context: base.BuildContext, rows: "
         contrast = nt_xent(first, second, temperature=config.temperature, mask=mask).mean()
         return _with_drift(config, contrast, drift(), {"bt": contrast.detach()} | left_out)
 
-    def describe(batch: "TextBatch") -> list[str]:
-        lines = _describe_rows(batch, _text_pairs(batch), "both texts")
-        lines.append("each positive is an anchor too, and its anchor the positive")
-        return lines + describe_margin(margin, "rows that are")
-
     head = None if config.projection == "none" else project
-    method = base.Method("bt", batches, base.sentences_of, context.encoder.embed, loss_fn, describe, head)
+    describe = partial(base.describe_rows, names=ROW)
+    method = Method("bt", batches, base.sentences_of, context.encoder.embed, loss_fn, describe, head)
     return base.BuiltMethod(method, base.text_facts(rows))
 
 
@@ -331,23 +312,8 @@ def draw_layer(views: 'Float[Tensor, "batch layers dim"]') -> 'Float[Tensor, "ba
     return views[torch.arange(len(views), device=views.device), layers][:, None]
 
 
-def _with_drift(config: KimConfig, contrast: "Tensor", distance: "Tensor", terms: "dict[str, Tensor]") -> base.Loss:
-    return base.Loss(contrast, terms | {"drift": distance.detach()}, config.drift_weight * distance)
-
-
-def _describe_rows(batch: "TextBatch", sides: Sequence[TextPair], negatives: str) -> list[str]:
-    """Each row's anchor and positive, and how many other rows are its negatives."""
-    lines: list[str] = []
-    for (anchor, positive), negative in zip(sides, _negatives_mask(batch)[:].tolist(), strict=True):
-        others = sum(negative)
-        equal = len(sides) - 1 - others
-        lines += describe_anchor(
-            anchor,
-            positives=[positive],
-            negatives=[f"{negatives} of {pluralize(others, 'other row', 'other rows')}"],
-            left_out=f"{pluralize(equal, 'other row', 'other rows')} with a text of this one" if equal else None,
-        )
-    return lines
+def _with_drift(config: KimConfig, contrast: "Tensor", distance: "Tensor", terms: "dict[str, Tensor]") -> Loss:
+    return Loss(contrast, terms | {"drift": distance.detach()}, config.drift_weight * distance)
 
 
 # --- rows, the frozen copy, the drift ---
@@ -437,18 +403,9 @@ def _drift(config: KimConfig, encoder: "Encoder", initial: "Guide") -> DriftFn:
 
 
 def trained_weights(backbone: "nn.Module", initial: "nn.Module") -> "tuple[list[nn.Parameter], list[Tensor]]":
-    """The weights of a backbone's children with trained weights, and the initial ones, from which they drift."""
-    from nearfar.objectives import matching_parameters
-
-    weights: list[nn.Parameter] = []
-    references: list[Tensor] = []
-    for name, part in backbone.named_children():
-        # Frozen modules have not moved, and half of a small encoder is its embedding layer.
-        if any(parameter.requires_grad for parameter in part.parameters()):
-            now, before = matching_parameters(part, initial.get_submodule(name))
-            weights += now
-            references += before
-    return weights, references
+    """The trained weights of a backbone, and the initial ones, from which they drift; frozen ones have not moved."""
+    trained = {name: weight for name, weight in backbone.named_parameters() if weight.requires_grad}
+    return list(trained.values()), [initial.get_parameter(name) for name in trained]
 
 
 METHODS = {

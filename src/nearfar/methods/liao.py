@@ -38,15 +38,13 @@ optimiser         Adam                      AdamW                          the l
 """
 
 from dataclasses import dataclass
-from itertools import compress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from nearfar.config.bounds import Cap, Fraction, Temperature
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method, repair_facts
-from nearfar.methods.describe import describe_anchor, pluralize
+from nearfar.methods.base import BuildContext, BuiltMethod, bibtex, describe_rows, repair_facts
 from nearfar.methods.settings import MarginSettings, NliSettings
-from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, MethodEntry, NearfarError
+from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, Loss, Method, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
     import torch
@@ -56,19 +54,8 @@ if TYPE_CHECKING:
     from nearfar.data.batching import TextBatch, TextBatches
     from nearfar.data.rows import TextData
 
-PAPER = """@misc{liao2021sentence,
-  title  = {Sentence Embeddings using Supervised Contrastive Learning},
-  author = {Liao, Danqi},
-  year   = {2021},
-  eprint = {2106.04791},
-  archivePrefix = {arXiv}
-}"""
-SBERT_PAPER = """@inproceedings{reimers2019sentence,
-  title     = {Sentence-{BERT}: Sentence Embeddings using Siamese {BERT}-Networks},
-  author    = {Reimers, Nils and Gurevych, Iryna},
-  booktitle = {Proceedings of EMNLP-IJCNLP},
-  year      = {2019}
-}"""
+PAPER = bibtex("liao2021sentence")
+SBERT_PAPER = bibtex("reimers2019sentence")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,23 +169,16 @@ def batch_nli(
 def require_anchors(batches: "TextBatches", *, otherwise: str = "") -> None:
     """Refuse rows without an entailment, or with a single premise; ``otherwise`` says what else one can do."""
     if ENTAILMENT not in (batches.targets or ()):
-        raise NearfarError(
-            f"none of the {len(batches.texts)} rows is an entailment, so there is nothing to pull a premise towards; "
-            f"add entailment rows (are the labels in the right order?){otherwise}"
+        problem = (
+            f"none of the {len(batches.texts)} rows is an entailment, so there is nothing to pull a premise towards"
         )
-    if len(batches.premises) == 1:
-        raise NearfarError(
-            f"all {len(batches.texts)} rows have the same premise, {batches.texts[0][0]!r}, so there are no "
-            f"hypotheses of other premises to push it away from; add rows of other premises{otherwise}"
+    elif len(batches.premises) == 1:
+        problem = (
+            f"all {len(batches.texts)} rows have the same premise, {batches.texts[0][0]!r}, so none is pushed away"
         )
-
-
-def describe_silent(batch: "TextBatch", anchors: int) -> list[str]:
-    """A note on premises that are no anchors; none if all are."""
-    silent = len(set(batch.columns[0])) - anchors
-    if not silent:
-        return []
-    return [f"no anchor   {pluralize(silent, 'premise', 'premises')} without an entailed hypothesis in this batch"]
+    else:
+        return
+    raise NearfarError(f"{problem}; add entailments (are the labels in the right order?) and premises{otherwise}")
 
 
 # --- the methods ---
@@ -257,11 +237,8 @@ def build(config: SbertConfig, context: BuildContext, data: "TextData") -> Built
             terms |= {"ce": ce.detach(), "accuracy": right[: len(own.labels)].mean()}
         return Loss(total, terms)
 
-    def describe(batch: "TextBatch") -> list[str]:
-        return describe_anchors(batch, config) if isinstance(config, Contrasting) else describe_labels(batch)
-
     name = "scl" if isinstance(config, SclConfig) else "augment" if isinstance(config, AugmentConfig) else "sbert"
-    method = Method(name, batches, roles.items, context.encoder.embed, loss_fn, describe, head)
+    method = Method(name, batches, roles.items, context.encoder.embed, loss_fn, describe_pairs, head)
     return BuiltMethod(method, facts)
 
 
@@ -315,65 +292,9 @@ def augmented_pairs(pairs: Pairs, *, max_positives: int | None, max_negatives: i
     return Pairs(pairs.premises[sets.anchors[anchors]], pairs.hypotheses[added], labels)
 
 
-# --- batches in words ---
-
-
-def describe_labels(batch: "TextBatch") -> list[str]:
+def describe_pairs(batch: "TextBatch") -> list[str]:
     """Each premise, and below it its labelled hypotheses."""
-    (premises, hypotheses), lines = batch.columns, list[str]()
-    for premise in dict.fromkeys(premises):
-        lines.append(f"{'premise':<15}  {batch.sentences[premise]}")
-        for own, hypothesis, label in zip(premises, hypotheses, batch.targets, strict=True):
-            if own == premise:
-                lines.append(f"  {LABEL_NAMES[label]:<13}  {batch.sentences[hypothesis]}")
-    return lines
-
-
-def describe_anchors(batch: "TextBatch", config: Contrasting) -> list[str]:
-    """Each anchor premise, and below it its positives, its own negatives, and the number of other negatives.
-
-    All candidates are listed; a note gives the maximum numbers that are drawn at each step.
-    """
-    from nearfar.objectives import premise_sets
-
-    pairs, (premises, hypotheses) = Pairs.of(batch), batch.columns
-    hard = config.hard_negatives if isinstance(config, SclConfig) else "all"
-    sets = premise_sets(pairs.premises, pairs.labels, hard_negatives=hard, hypothesis_ids=pairs.hypotheses)
-    # Entailment pairs of one premise have the same sets, so each premise is shown once.
-    anchors = {premises[pair]: anchor for anchor, pair in enumerate(sets.anchors.tolist())}
-    all_pairs, lines = range(len(batch.rows)), []
-    for premise, anchor in anchors.items():
-        positives, negatives = ([*compress(all_pairs, sides[:][anchor])] for sides in sets[1:])
-        own = [pair for pair in negatives if premises[pair] == premise]
-        near = {premise, *(hypotheses[pair] for pair in positives)}
-        equal = sum(hypothesis in near for hypothesis in hypotheses) - len(positives)
-        soft = len(all_pairs) - len(positives) - len(negatives) - equal
-        left_out = [
-            f"{_hypotheses(count)} {which}"
-            for count, which in ((equal, "equal to the anchor or a positive"), (soft, "of this premise"))
-            if count
-        ]
-        texts = [batch.sentences[hypothesis] for hypothesis in hypotheses]
-        lines += describe_anchor(
-            batch.sentences[premise],
-            positives=[texts[pair] for pair in positives],
-            negatives=[
-                *(f"{texts[pair]} ({LABEL_NAMES[batch.targets[pair]]})" for pair in own),
-                f"{_hypotheses(len(negatives) - len(own))} of other premises",
-            ],
-            left_out=" and ".join(left_out) or None,
-        )
-    lines += describe_silent(batch, len(anchors))
-    caps = zip(("positive", "negative"), _caps(config).values(), strict=True)
-    if drawn := " and ".join(pluralize(cap, name, f"{name}s") for name, cap in caps if cap is not None):
-        lines.append(f"at each step, {drawn} at most, drawn from these for each entailed pair")
-    if isinstance(config, AugmentConfig):
-        lines.append("added pairs: other positives as entailment, hypotheses of other premises as contradiction")
-    return lines
-
-
-def _hypotheses(number: int) -> str:
-    return pluralize(number, "hypothesis", "hypotheses")
+    return describe_rows(batch, lambda label: ("premise", LABEL_NAMES[int(label)]))
 
 
 METHODS = {

@@ -19,6 +19,7 @@ head              not given             the pretrained one            a new one,
 """
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -27,11 +28,10 @@ from torch import Tensor
 
 from nearfar.data.batching import TextBatch
 from nearfar.encoder.heads import MaskedLmHead
-from nearfar.methods.base import Batches, Loss, Method
-from nearfar.methods.describe import pluralize
+from nearfar.methods.base import describe_rows
 from nearfar.objectives import masked_lm
 from nearfar.runtime.transfer import to_device
-from nearfar.types import NearfarError
+from nearfar.types import Batches, Loss, Method, NearfarError
 
 
 class MaskedSentence(NamedTuple):
@@ -109,15 +109,8 @@ def masked_language_model(
         sums, counts = representations.unbind(dim=1)
         return Loss(sums.sum() / counts.detach().sum().clamp(min=1), {})
 
-    def describe(batch: TextBatch) -> list[str]:
-        sentences = pluralize(len(batch.sentences), "sentence", "sentences")
-        return [
-            *(f"{'sentence':<10}  {text}" for text in batch.sentences),
-            f"at each step, {100 * probability:g}% of the tokens of {sentences} are to be predicted: "
-            "80% of these are read as the mask token, 10% as a random one, 10% as they are",
-        ]
-
     def count_tokens(items: Sequence[MaskedSentence]) -> list[int]:
         return [len(item.ids) for item in items]
 
+    describe = partial(describe_rows, names=("sentence",))
     return Method("mlm", batches, extract_items, represent, loss_fn, describe, head, count_tokens, embeddings=False)

@@ -15,11 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import Batches, Loss, Method
-from nearfar.types import NearfarError
-
-MAX_LINES = 9
-"""Maximum number of lines of an anchor in a shortened description, with its own line."""
+from nearfar.types import Batches, Loss, Method, NearfarError
 
 
 @dataclass(frozen=True)
@@ -77,23 +73,15 @@ def describe_parts(parts: tuple[tuple[Method, Any, float], ...], *, anchors: int
 
 
 def truncate_description(lines: Sequence[str], anchors: int | None) -> list[str]:
-    """The lines of the first ``anchors`` (or pairs, labels, sentences), each cut at :data:`MAX_LINES`, and all notes.
+    """The lines of the first ``anchors`` (or premises, labels, sentences); all without a number.
 
-    >>> truncate_description(["text  a", "  near b", "text  c", "text  d", "each is an anchor too"], 1)
-    ['text  a', '  near b', '... and 2 more', 'each is an anchor too']
+    >>> truncate_description(["text  a", "  near b", "text  c", "text  d"], 1)
+    ['text  a', '  near b', '... and 2 more']
     """
-    if anchors is None or not lines:
+    starts = [number for number, line in enumerate(lines) if not line.startswith(" ")]
+    if anchors is None or len(starts) <= anchors:
         return list(lines)
-    starts = [place for place, line in enumerate(lines) if not line.startswith(" ")]
-    groups = [list(lines[start:end]) for start, end in zip(starts, [*starts[1:], len(lines)], strict=True)]
-    first = lines[0].split()[0]
-    shown = [group for group in groups if group[0].split()[0] == first]
-    notes = [line for group in groups if group[0].split()[0] != first for line in group]
-    kept: list[str] = []
-    for group in shown[:anchors]:
-        more = len(group) - MAX_LINES
-        kept += [*group[:MAX_LINES], f"  ... and {more} more"] if more > 1 else group
-    return [*kept, *([f"... and {len(shown) - anchors} more"] if len(shown) > anchors else []), *notes]
+    return [*lines[: starts[anchors]], f"... and {len(starts) - anchors} more"]
 
 
 # --- one method at several widths ---

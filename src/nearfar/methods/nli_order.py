@@ -12,48 +12,29 @@ A batch is premises with all their rows. Two losses are added:
   :func:`nearfar.objectives.cosent` over all pairs of the batch. With ``order_unrelated`` these are also the pairs of a
   premise with a hypothesis of another premise, which rank below contradiction.
 
-Both use the same vectors: each distinct text is encoded once. Hypotheses that neither loss uses are not encoded.
+Both use the same vectors: each distinct text is encoded once.
 
 The method is nearfar's own, so its defaults have no paper.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from nearfar.config.bounds import Count, Temperature, Weight
-from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method
-from nearfar.methods.describe import describe_anchor, describe_directions, describe_margin, pluralize
-from nearfar.methods.liao import Pairs, batch_nli, describe_silent, read_nli, require_anchors
+from nearfar.methods.base import BuildContext, BuiltMethod, bibtex
+from nearfar.methods.liao import Pairs, batch_nli, describe_pairs, read_nli, require_anchors
 from nearfar.methods.settings import DirectionSettings, InfoNceSettings, NliSettings
 from nearfar.methods.simcse import contrastive_loss
-from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, MethodEntry, NearfarError
+from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, Loss, Method, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Float
     from torch import Tensor
 
     from nearfar.data.batching import TextBatch, TextBatches
     from nearfar.data.rows import TextData
-    from nearfar.encoder.training_encoder import TrainingText
-    from nearfar.objectives import DirectionMasks, Directions
 
-PAPERS = (
-    """@inproceedings{khosla2020supervised,
-  title     = {Supervised Contrastive Learning},
-  author    = {Khosla, Prannay and Teterwak, Piotr and Wang, Chen and Sarna, Aaron and Tian, Yonglong and Isola, Phillip
-               and Maschinot, Aaron and Liu, Ce and Krishnan, Dilip},
-  booktitle = {Advances in Neural Information Processing Systems},
-  year      = {2020}
-}""",
-    """@inproceedings{burges2005learning,
-  title     = {Learning to Rank using Gradient Descent},
-  author    = {Burges, Chris and Shaked, Tal and Renshaw, Erin and Lazier, Ari and Deeds, Matt and Hamilton, Nicole and
-               Hullender, Greg},
-  booktitle = {Proceedings of ICML},
-  year      = {2005}
-}""",
-)
+PAPERS = (bibtex("khosla2020supervised"), bibtex("burges2005learning"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +62,7 @@ class NliOrderConfig(DirectionSettings, NliSettings, InfoNceSettings):
     neutral: bool = True
     """Rank neutral hypotheses between entailed and contradicted ones. --no-neutral: leave them out."""
 
-    def conflicts(self) -> Iterator[str]:
-        """Values that exclude each other."""
-        if self.order_unrelated and self.order_pairs != "batch":
-            yield (
-                f"--order-unrelated and --order-pairs {self.order_pairs}: hypotheses of other premises are ranked with "
-                "--order-pairs batch only."
-            )
+    needs = (("order_unrelated", "order_pairs batch"),)
 
 
 def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> BuiltMethod:
@@ -109,27 +84,29 @@ def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> Bu
     """
     import torch
 
-    from nearfar.objectives import RowMask, not_known_positive
+    from nearfar.objectives import RowMask, direction_masks, not_known_positive
     from nearfar.runtime.transfer import to_device
 
     batches, facts = batch_nli(config, context, data, distinct_texts=config.distinct_texts)
-    roles, ranks_neutral = context.roles, config.neutral and config.order_weight > 0
+    roles = context.roles
     require_anchors(batches)
     if config.order_weight > 0:
         _require_comparisons(config, batches)
 
-    def used(batch: "TextBatch") -> "TextBatch":
-        return batch if ranks_neutral else _without_neutral(batch)
-
-    def extract_items(batch: "TextBatch") -> "Sequence[TrainingText]":
-        return roles.items(used(batch))
-
     def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
-        batch, neutral = used(batch), _neutral_pairs(batch, used(batch))
         pairs, device = Pairs.of(batch), embeddings.device
         queries, documents = roles.split(embeddings, batch)
         (anchors, positives), (owners, negatives) = (pairs.labelled(label) for label in (ENTAILMENT, CONTRADICTION))
         candidates = torch.cat([positives, negatives])
+        masks = direction_masks(
+            config.directions,
+            anchors,
+            positives,
+            negatives,
+            owners=owners,
+            near=pairs.labelled(NEUTRAL),
+            distinct=True,
+        )
 
         def contradicted(rows: slice) -> "Tensor":
             """Where a candidate's text is a contradicted hypothesis of the row's premise, or the premise itself."""
@@ -141,7 +118,7 @@ def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> Bu
             queries[to_device(anchors, device)],
             documents[to_device(positives, device)],
             documents[to_device(negatives, device)],
-            masks=_masks(config.directions, pairs, neutral).to(device),
+            masks=masks.to(device),
             own_negatives=RowMask(contradicted, (len(anchors), len(candidates))).to(device),
         )
         _, anchor, counts = anchors.unique(return_inverse=True, return_counts=True)
@@ -149,48 +126,11 @@ def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> Bu
         terms = {"info_nce": contrast.detach(), **terms}
         if not config.order_weight:
             return Loss(contrast, terms)
-        order = _order(config, queries, documents, pairs)
+        ranked = pairs if config.neutral else Pairs(*(column[pairs.labels != NEUTRAL] for column in pairs))
+        order = _order(config, queries, documents, ranked)
         return Loss(contrast + config.order_weight * order, {**terms, "order": order.detach()})
 
-    def describe(batch: "TextBatch") -> list[str]:
-        return _describe(config, batch, ranks_neutral=ranks_neutral)
-
-    return BuiltMethod(Method("nli-order", batches, extract_items, context.encoder.embed, loss_fn, describe), facts)
-
-
-def _without_neutral(batch: "TextBatch") -> "TextBatch":
-    """The batch without neutral pairs and texts that only they have; unchanged if nothing would be left."""
-    from nearfar.data.batching import TextBatch
-
-    columns = zip(*batch.columns, batch.targets, batch.rows, strict=True)
-    kept = [pair for pair in columns if pair[2] != NEUTRAL]
-    if not kept:
-        return batch
-    texts = list(dict.fromkeys(text for pair in kept for text in pair[:2]))
-    number = {text: place for place, text in enumerate(texts)}
-    *texts_of, labels, rows = (list(column) for column in zip(*kept, strict=True))
-    columns_of = tuple([number[text] for text in column] for column in texts_of)
-    return TextBatch([batch.sentences[text] for text in texts], columns_of, labels, rows)
-
-
-def _neutral_pairs(batch: "TextBatch", used: "TextBatch") -> 'Int[Tensor, "2 pairs"]':
-    """Premises and hypotheses of the neutral pairs whose texts are both used, as indices of the used sentences."""
-    import torch
-
-    number = {text: place for place, text in enumerate(used.sentences)}
-    places = [number.get(text, -1) for text in batch.sentences]
-    premises, hypotheses = (torch.tensor(places)[column] for column in Pairs.of(batch).labelled(NEUTRAL))
-    known = (premises >= 0) & (hypotheses >= 0)
-    return torch.stack([premises[known], hypotheses[known]])
-
-
-def _masks(directions: "Directions", pairs: Pairs, neutral: 'Int[Tensor, "2 pairs"]') -> "DirectionMasks":
-    """Where a candidate is a negative; rows are the entailed pairs, documents their hypotheses and the contradicted."""
-    from nearfar.objectives import direction_masks
-
-    owners, negatives = pairs.labelled(CONTRADICTION)
-    near = neutral[0], neutral[1]
-    return direction_masks(directions, *pairs.labelled(ENTAILMENT), negatives, owners=owners, near=near, distinct=True)
+    return BuiltMethod(Method("nli-order", batches, roles.items, context.encoder.embed, loss_fn, describe_pairs), facts)
 
 
 def _order(
@@ -224,41 +164,6 @@ def _order(
     return cosent(scores, to_device(ranks, scores.device), **settings)
 
 
-def _describe(config: NliOrderConfig, batch: "TextBatch", *, ranks_neutral: bool) -> list[str]:
-    """Each anchor with its positives and negatives, and notes on what else the losses compare."""
-    import torch
-
-    pairs = Pairs.of(batch)
-    mask = _masks("query_to_doc", pairs, torch.stack(pairs.labelled(NEUTRAL))).query_to_doc
-    assert mask is not None
-    (anchors, positives), (owners, negatives) = (pairs.labelled(label) for label in (ENTAILMENT, CONTRADICTION))
-    documents = torch.cat([positives, negatives])
-    lines: list[str] = []
-    for premise in dict.fromkeys(anchors.tolist()):
-        row = int((anchors == premise).nonzero()[0])
-        far = documents[mask[:][row]].tolist()
-        own = set(negatives[owners == premise].tolist())
-        neutral = pairs.hypotheses[(pairs.premises == premise) & (pairs.labels == NEUTRAL)].tolist()
-        lines += describe_anchor(
-            batch.sentences[premise],
-            positives=[batch.sentences[text] for text in dict.fromkeys(positives[anchors == premise].tolist())],
-            negatives=[
-                *(f"{batch.sentences[text]} (contradiction)" for text in far if text in own),
-                f"{pluralize(sum(text not in own for text in far), 'hypothesis', 'hypotheses')} of other premises",
-            ],
-        )
-        lines += [f"  neutral   {batch.sentences[text]}" for text in neutral]
-    lines += describe_silent(batch, len(set(anchors.tolist())))
-    if config.order_weight:
-        which = "of the same premise" if config.order_pairs == "within-premise" else "of all premises"
-        names = LABEL_NAMES if ranks_neutral else (LABEL_NAMES[ENTAILMENT], LABEL_NAMES[CONTRADICTION])
-        labels = " above ".join((*names, "unrelated") if config.order_unrelated else names)
-        lines.append(f"and {config.order_weight:g} times the order {labels}, compared among hypotheses {which}")
-    if not ranks_neutral:
-        lines.append("neutral hypotheses are not used")
-    return [*lines, *describe_directions(config.directions), *describe_margin(config.false_negative_margin)]
-
-
 def _require_comparisons(config: NliOrderConfig, batches: "TextBatches") -> None:
     """Refuse rows in which the order loss compares nothing."""
     if config.order_unrelated:
@@ -269,12 +174,10 @@ def _require_comparisons(config: NliOrderConfig, batches: "TextBatches") -> None
         labels = {targets[row] for row in group} - (set() if config.neutral else {NEUTRAL})
         if len(labels) > 1:
             return
-    what = "the rows have" if config.order_pairs == "batch" else "no premise has"
-    several = "hypotheses of a single label" if config.order_pairs == "batch" else "hypotheses of two labels"
-    without = "" if config.neutral else " (--no-neutral leaves out the neutral ones)"
+    where = "the rows do not have" if config.order_pairs == "batch" else "no premise has"
     raise NearfarError(
-        f"{what} {several}{without}, so --order-weight {config.order_weight:g} has nothing to rank; add rows of other "
-        "labels, or set --order-weight 0"
+        f"{where} hypotheses of two labels{'' if config.neutral else ' other than neutral'}, so --order-weight "
+        f"{config.order_weight:g} has nothing to rank; add rows of other labels, or set --order-weight 0"
     )
 
 

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Literal
 
 from nearfar.config.bounds import Count, Epochs, File, Fraction, Temperature, Weight
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method, sentences_of, text_facts
+from nearfar.methods.base import BuildContext, BuiltMethod, describe_rows, sentences_of, text_facts
 from nearfar.methods.liao import SBERT_PAPER
-from nearfar.types import MethodEntry, NearfarError
+from nearfar.types import Loss, Method, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -76,13 +76,10 @@ class RegressionConfig(TrainConfig):
     warmup: Fraction = 0.06
     """Share of the steps in which the learning rate rises: 214 of 3,590 steps."""
 
+    needs = (("head", "objective mse"),)
+
     def conflicts(self) -> Iterator[str]:
         """Values that exclude each other."""
-        if self.head == "linear" and self.objective != "mse":
-            yield (
-                f"--head linear and --objective {self.objective}: {self.objective} ranks cosines; leave out --head, or "
-                "use --objective mse."
-            )
         if self.objective == "angle" and not (self.cosine_weight or self.in_batch_weight or self.angle_weight):
             yield (
                 "--cosine-weight, --in-batch-weight and --angle-weight are all 0, so there is no loss; make one of "
@@ -143,10 +140,7 @@ def build(config: RegressionConfig, context: BuildContext, rows: "TextData") -> 
         return Loss(total, {name: part.detach() for name, (_, part) in parts.items()} | terms)
 
     def describe(batch: "TextBatch") -> list[str]:
-        lines: list[str] = []
-        for first, second, score in zip(*batch.columns, batch.targets, strict=True):
-            lines += [f"score {score:.2f}  {batch.sentences[first]}", f"{'':<10}  {batch.sentences[second]}"]
-        return lines
+        return describe_rows(batch, lambda score: (f"score {score:.2f}", ""))
 
     method = Method("regression", batches, sentences_of, context.encoder.embed, loss_fn, describe, linear)
     return BuiltMethod(method, text_facts(rows))

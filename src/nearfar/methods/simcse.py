@@ -28,13 +28,13 @@ their weight       alpha                   log alpha                    log alph
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from nearfar.config.bounds import Count, Epochs, File, Fraction, LearningRate, Length, OpenFraction, Steps, Weight
 from nearfar.methods import base
-from nearfar.methods.describe import describe_anchor, describe_directions, describe_margin, pluralize
 from nearfar.methods.settings import DirectionSettings, HardNegativeSettings, InfoNceSettings, TextColumn
-from nearfar.types import MethodEntry, NearfarError
+from nearfar.types import Loss, Method, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -43,14 +43,9 @@ if TYPE_CHECKING:
     from nearfar.data.batching import TextBatch, TextBatches
     from nearfar.data.rows import TextData
     from nearfar.encoder.training_encoder import TrainingText
-    from nearfar.objectives import DirectionMasks, Directions, RowMask, Similarity
+    from nearfar.objectives import DirectionMasks, RowMask, Similarity
 
-PAPER = """@inproceedings{gao2021simcse,
-  title     = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},
-  author    = {Gao, Tianyu and Yao, Xingcheng and Chen, Danqi},
-  booktitle = {Proceedings of EMNLP},
-  year      = {2021}
-}"""
+PAPER = base.bibtex("gao2021simcse")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,26 +142,14 @@ def build_unsupervised(config: SimcseUnsupConfig, context: base.BuildContext, ro
         texts = [batch.sentences[text] for text in batch.columns[0]]
         return texts + texts
 
-    def loss_fn(batch: "TextBatch", representations: "Tensor") -> base.Loss:
+    def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
         first, second = project(representations).chunk(2)
         known = distinct_rows(torch.tensor(batch.columns[0])).to(first.device)
         losses, terms = contrastive_loss(config, first, second, None, masks=DirectionMasks(query_to_doc=known))
-        return base.Loss(losses.mean(), terms)
+        return Loss(losses.mean(), terms)
 
-    def describe(batch: "TextBatch") -> list[str]:
-        lines: list[str] = []
-        for text in batch.columns[0]:
-            equal = batch.columns[0].count(text) - 1
-            others = len(batch.columns[0]) - 1 - equal
-            lines += describe_anchor(
-                batch.sentences[text],
-                positives=["the same sentence, encoded again with other dropout"],
-                negatives=[pluralize(others, "other sentence", "other sentences")],
-                left_out=pluralize(equal, "sentence of equal text", "sentences of equal text") if equal else None,
-            )
-        return [*lines, *describe_margin(config.false_negative_margin)]
-
-    method = base.Method("simcse-unsup", batches, extract_items, context.encoder.embed, loss_fn, describe, head)
+    describe = partial(base.describe_rows, names=("sentence",))
+    method = Method("simcse-unsup", batches, extract_items, context.encoder.embed, loss_fn, describe, head)
     return base.BuiltMethod(method, base.text_facts(rows), _extra_losses(config, context, batches))
 
 
@@ -212,11 +195,7 @@ def build_contrastive(
     project = nn.Identity() if head is None else head
     _check_rows(config, name, batches)
 
-    def known_negatives(batch: "TextBatch", directions: "Directions") -> "DirectionMasks":
-        """Where a candidate is a negative of a row's text, judged by the texts alone."""
-        return direction_masks(directions, *(torch.tensor(column) for column in batch.columns))
-
-    def loss_fn(batch: "TextBatch", representations: "Tensor") -> base.Loss:
+    def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
         queries, documents = roles.split(project(representations), batch)
         first, second, *third = to_device(torch.tensor(batch.columns), queries.device)
         index = torch.arange(2 * len(first), device=queries.device)
@@ -226,27 +205,13 @@ def build_contrastive(
             queries[first],
             documents[second],
             documents[third[0]] if third else None,
-            masks=known_negatives(batch, config.directions).to(queries.device),
+            masks=direction_masks(config.directions, *(torch.tensor(ids) for ids in batch.columns)).to(queries.device),
             own_negatives=own if third else None,  # the positives come first among the candidates
         )
-        return base.Loss(losses.mean(), terms)
+        return Loss(losses.mean(), terms)
 
-    def describe(batch: "TextBatch") -> list[str]:
-        lines: list[str] = []
-        count, known = len(batch.rows), known_negatives(batch, "query_to_doc").query_to_doc
-        for row, negatives in enumerate([] if known is None else known[:].tolist()):
-            anchor, positive, *own = (batch.sentences[column[row]] for column in batch.columns)
-            stays = bool(own) and negatives[count + row]
-            equal = len(negatives) - 1 - sum(negatives)  # its own positive is none of the negatives
-            lines += describe_anchor(
-                anchor,
-                positives=[positive],
-                negatives=[*own[:stays], f"{pluralize(sum(negatives) - stays, 'text', 'texts')} of other rows"],
-                left_out=f"{pluralize(equal, 'text', 'texts')} equal to the anchor or a positive" if equal else None,
-            )
-        return [*lines, *describe_directions(config.directions), *describe_margin(config.false_negative_margin)]
-
-    method = base.Method(name, batches, roles.items, context.encoder.embed, loss_fn, describe, head)
+    describe = partial(base.describe_rows, names=("anchor", "positive", "negative"))
+    method = Method(name, batches, roles.items, context.encoder.embed, loss_fn, describe, head)
     extra = _extra_losses(config, context, batches, roles.items) if isinstance(config, SimcseSupConfig) else ()
     return base.BuiltMethod(method, base.text_facts(rows), extra)
 
@@ -351,7 +316,7 @@ def _extra_losses(
     context: base.BuildContext,
     batches: "TextBatches",
     texts: "Callable[[TextBatch], Sequence[TrainingText]]" = base.sentences_of,
-) -> tuple[tuple[base.Method, float], ...]:
+) -> tuple[tuple[Method, float], ...]:
     """The masked-language-model loss on the ``texts`` of a batch, if it has a weight."""
     from torch import nn
 

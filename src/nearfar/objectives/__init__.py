@@ -8,7 +8,7 @@ from nearfar.objectives._contrast import RowMask, by_rows
 from nearfar.objectives._info_nce import DirectionMasks, Directions, direction_masks, info_nce, info_nce_directions
 from nearfar.objectives._masks import below_positive, distinct_rows, masked_fraction, not_known_positive
 from nearfar.objectives._premise_scl import HardNegatives, PremiseSets, premise_scl, premise_sets
-from nearfar.objectives._self_guided import matching_parameters, nt_xent, parameter_drift, self_guided, squared_distance
+from nearfar.objectives._self_guided import nt_xent, self_guided, squared_distance
 from nearfar.objectives._similarity import Similarity, l2_normalize, row_similarities, similarities
 from nearfar.objectives._supcon import supcon
 from nearfar.objectives._targets import (
@@ -28,7 +28,7 @@ from nearfar.types import SelfGuidedVariant
 __all__ = ["DirectionMasks", "Directions", "HardNegatives", "PremiseSets", "RowMask", "SelfGuidedVariant"]
 __all__ += ["Similarity", "angle_similarity", "below_positive", "by_rows", "cosent", "cosine_regression"]
 __all__ += ["direction_masks", "distinct_rows", "info_nce", "info_nce_directions", "l2_normalize"]
-__all__ += ["list_distillation", "masked_fraction", "masked_lm", "matching_parameters", "nli_softmax"]
-__all__ += ["nli_softmax_features", "not_known_positive", "nt_xent", "parameter_drift", "premise_scl"]
+__all__ += ["list_distillation", "masked_fraction", "masked_lm", "nli_softmax"]
+__all__ += ["nli_softmax_features", "not_known_positive", "nt_xent", "premise_scl"]
 __all__ += ["premise_sets", "ranknet", "regression_features", "row_similarities", "self_guided", "similarities"]
 __all__ += ["squared_distance", "supcon", "vector_distillation"]

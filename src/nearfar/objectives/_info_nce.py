@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nearfar.objectives._contrast import RowMask, contrast
 from nearfar.objectives._masks import check_mask, full_mask, not_itself, not_known_positive
-from nearfar.objectives._similarity import Similarity, check_as_wide, check_finite, check_same_shape, prepare_pair
+from nearfar.objectives._similarity import Similarity, check_finite, check_shapes, prepare_pair
 from nearfar.types import NearfarError
 
 
@@ -71,7 +71,7 @@ def info_nce(
 
 def join_candidates(anchors: Tensor, positives: Tensor, negatives: Tensor | None, weight: float) -> Tensor:
     """The positives and then the negatives, after a check of their shapes and of the weight of hard negatives."""
-    check_same_shape("anchors positives", anchors, positives)
+    check_shapes("anchors [batch dim], positives [batch dim], negatives [negatives dim]", anchors, positives, negatives)
     check_finite("hard_negative_weight", weight)
     if weight and (negatives is None or len(negatives) != len(anchors)):
         given = "none" if negatives is None else len(negatives)
@@ -79,10 +79,7 @@ def join_candidates(anchors: Tensor, positives: Tensor, negatives: Tensor | None
             f"hard_negative_weight {weight} applies to each anchor's own negative, "
             f"so {len(anchors)} anchors need {len(anchors)} negatives, but there are {given}"
         )
-    if negatives is None:
-        return positives
-    check_as_wide("negatives", negatives, anchors)
-    return torch.cat([positives, negatives])
+    return positives if negatives is None else torch.cat([positives, negatives])
 
 
 # --- other directions ---
@@ -187,7 +184,6 @@ def info_nce_directions(
             similarity="dot",
             raised=batch + torch.arange(batch, device=anchors.device) if weight else None,
             weight=weight,
-            mean_reduction=False,
         )
 
     of_directions = (

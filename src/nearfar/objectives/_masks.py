@@ -9,14 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nearfar.objectives._contrast import RowMask, by_rows
-from nearfar.objectives._similarity import (
-    Similarity,
-    check_as_wide,
-    check_finite,
-    check_same_shape,
-    prepare_pair,
-    row_similarities,
-)
+from nearfar.objectives._similarity import Similarity, check_finite, check_shapes, prepare_pair, row_similarities
 from nearfar.types import NearfarError
 
 
@@ -27,16 +20,14 @@ def distinct_rows(*ids: Int[Tensor, " batch"]) -> RowMask:
     columns. The diagonal is False, because each row shares its texts with itself; an objective keeps an anchor's own
     positive whatever the mask says.
 
-    Raises NearfarError without ids, and for columns of different lengths.
+    Raises NearfarError for columns of different lengths.
 
     >>> distinct_rows(torch.tensor([0, 1, 2]), torch.tensor([3, 4, 0]))[:]  # rows 0 and 2 share text 0
     tensor([[False,  True, False],
             [ True, False,  True],
             [False,  True, False]])
     """
-    if not ids or any(column.ndim != 1 or column.shape != ids[0].shape for column in ids):
-        raise NearfarError(f"ids must be one or more columns of the same length, not {[tuple(c.shape) for c in ids]}")
-
+    check_shapes(", ".join(f"ids{number} [batch]" for number in range(len(ids))), *ids)
     shared = [RowMask.equal(one, other) for one, other in product(ids, repeat=2)]
     return ~reduce(or_, shared)
 
@@ -56,9 +47,7 @@ def not_known_positive(
     tensor([[False,  True, False, False],
             [ True, False,  True,  True]])
     """
-    if anchors.ndim != 1 or positives.shape != anchors.shape or candidates.ndim != 1:
-        shapes = [tuple(x.shape) for x in (anchors, positives, candidates)]
-        raise NearfarError("anchors {} and positives {} must have the same length, candidates {} 1-D".format(*shapes))
+    check_shapes("anchors [anchors], positives [anchors], candidates [candidates]", anchors, positives, candidates)
     texts, numbers = torch.cat([anchors, positives, candidates]).unique(return_inverse=True)
     anchors, positives, candidates = numbers.split([len(anchors), len(anchors), len(candidates)])
 
@@ -94,8 +83,8 @@ def below_positive(
     >>> below_positive(anchors, torch.tensor([[3.0, 4.0]]), candidates, margin=0.1)[:]  # cosines 1 and 0 against 0.6
     tensor([[False,  True]])
     """
-    check_same_shape("anchors positives", anchors, positives)
-    check_as_wide("candidates", candidates, anchors)
+    expected = "anchors [anchors dim], positives [anchors dim], candidates [candidates dim]"
+    check_shapes(expected, anchors, positives, candidates)
     check_finite("margin", margin)
     with torch.no_grad():
         own = row_similarities(anchors, positives, similarity)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nearfar.objectives._contrast import RowMask, contrast
 from nearfar.objectives._masks import capped, not_known_positive
-from nearfar.objectives._similarity import Similarity, similarities
+from nearfar.objectives._similarity import Similarity, check_finite, check_shapes, similarities
 from nearfar.runtime.transfer import to_device
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError
 
@@ -69,9 +69,8 @@ def premise_sets(
     for name, cap in (("max_positives", max_positives), ("max_negatives", max_negatives)):
         if cap is not None and cap < 1:
             raise NearfarError(f"{name} must be at least 1, or None for all, not {cap}")
-    shapes = [None if ids is None else tuple(ids.shape) for ids in (premise_ids, labels, hypothesis_ids)]
-    if len({*shapes} - {None}) > 1:
-        raise NearfarError("premise_ids {}, labels {} and hypothesis_ids {} must have the same length".format(*shapes))
+    expected = "premise_ids [pairs], labels [pairs], hypothesis_ids [pairs]"
+    check_shapes(expected, premise_ids, labels, hypothesis_ids)
     if ((labels < 0) | (labels >= len(LABEL_NAMES))).any():
         raise NearfarError(f"labels must be in 0..2 {LABEL_NAMES}, found {labels.min()}..{labels.max()}")
     entailed = labels == ENTAILMENT
@@ -132,13 +131,9 @@ def premise_scl(
     >>> premise_scl(same, same, torch.tensor([7, 7, 7, 9]), torch.tensor([0, 2, 0, 1]))  # log 4, the candidates
     tensor([1.3863, 1.3863])
     """
-    if false_negative_margin is not None and not math.isfinite(false_negative_margin):
-        raise NearfarError(f"false_negative_margin must be a finite number or None, not {false_negative_margin}")
-    if premises.shape != hypotheses.shape or premises.shape[:1] != labels.shape:
-        raise NearfarError(
-            f"premises {tuple(premises.shape)} and hypotheses {tuple(hypotheses.shape)} must have the same shape, "
-            f"with one row for each of the labels {tuple(labels.shape)}"
-        )
+    if false_negative_margin is not None:
+        check_finite("false_negative_margin", false_negative_margin)
+    check_shapes("premises [pairs dim], hypotheses [pairs dim], labels [pairs]", premises, hypotheses, labels)
     sets = premise_sets(
         premise_ids,
         labels,

@@ -7,16 +7,16 @@ And the drift, the squared distance of the trained parameters from the clone's, 
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any, get_args
+from typing import get_args
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from nearfar.objectives._contrast import RowMask, contrast
 from nearfar.objectives._info_nce import info_nce
 from nearfar.objectives._masks import full_mask, not_itself
-from nearfar.objectives._similarity import check_same_shape, prepare_pair
+from nearfar.objectives._similarity import check_shapes, prepare_pair
 from nearfar.types import NearfarError, SelfGuidedVariant
 
 
@@ -45,7 +45,7 @@ def nt_xent(
     >>> nt_xent(same, same, temperature=0.1)  # log 3, all vectors but the anchor
     tensor([1.0986, 1.0986, 1.0986, 1.0986])
     """
-    check_same_shape("first second", first, second)
+    check_shapes("first [batch dim], second [batch dim]", first, second)
     return torch.cat(
         [view_loss(*views, temperature=temperature, mask=mask) for views in ((first, second), (second, first))]
     )
@@ -106,13 +106,7 @@ def self_guided(
     """
     if variant not in get_args(SelfGuidedVariant):
         raise NearfarError(f"variant must be one of {', '.join(get_args(SelfGuidedVariant))}, not {variant!r}")
-    shape = "[batch, layers, dim]" if variant == "opt3" else "[batch, dim]"
-    matching = views.shape[:1] + views.shape[2:] if variant == "opt3" else views.shape
-    if cls.ndim != 2 or matching != cls.shape or (variant == "opt3" and views.shape[1] == 0):
-        raise NearfarError(
-            f"variant {variant} compares cls [batch, dim] with views {shape}, "
-            f"but cls is {tuple(cls.shape)} and views {tuple(views.shape)}"
-        )
+    check_shapes(f"cls [batch dim], views [batch {'layers ' * (variant == 'opt3')}dim]", cls, views)
     if variant == "sg":
         return nt_xent(cls, views, temperature=temperature, mask=mask)
     if variant == "opt1":
@@ -125,68 +119,31 @@ def self_guided(
     one, other = prepare_pair(cls, views.flatten(0, 1), "cosine")
     own_logits = (one[:, None] * other.unflatten(0, (batch, layers))).sum(dim=2) / temperature
     others = (full_mask(mask, batch, cls) & not_itself(batch, cls)).repeated(layers)
-    negatives = contrast(one, other, None, others, temperature=temperature, similarity="dot", mean_reduction=False)
+    negatives = contrast(one, other, None, others, temperature=temperature, similarity="dot")
     # -log(e^own / (e^own + e^negatives)) = log(1 + e^(negatives - own)), in full precision at any distance.
     return torch.logaddexp(negatives[:, None] - own_logits, torch.zeros_like(own_logits)).mean(dim=1)
 
 
-def parameter_drift(module: nn.Module, reference: nn.Module) -> Float[Tensor, ""]:
-    """Squared distance between two modules' parameters: sum of (theta - theta')^2 over all parameters.
+def squared_distance(parameters: Sequence[Tensor], references: Sequence[Tensor]) -> Float[Tensor, ""]:
+    """Sum of (theta - theta')^2 over pairs of tensors of the same shape: the drift of trained parameters.
 
-    ``reference`` is constant: only ``module`` gets a gradient, once. float16 and bfloat16 parameters are compared in
-    float32. Raises NearfarError unless both modules have the same parameter names and shapes.
+    The references get no gradient. float16 and bfloat16 parameters are compared in float32.
+
+    Raises NearfarError for another number of tensors, or tensors of other shapes.
 
     Source: Kim et al. 2021, section 3.1, the regulariser ||theta_F - theta_T||_2^2.
 
-    >>> one, other = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
-    >>> _ = nn.init.constant_(one.weight, 1.0), nn.init.constant_(other.weight, 4.0)
-    >>> parameter_drift(one, other).item()  # 4 * 3^2
-    36.0
+    >>> squared_distance([torch.ones(2, 2)], [torch.full((2, 2), 4.0)])  # 4 * 3^2
+    tensor(36.)
     """
-    parameters, references = matching_parameters(module, reference)
-    return squared_distance(parameters, references) if parameters else torch.zeros(())
-
-
-def matching_parameters(module: nn.Module, reference: nn.Module) -> tuple[list[nn.Parameter], list[Tensor]]:
-    """The parameters of ``module``, and those of ``reference`` with the same names, detached.
-
-    Raises NearfarError unless both modules have the same parameter names and shapes.
-    """
-    tuned, start = dict(module.named_parameters()), dict(reference.named_parameters())
-    for name in sorted(tuned.keys() ^ start.keys()):
-        owner = "module" if name in tuned else "reference"
-        raise NearfarError(f"module and reference must have the same parameters, but only the {owner} has {name}")
-    for name, parameter in tuned.items():
-        if parameter.shape != start[name].shape:
-            raise NearfarError(
-                f"parameter {name} is {tuple(parameter.shape)} in the module but {tuple(start[name].shape)} "
-                "in the reference"
-            )
-    return list(tuned.values()), [start[name].detach() for name in tuned]
-
-
-def squared_distance(parameters: Sequence[Tensor], references: Sequence[Tensor]) -> Float[Tensor, ""]:
-    """Sum of (theta - theta')^2 over one or more pairs of tensors of the same shape, as in :func:`parameter_drift`."""
+    shapes = [[tuple(tensor.shape) for tensor in tensors] for tensors in (parameters, references)]
+    if shapes[0] != shapes[1]:
+        raise NearfarError(f"parameters {shapes[0]} and references {shapes[1]} must have the same shapes")
+    if not parameters:
+        return torch.zeros(())
     exact = reduce(torch.promote_types, (parameter.dtype for parameter in parameters), torch.float32)
-    distance: Tensor = _SquaredDistance.apply(  # type: ignore[no-untyped-call]
-        [reference.to(exact) for reference in references], *(parameter.to(exact) for parameter in parameters)
+    # A GPU starts one kernel for many small tensors, not several for each.
+    differences = torch._foreach_sub(
+        [parameter.to(exact) for parameter in parameters], [reference.detach().to(exact) for reference in references]
     )
-    return distance
-
-
-class _SquaredDistance(torch.autograd.Function):
-    """sum |theta - theta'|^2 over tensors: a GPU starts one kernel for many small tensors, not several for each."""
-
-    @staticmethod
-    def forward(ctx: Any, references: list[Tensor], *parameters: Tensor) -> Tensor:
-        differences = torch._foreach_sub(parameters, references)
-        ctx.save_for_backward(*differences)
-        return torch.stack(torch._foreach_norm(differences)).square().sum()
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        trained = ctx.needs_input_grad[1:]
-        differences = [each for each, needed in zip(ctx.saved_tensors, trained, strict=True) if needed]
-        gradients = iter(torch._foreach_mul(differences, 2 * grad_output) if differences else ())
-        return (None, *(next(gradients) if needed else None for needed in trained))
+    return torch.stack(torch._foreach_norm(differences)).square().sum()

@@ -1,6 +1,7 @@
 """Shared by the objectives: similarities of vectors, and checks of arguments."""
 
 import math
+import re
 from typing import Literal, TypeAlias, get_args
 
 import torch
@@ -42,7 +43,8 @@ def prepare_pair(
 
     Raises NearfarError for an unknown similarity.
     """
-    check_similarity(similarity)
+    if similarity not in get_args(Similarity):
+        raise NearfarError(f"similarity must be one of {', '.join(get_args(Similarity))}, not {similarity!r}")
     exact = compute_dtype(first, second)
     prepared = prepare_vectors(first, exact, similarity)
     return prepared, prepared if second is first else prepare_vectors(second, exact, similarity)
@@ -91,36 +93,24 @@ def check_temperature(temperature: float) -> None:
         raise NearfarError(f"temperature must be at least {MIN_TEMPERATURE:g}, not {temperature}")
 
 
-def check_similarity(similarity: str) -> None:
-    """Raise NearfarError unless the similarity is one that :data:`Similarity` names."""
-    if similarity not in get_args(Similarity):
-        raise NearfarError(f"similarity must be one of {', '.join(get_args(Similarity))}, not {similarity!r}")
+def check_shapes(expected: str, *tensors: Tensor | None) -> None:
+    """Raise NearfarError unless tensors have the axes of ``expected``, as in "anchors [batch dim], labels [batch]".
 
-
-def check_comparison(temperature: float, similarity: str) -> None:
-    """:func:`check_temperature` and :func:`check_similarity`."""
-    check_temperature(temperature)
-    check_similarity(similarity)
-
-
-def check_same_shape(names: str, first: Tensor, second: Tensor) -> None:
-    """Raise NearfarError unless both are matrices of one shape. ``names`` are the two names, as "anchors positives"."""
-    if first.ndim != 2 or first.shape != second.shape:
-        one, other = names.split()
-        raise NearfarError(
-            f"{one} {tuple(first.shape)} and {other} {tuple(second.shape)} must have the same shape [batch, dim]"
-        )
+    Axes of the same name have the same size. A tensor that is None is not checked.
+    """
+    sizes: dict[str, int] = {}
+    given = [
+        (name, axes.split(), tensor.shape)
+        for (name, axes), tensor in zip(re.findall(r"(\w+) \[([^]]*)\]", expected), tensors, strict=True)
+        if tensor is not None
+    ]
+    for _, axes, shape in given:
+        if len(axes) != len(shape) or any(sizes.setdefault(*axis) != axis[1] for axis in zip(axes, shape, strict=True)):
+            shown = ", ".join(f"{name} {tuple(shape)}" for name, _, shape in given)
+            raise NearfarError(f"{shown}: the shapes must be {expected}")
 
 
 def check_finite(name: str, value: float) -> None:
     """Raise NearfarError unless the value is a finite number."""
     if not math.isfinite(value):
         raise NearfarError(f"{name} must be a finite number, not {value}")
-
-
-def check_as_wide(name: str, vectors: Tensor, anchors: Tensor) -> None:
-    """Raise NearfarError unless ``vectors``, called ``name``, is a matrix as wide as the anchors."""
-    if vectors.ndim != 2 or vectors.shape[1] != anchors.shape[1]:
-        raise NearfarError(
-            f"{name} {tuple(vectors.shape)} must be [{name}, dim], as wide as anchors {tuple(anchors.shape)}"
-        )

@@ -5,8 +5,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nearfar.objectives._contrast import RowMask, contrast
+from nearfar.objectives._similarity import check_shapes
 from nearfar.runtime.transfer import to_device
-from nearfar.types import NearfarError
 
 
 def supcon(
@@ -33,11 +33,7 @@ def supcon(
     >>> supcon(torch.eye(4), torch.tensor([0, 1, 2, 0]), temperature=0.3).shape
     torch.Size([2])
     """
-    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
-        raise NearfarError(
-            f"embeddings {tuple(embeddings.shape)} must be [batch, dim], with one label each, "
-            f"but labels are {tuple(labels.shape)}"
-        )
+    check_shapes("embeddings [batch dim], labels [batch]", embeddings, labels)
     _, label, sizes = labels.unique(return_inverse=True, return_counts=True)
     is_anchor = sizes[label] > 1
     anchors, labels = (to_device(x, embeddings.device) for x in (is_anchor.nonzero().squeeze(1), labels))

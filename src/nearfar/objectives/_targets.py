@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from nearfar.objectives._contrast import by_rows
 from nearfar.objectives._similarity import (
-    check_same_shape,
+    check_shapes,
     check_temperature,
     compute_dtype,
     l2_normalize,
@@ -42,9 +42,7 @@ def cosine_regression(
     >>> cosine_regression(u, v, torch.tensor([0.5, 1.0]))  # cosines 0 and 1
     tensor([0.2500, 0.0000])
     """
-    check_same_shape("first second", first, second)
-    if targets.shape != first.shape[:1]:
-        raise NearfarError(f"targets {tuple(targets.shape)} must be one for each of the {len(first)} pairs")
+    check_shapes("first [pairs dim], second [pairs dim], targets [pairs]", first, second, targets)
     if not (targets.abs() <= 1).all():  # this form also rejects NaN
         raise NearfarError(f"targets must be in -1..1, as cosines are, found {targets.min()}..{targets.max()}")
     cosines = row_similarities(first, second, "cosine")
@@ -63,7 +61,7 @@ def regression_features(
     >>> regression_features(torch.tensor([[1.0, 2.0]]), torch.tensor([[4.0, 0.0]])).tolist()
     [[3.0, 2.0, 4.0, 0.0]]
     """
-    check_same_shape("first second", first, second)
+    check_shapes("first [pairs dim], second [pairs dim]", first, second)
     return torch.cat([(first - second).abs(), first * second], dim=-1)
 
 
@@ -94,9 +92,7 @@ def ranknet(
     >>> ranknet(torch.zeros(3), torch.tensor([2, 1, 0]), torch.tensor([7, 7, 8]), temperature=0.05)
     tensor([0.6931])
     """
-    _check(scores, targets, temperature, margin)
-    if groups is not None and groups.shape != scores.shape:
-        raise NearfarError(f"groups {tuple(groups.shape)} must be one for each of the {len(scores)} scores")
+    _check(scores, targets, temperature, margin, groups)
 
     def comparisons(rows: slice) -> Int[Tensor, "comparisons 2"]:
         """The pairs (i, j) with i among these rows."""
@@ -164,7 +160,7 @@ def angle_similarity(first: Float[Tensor, "pairs dim"], second: Float[Tensor, "p
     >>> angle_similarity(x, torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
     tensor([1., 1.])
     """
-    check_same_shape("first second", first, second)
+    check_shapes("first [pairs dim], second [pairs dim]", first, second)
     with torch.autocast(first.device.type, enabled=False):
         one, other = (functional.pad(x, (0, x.shape[1] % 2)) for x in prepare_pair(first, second, "cosine"))
         (a, b), (c, d) = one.chunk(2, dim=1), other.chunk(2, dim=1)
@@ -176,14 +172,11 @@ def _logits(scores: Float[Tensor, " pairs"], temperature: float) -> Float[Tensor
     return scores.to(torch.promote_types(scores.dtype, torch.float32)) / temperature
 
 
-def _check(scores: Tensor, targets: Tensor, temperature: float, margin: float) -> None:
+def _check(scores: Tensor, targets: Tensor, temperature: float, margin: float, groups: Tensor | None = None) -> None:
     check_temperature(temperature)
     if not 0 <= margin < math.inf:
         raise NearfarError(f"margin must be a finite number of at least 0, not {margin}")
-    if scores.ndim != 1 or targets.shape != scores.shape:
-        raise NearfarError(
-            f"scores {tuple(scores.shape)} and targets {tuple(targets.shape)} must have one value for each pair"
-        )
+    check_shapes("scores [pairs], targets [pairs], groups [pairs]", scores, targets, groups)
 
 
 # --- classes ---
@@ -201,10 +194,7 @@ def nli_softmax_features(
     >>> nli_softmax_features(torch.tensor([[1.0, 2.0]]), torch.tensor([[4.0, 0.0]])).tolist()
     [[1.0, 2.0, 4.0, 0.0, 3.0, 2.0]]
     """
-    if premises.shape != hypotheses.shape:
-        raise NearfarError(
-            f"premises {tuple(premises.shape)} and hypotheses {tuple(hypotheses.shape)} must have the same shape"
-        )
+    check_shapes("premises [pairs dim], hypotheses [pairs dim]", premises, hypotheses)
     return torch.cat([premises, hypotheses, (premises - hypotheses).abs()], dim=-1)
 
 
@@ -219,8 +209,6 @@ def nli_softmax(logits: Float[Tensor, "pairs classes"], labels: Int[Tensor, " pa
     >>> nli_softmax(torch.zeros(2, 3), torch.tensor([0, 2]))  # log 3
     tensor([1.0986, 1.0986])
     """
-    if labels.shape != logits.shape[:1]:
-        raise NearfarError(f"logits {tuple(logits.shape)} and labels {tuple(labels.shape)} must have as many rows")
     return _cross_entropy(logits, labels, "labels")
 
 
@@ -237,16 +225,13 @@ def masked_lm(logits: Float[Tensor, "masked vocabulary"], tokens: Int[Tensor, " 
     >>> masked_lm(torch.zeros(2, 100), torch.tensor([7, 42]))  # log 100
     tensor([4.6052, 4.6052])
     """
-    if logits.ndim != 2 or tokens.shape != logits.shape[:1]:
-        raise NearfarError(
-            f"logits {tuple(logits.shape)} must be [masked, vocabulary], for tokens {tuple(tokens.shape)}"
-        )
     return _cross_entropy(logits, tokens, "tokens")
 
 
 def _cross_entropy(
     logits: Float[Tensor, "rows classes"], targets: Int[Tensor, " rows"], name: str
 ) -> Float[Tensor, " rows"]:
+    check_shapes(f"logits [rows classes], {name} [rows]", logits, targets)
     classes = logits.shape[1]
     # cross_entropy itself would silently ignore a target of -100.
     if ((targets < 0) | (targets >= classes)).any():
@@ -290,11 +275,7 @@ def list_distillation(
     >>> list_distillation(students, teachers, temperature=0.01)  # q = 1/2 each; p_1 = p_2 = (1, 0), p_3 = (1/2, 1/2)
     tensor([0.6931, 0.6931, 0.0000])
     """
-    if students.ndim != 2 or teachers.ndim != 2 or len(students) != len(teachers):
-        raise NearfarError(
-            f"students {tuple(students.shape)} and teachers {tuple(teachers.shape)} must be [anchors, width] with the "
-            "same number of rows"
-        )
+    check_shapes("students [anchors dim], teachers [anchors teacher_dim]", students, teachers)
     given = temperature if teacher_temperature is None else teacher_temperature
     for value in (temperature, given):
         check_temperature(value)
@@ -331,6 +312,6 @@ def vector_distillation(
     >>> vector_distillation(torch.tensor([[1.0, 2.0], [0.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
     tensor([2., 1.])
     """
-    check_same_shape("students teachers", students, teachers)
+    check_shapes("students [anchors dim], teachers [anchors dim]", students, teachers)
     exact = compute_dtype(students, teachers)
     return (students.to(exact) - teachers.detach().to(exact)).square().mean(dim=1)

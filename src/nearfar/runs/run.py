@@ -203,7 +203,7 @@ class Run(Trainer):
         """Row numbers and texts of a batch, for an error message; at most ``show`` lines of text for each part."""
         lines: list[str] = []
         for method, batch, _ in parts:
-            words = method.describe(batch)  # type: ignore[attr-defined]
+            words = method.describe(batch)
             lines += ["  rows " + ", ".join(map(str, batch.rows)), *(f"  {line}" for line in words[:show])]
         return "\n".join(lines)
 

@@ -12,47 +12,20 @@ Batch Size under Memory Limited Setup"). :func:`seed_rng` makes dropout the same
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from nearfar.training.processes import Processes
-from nearfar.types import NearfarError
+from nearfar.types import Loss, Method, NearfarError
 
-
-class Loss(Protocol):
-    """A batch's loss: the scalar to minimise, and detached scalars to report, by name."""
-
-    @property
-    def total(self) -> Tensor: ...  # noqa: D102
-
-    @property
-    def terms(self) -> dict[str, Tensor]: ...  # noqa: D102
-
-
-class Objective(Protocol):
-    """The interface of a training method: the items of a batch, their representations, and the loss."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-
-    def extract_items(self, batch: Any, /) -> Sequence[Any]: ...  # noqa: D102
-
-    def represent(self, items: Sequence[Any], /) -> Tensor: ...  # noqa: D102
-
-    def loss_fn(self, batch: Any, representations: Tensor, /) -> Loss: ...  # noqa: D102
-
-    @property
-    def count_tokens(self) -> Callable[[Sequence[Any]], Sequence[int]] | None: ...  # noqa: D102
-
-
-LossPart: TypeAlias = tuple[Objective, Any, float]
-"""An objective, the batch that it gets in this step, and its weight."""
+LossPart: TypeAlias = tuple[Method, Any, float]
+"""A method, the batch that it gets in this step, and its weight."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +64,7 @@ class Gradients:
                     terms[name] = terms.get(name, 0.0) + float(value) / len(group)
         return terms, items
 
-    def accumulate(self, objective: Objective, batch: Any, *, weight: float, key: tuple[int, ...]) -> tuple[Loss, int]:
+    def accumulate(self, objective: Method, batch: Any, *, weight: float, key: tuple[int, ...]) -> tuple[Loss, int]:
         """Accumulate the gradient of ``weight`` times the batch's loss; return the loss and the number of items.
 
         Random numbers depend only on the seed, ``key``, the process and the micro-batch. With several processes,
@@ -130,7 +103,7 @@ class Gradients:
 
 
 def split_micro_batches(
-    objective: Objective, items: Sequence[Any], micro_batch: int | None, micro_batch_tokens: int | None
+    objective: Method, items: Sequence[Any], micro_batch: int | None, micro_batch_tokens: int | None
 ) -> list[Sequence[Any]]:
     """Split items into micro-batches of at most ``micro_batch`` items, or of at most ``micro_batch_tokens`` tokens.
 

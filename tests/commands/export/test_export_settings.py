@@ -12,8 +12,8 @@ from tests.invalid_input.cli_runner import assert_refused
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ("export model --output out --format openvino --opset 18", ["--opset 18: is for --format onnx"]),
-        ("export model --output out --calibrate t.txt", ["--calibrate t.txt", "--format openvino --quantize int8"]),
+        ("export model --output out --format openvino --opset 18", ["--opset 18: needs --format onnx"]),
+        ("export model --output out --calibrate t.txt", ["--calibrate t.txt", "needs --"]),
         ("export model --output taken", ["--output taken: exists and is not an earlier export"]),
         ("export model --output taken --overwrite", ["--output taken: exists and is not an earlier export"]),
         ("export model --output file", ["--output file: is a file; name a folder"]),

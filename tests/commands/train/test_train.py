@@ -166,7 +166,7 @@ def test_what_is_not_finite_stops_the_run_before_the_step(
         return built._replace(method=replace(method, loss_fn=loss))
 
     monkeypatch.setitem(liao.METHODS, "scl", replace(entry, build=broken))
-    sentence = rf"(?s)step {step}: the {kind} is not finite.*{saved}.*rows \d+, \d+.*anchor  "
+    sentence = rf"(?s)step {step}: the {kind} is not finite.*{saved}.*rows \d+, \d+.*premise  "
     with pytest.raises(NearfarError, match=sentence):
         train(config)
     progress = Path(config.output) / "checkpoint" / "progress.json"

@@ -31,7 +31,7 @@ from nearfar.encoder.static import is_static, merge_square_layers
 from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.evaluation.geometry_measures import collapse_warning, geometry
-from nearfar.methods.base import BuildContext, BuiltMethod, Method
+from nearfar.methods import BuildContext, BuiltMethod, Method
 from nearfar.methods.gunel import SupconTextConfig
 from nearfar.methods.mixture import Mixture, describe_parts, describe_widths, train_at_widths
 from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
