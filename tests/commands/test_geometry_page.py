@@ -158,8 +158,8 @@ def test_named_sets_and_generated_texts(workspace: Path, monkeypatch: pytest.Mon
 PAGE = "geometry tiny --page new.html"
 REFUSED = {
     # id: command, message
-    "a colour without a page": ("geometry tiny --output new --color-by kind", "--color-by needs --page FILE"),
-    "pairs without a folder": (f"{PAGE} --texts texts.tsv --pairs pairs.tsv", "--pairs needs --output FOLDER"),
+    "a colour without a page": ("geometry tiny --output new --color-by kind", "--color-by kind: needs --page"),
+    "pairs without a folder": (f"{PAGE} --texts texts.tsv --pairs pairs.tsv", "--pairs pairs.tsv: needs --output"),
     "a page that exists": ("geometry tiny --page there.html --texts texts.tsv", "--page there.html: exists; replace"),
     "a column that is missing": (f"{PAGE} --texts texts.tsv --column txt", "--texts texts.tsv: has no column 'txt'"),
     "no column of texts": (f"{PAGE} --texts pairs.tsv", "Name the column of the texts with --column"),

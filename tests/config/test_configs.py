@@ -145,6 +145,89 @@ def test_as_coded_differs_from_the_paper_only_in_the_documented_settings() -> No
     assert {name for name in vars(paper) if getattr(paper, name) != getattr(code, name)} == {"evaluate_every"}
 
 
+@pytest.mark.parametrize(
+    "file", [file for file in RUNS if re.match("liao|kim|simcse", file.stem)], ids=lambda f: f.stem
+)
+def test_the_weights_that_are_tested_are_those_of_the_paper(file: Path) -> None:
+    """Liao tests the last weights, once; Kim et al. and Gao et al. keep the best step on STS-B dev."""
+    config = loaded(file)
+    assert config.evaluate_on == "stsb:dev"
+    if file.stem.startswith("liao"):
+        assert config.keep == "last"
+        assert config.evaluate_every > 549_367 // 64 + 1  # SNLI's labelled rows in batches of 64
+    else:
+        assert (config.keep, config.patience) == ("best", 10 if file.stem.startswith("kim") else None)
+        assert config.evaluate_every == {"kim": 50}.get(file.stem[:3], 125 if "as-coded" in file.stem else 250)
+
+
+# --- fine-tuning ---
+
+
+TABLES = {"few-shot": 2, "noise": 3, "full": 5, "transfer": 7}
+"""Experiment of Gunel et al. 2021 -> its table."""
+TASKS_OF = {
+    "few-shot": "sst2",
+    "noise": "sst2",
+    "full": "cola mnli mrpc qnli rte sst2",
+    "transfer": "amazon2 sst2 yelp2",
+}
+SAMPLE_SIZES = {"few-shot": 100, "noise": 100, "full": None}
+
+
+def experiment(file: Path) -> tuple[str, str]:
+    """Return the experiment and the task in a file name."""
+    author, _, rest = file.stem.partition("-")
+    assert author == "gunel"
+    experiment_name, _, task = rest.rpartition("-")
+    return experiment_name, task
+
+
+GUNEL = [file for file in FINETUNES if file.stem.startswith("gunel")]
+KIM = [file for file in FINETUNES if file.stem.startswith("kim")]
+
+
+def test_every_experiment_of_gunel_has_configs() -> None:
+    of_files = {(name, task) for name, task in map(experiment, GUNEL)}
+    assert of_files == {(name, task) for name, tasks in TASKS_OF.items() for task in tasks.split()}
+
+
+@pytest.mark.parametrize("file", GUNEL, ids=lambda file: file.stem)
+def test_a_config_of_gunel_matches_the_experiment_in_its_name(file: Path) -> None:
+    experiment_name, task = experiment(file)
+    text = file.read_text(encoding="utf-8")
+    head = text.partition("method =")[0]
+    assert head.startswith("# Gunel et al. 2021, ")
+    assert f"Table {TABLES[experiment_name]}" in head
+    assert "# ours" in text  # the tables do not give the number of epochs
+    config = loaded(file)
+    reviews = task in ("amazon2", "yelp2")
+    assert config.model == ("runs/sst2-scl/model" if reviews else "FacebookAI/roberta-large")
+    assert config.splits == ("auto" if reviews else "few-shot" if experiment_name in ("few-shot", "noise") else "full")
+    assert config.sample_size == SAMPLE_SIZES.get(experiment_name, 40 if reviews else None)
+    noise = ("bt-0.9.tsv", "add") if experiment_name == "noise" else ("none", "replace")
+    assert (config.noise, config.noise_mode) == noise
+    assert config.metric == ("accuracy" if task == "cola" else None)
+    assert (config.scl_weight, config.temperature, config.scl_reduction) == (0.9, 0.3, "sum")
+    assert (config.learning_rate, config.batch_size) == (1e-5, 16)
+    if file.stem == "gunel-transfer-sst2":
+        assert all(f"--output runs/sst2-{loss}" in head for loss in ("ce", "scl"))
+
+
+def test_the_glue_configs_of_kim_divide_the_validation_set() -> None:
+    assert [file.stem for file in KIM] == [f"kim-glue-{task}" for task in ("cola", "mrpc", "qnli", "rte", "sst2")]
+    for file in KIM:
+        config = loaded(file)
+        assert (config.model, config.splits, config.scl_weight) == ("google-bert/bert-base-uncased", "10-90", 0)
+        assert "(Table 10)" in file.read_text(encoding="utf-8")
+
+
+def test_the_config_of_the_review_equals_its_command() -> None:
+    config = loaded(ROOT / "configs" / "simcse-review-stsb.toml")
+    assert (config.batch_size, config.epochs, config.learning_rate, config.max_length) == (16, 10, 2e-5, 128)
+    assert round(config.warmup * 10 * -(-5749 // 16)) == 214
+    assert (config.keep, config.weight_decay, config.schedule) == ("last", 0.0, "linear")
+
+
 # --- back-translation ---
 
 

@@ -36,8 +36,8 @@ ROWS: dict[str, tuple[str, str]] = {
     "hold out and a dev set": (f"{TRAIN} --hold-out 0.1 --evaluate-on d.tsv", "--evaluate-on and --hold-out: held-out"),
     "query and queries": (f"{SEARCH} --queries q.txt", "not both"),
     "one result of two models": ("evaluate a b --output x.json", "--output is for the result of one model"),
-    "greedy without a dev set": (f"{SOUP} --greedy", "--greedy: needs a dev set to choose models by; name it by"),
-    "a dev set without greedy": (f"{SOUP} --evaluate-on d.tsv", "--evaluate-on: chooses the models of --greedy; add"),
+    "greedy without a dev set": (f"{SOUP} --greedy", "--greedy: needs --evaluate-on"),
+    "a dev set without greedy": (f"{SOUP} --evaluate-on d.tsv", "--evaluate-on d.tsv: needs --greedy"),
     "lowest above highest": (f"{MINE} --min-score 0.9 --max-score 0.1", "--min-score 0.9: must not be above"),
     "page of another format": ("geometry m --texts t.txt --page p.pdf", "--page p.pdf: must end in .html"),
 }

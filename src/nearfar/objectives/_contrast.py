@@ -7,14 +7,16 @@ without ever storing the matrix.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from nearfar.objectives._similarity import Similarity, check_temperature, prepare_pair
+from nearfar.objectives._similarity import Similarity, check_temperature, compute_dtype, prepare_pair, prepare_vectors
 from nearfar.runtime.transfer import to_device
+from nearfar.types import NearfarError
 
 BLOCK = 2**22
 """Maximum number of logits in memory, 16 MiB in float32. A matrix up to this size, 2,048 x 2,048, is not split.
@@ -22,6 +24,8 @@ BLOCK = 2**22
 Below this size, blocks would save only a few dozen MiB. Much smaller blocks are slower, because each one adds to the
 gradients of all candidates; larger blocks are not faster.
 """
+_SCALE_CHUNK = 1024
+"""Number of vectors that are scaled at a time; each chunk is copied temporarily."""
 
 
 # --- rows of large matrices ---
@@ -49,7 +53,7 @@ def by_rows(rows_fn: Callable[[slice], Tensor], anchors: int, candidates: int, *
     if len(blocks) == 1:
         return rows_fn(blocks[0])
     if recompute:
-        rows_fn = partial(checkpoint, rows_fn, use_reentrant=False, preserve_rng_state=False)
+        rows_fn = partial(checkpoint, rows_fn, use_reentrant=False)
     return torch.cat([rows_fn(rows) for rows in blocks])
 
 
@@ -127,6 +131,22 @@ class RowMask:
 # --- the loss ---
 
 
+class Sets(NamedTuple):
+    """What some anchors are compared with, row by row, on the device of the vectors."""
+
+    positives: Int[Tensor, " anchors"] | Bool[Tensor, "anchors candidates"] | None
+    """P: the column of each anchor's single positive, or a mask of its positives; None for no positives."""
+    kept: Bool[Tensor, "anchors candidates"] | None = None
+    """C: the candidates in each anchor's denominator, its positives among them; None for all."""
+    raised: Int[Tensor, " anchors"] | None = None
+    """One column for each anchor, to whose logit ``weight`` is added."""
+    weight: float = 0.0
+
+
+SetsFn: TypeAlias = Callable[[slice], Sets]
+"""A slice of the anchors -> their sets. It is called again for gradients, and must return the same sets."""
+
+
 def contrast(
     anchors: Float[Tensor, "anchors dim"],
     candidates: Float[Tensor, "candidates dim"],
@@ -137,6 +157,7 @@ def contrast(
     similarity: Similarity,
     raised: Int[Tensor, " anchors"] | None = None,
     weight: float = 0.0,
+    mean_reduction: bool = True,
 ) -> Float[Tensor, " anchors"]:
     """Return l_i = log sum_{k in C} exp(x_ik) - 1/|P| sum_{j in P} x_ij; without positives only the first term.
 
@@ -145,36 +166,163 @@ def contrast(
     positive is always kept, several must be among ``kept``. All of these may be on the CPU for vectors on a GPU.
     Computed in float32 or better, also under autocast.
 
-    If there are more logits than :data:`BLOCK`, they are computed in blocks of anchors, and again in the backward pass,
-    not kept: memory is linear, not quadratic, in the number of vectors.
+    If there are more logits than :data:`BLOCK`, they are computed in blocks of anchors and not kept: memory is linear,
+    not quadratic, in the number of vectors. ``mean_reduction`` says that the loss is the mean of the values, or another
+    multiple of their sum: the gradient of the sum is then computed in the forward pass, with as many matrix products as
+    without blocks. A loss that weights the values differently still gets the correct gradient, but its logits are
+    recomputed in the backward pass, as they are without ``mean_reduction``.
 
-    Raises NearfarError for a temperature that is not a positive number, and an unknown similarity.
+    Raises NearfarError for a temperature that is not a positive number, an unknown similarity, and a second derivative
+    of a loss in blocks, which has none.
     """
     check_temperature(temperature)
-    # Autocast would round the products to bfloat16: three digits, and raw dot products reach hundreds.
-    with torch.autocast(anchors.device.type, enabled=False):
-        anchors, candidates = prepare_pair(anchors, candidates, similarity)
 
-    def of_rows(rows: slice, sets: Tensor | RowMask | None) -> Tensor | None:
+    def on_device(rows: slice, sets: Tensor | RowMask | None) -> Tensor | None:
         return None if sets is None else to_device(sets[rows], anchors.device)
 
-    def losses(rows: slice) -> Float[Tensor, " anchors"]:
-        near, among, columns = (of_rows(rows, sets) for sets in (positives, kept, raised))
-        with torch.autocast(anchors.device.type, enabled=False):
-            logits = anchors[rows] @ candidates.T / temperature
-            if columns is not None:
-                logits = logits.scatter_add(1, columns[:, None], logits.new_full((len(logits), 1), weight))
-            single = near is not None and near.dtype != torch.bool
-            if among is not None:
-                among = among.scatter(1, near[:, None], value=True) if near is not None and single else among
-                # Not -inf: a row in which every logit is masked would have a NaN gradient.
-                logits = logits.masked_fill(~among, torch.finfo(logits.dtype).min)
-            if near is None:
-                return logits.logsumexp(dim=1)
-            log_probs = logits.log_softmax(dim=1)
-            if single:
-                return -log_probs.gather(1, near[:, None]).squeeze(1)
-            # torch.where, not a product with the mask: -inf times 0 would be NaN.
-            return -torch.where(near, log_probs, 0.0).sum(dim=1) / near.sum(dim=1)
+    def sets_of(rows: slice) -> Sets:
+        near, among = on_device(rows, positives), on_device(rows, kept)
+        if among is not None and isinstance(positives, Tensor) and near is not None:
+            among = among.scatter(1, near[:, None], value=True)
+        return Sets(near, among, on_device(rows, raised), weight)
 
-    return by_rows(losses, len(anchors), len(candidates), recompute=True)
+    # Autocast would round the products to bfloat16: three digits, and raw dot products reach hundreds.
+    with torch.autocast(anchors.device.type, enabled=False):
+        if len(row_blocks(len(anchors), len(candidates))) > 1:
+            ahead = mean_reduction and torch.is_grad_enabled()
+            settings = _Settings(sets_of, temperature, similarity, ahead)
+            return _BlockedContrast.apply(anchors, candidates, settings)  # type: ignore[no-untyped-call]
+        anchors, candidates = prepare_pair(anchors, candidates, similarity)
+        return _losses(anchors @ candidates.T / temperature, sets_of(slice(0, len(anchors))))[0]
+
+
+def _losses(
+    logits: Float[Tensor, "anchors candidates"], sets: Sets
+) -> tuple[Float[Tensor, " anchors"], Float[Tensor, "anchors candidates"]]:
+    """The losses of a matrix of logits, and the log-softmax over the kept candidates; differentiable by autograd."""
+    positives, kept, raised, weight = sets
+    if raised is not None:
+        logits = logits.scatter_add(1, raised[:, None], logits.new_full((len(logits), 1), weight))
+    if kept is not None:
+        # Not -inf: a row in which every logit is masked would have a NaN gradient.
+        logits = logits.masked_fill(~kept, torch.finfo(logits.dtype).min)
+    log_probs = logits.log_softmax(dim=1)
+    if positives is None:
+        return logits.logsumexp(dim=1), log_probs
+    if positives.dtype == torch.bool:
+        # torch.where, not a product with the mask: -inf times 0 would be NaN.
+        return -torch.where(positives, log_probs, 0.0).sum(dim=1) / positives.sum(dim=1), log_probs
+    return -log_probs.gather(1, positives[:, None]).squeeze(1), log_probs
+
+
+# --- the loss in blocks ---
+
+
+class _Settings(NamedTuple):
+    sets_fn: SetsFn
+    temperature: float
+    similarity: Similarity
+    grad_ahead: bool
+    """Compute the gradient of the sum of the losses in the forward pass, while their logits are in memory."""
+
+
+class _BlockedContrast(torch.autograd.Function):
+    """:func:`_losses` in blocks of anchors."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        anchors: Float[Tensor, "anchors dim"],
+        candidates: Float[Tensor, "candidates dim"],
+        settings: _Settings,
+    ) -> Float[Tensor, " anchors"]:
+        """Return the losses; saves the inputs and, if computed ahead, a gradient of the size of each."""
+        for_anchors, for_candidates, _ = ctx.needs_input_grad
+        values, *gradients = _blocked_pass(
+            anchors,
+            candidates,
+            settings,
+            needs_grad=(for_anchors and settings.grad_ahead, for_candidates and settings.grad_ahead),
+        )
+        ctx.save_for_backward(anchors, candidates, *gradients)
+        ctx.settings = settings
+        return values
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_output: Float[Tensor, " anchors"]
+    ) -> tuple[Float[Tensor, "anchors dim"] | None, Float[Tensor, "candidates dim"] | None, None]:
+        """Scale the gradients computed ahead by grad_output, or recompute the logits if grad_output is not constant."""
+        anchors, candidates, grad_anchors, grad_candidates = ctx.saved_tensors
+        if torch.is_grad_enabled():  # set by create_graph=True
+            raise NearfarError(
+                f"create_graph=True: a loss of {len(anchors)} anchors and {len(candidates)} candidates is computed in "
+                f"blocks and has no second derivative. Use a smaller batch, of at most {BLOCK} similarities"
+            )
+        ahead, (for_anchors, for_candidates, _) = ctx.settings.grad_ahead, ctx.needs_input_grad
+        with torch.autocast(anchors.device.type, enabled=False):
+            if ahead and for_anchors:
+                grad_anchors = grad_anchors * grad_output[:, None]
+            if ahead and for_candidates and (grad_output == grad_output[0]).all():
+                grad_candidates = grad_candidates * grad_output[0]
+            elif not ahead or for_candidates:
+                needs_grad = for_anchors and not ahead, for_candidates
+                _, again, grad_candidates = _blocked_pass(
+                    anchors, candidates, ctx.settings, needs_grad=needs_grad, grad_output=grad_output
+                )
+                grad_anchors = grad_anchors if again is None else again
+        grad_anchors = None if grad_anchors is None else grad_anchors.to(anchors.dtype)
+        grad_candidates = None if grad_candidates is None else grad_candidates.to(candidates.dtype)
+        return grad_anchors, grad_candidates, None
+
+
+def _blocked_pass(
+    anchors: Float[Tensor, "anchors dim"],
+    candidates: Float[Tensor, "candidates dim"],
+    settings: _Settings,
+    *,
+    needs_grad: tuple[bool, bool],
+    grad_output: Float[Tensor, " anchors"] | None = None,
+) -> tuple[Float[Tensor, " anchors"], Float[Tensor, "anchors dim"] | None, Float[Tensor, "candidates dim"] | None]:
+    """Return the losses and, if ``needs_grad``, the gradients of their sum, weighted by grad_output if it is given.
+
+    Vectors are scaled here in chunks: autograd would keep several copies of all of them.
+    """
+    sets_fn, temperature, similarity, _ = settings
+    exact = compute_dtype(anchors, candidates)
+    others = torch.cat([prepare_vectors(chunk, exact, similarity) for chunk in candidates.split(_SCALE_CHUNK)])
+    grad_anchors = torch.empty_like(anchors, dtype=exact) if needs_grad[0] else None
+    grad_others = torch.zeros_like(others) if needs_grad[1] else None
+    values = []
+    for rows in row_blocks(len(anchors), len(candidates)):
+        sets = sets_fn(rows)
+        leaf, scaled = _scaled(anchors[rows].to(exact), similarity, temperature)
+        losses, log_probs = _losses(scaled.detach() @ others.T, sets)
+        values.append(losses)
+        if not any(needs_grad):
+            continue
+        grad_logits = log_probs.exp_()  # softmax over the kept candidates, minus 1/|P| at each positive
+        if sets.positives is not None and sets.positives.dtype == torch.bool:
+            grad_logits -= sets.positives / sets.positives.sum(dim=1, keepdim=True).to(exact)
+        elif sets.positives is not None:
+            grad_logits.scatter_add_(1, sets.positives[:, None], grad_logits.new_full((len(leaf), 1), -1.0))
+        if grad_output is not None:
+            grad_logits *= grad_output[rows, None]
+        if grad_anchors is not None:
+            (grad_anchors[rows],) = torch.autograd.grad(scaled, leaf, grad_logits @ others)
+        if grad_others is not None:
+            grad_others.addmm_(grad_logits.T, scaled.detach())
+    if grad_others is not None:
+        for chunk, grad_chunk in zip(candidates.split(_SCALE_CHUNK), grad_others.split(_SCALE_CHUNK), strict=True):
+            leaf, scaled = _scaled(chunk.to(exact), similarity, 1.0)
+            grad_chunk.copy_(*torch.autograd.grad(scaled, leaf, grad_chunk))
+    return torch.cat(values), grad_anchors, grad_others
+
+
+def _scaled(
+    vectors: Float[Tensor, "vectors dim"], similarity: Similarity, temperature: float
+) -> tuple[Float[Tensor, "vectors dim"], Float[Tensor, "vectors dim"]]:
+    """Return the leaf tensor for the gradient, and the vectors as they are compared."""
+    with torch.enable_grad():
+        leaf = vectors.detach().requires_grad_()
+        return leaf, prepare_vectors(leaf, vectors.dtype, similarity) / temperature

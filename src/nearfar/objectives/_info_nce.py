@@ -184,6 +184,7 @@ def info_nce_directions(
             similarity="dot",
             raised=batch + torch.arange(batch, device=anchors.device) if weight else None,
             weight=weight,
+            mean_reduction=False,
         )
 
     of_directions = (

@@ -119,7 +119,7 @@ def self_guided(
     one, other = prepare_pair(cls, views.flatten(0, 1), "cosine")
     own_logits = (one[:, None] * other.unflatten(0, (batch, layers))).sum(dim=2) / temperature
     others = (full_mask(mask, batch, cls) & not_itself(batch, cls)).repeated(layers)
-    negatives = contrast(one, other, None, others, temperature=temperature, similarity="dot")
+    negatives = contrast(one, other, None, others, temperature=temperature, similarity="dot", mean_reduction=False)
     # -log(e^own / (e^own + e^negatives)) = log(1 + e^(negatives - own)), in full precision at any distance.
     return torch.logaddexp(negatives[:, None] - own_logits, torch.zeros_like(own_logits)).mean(dim=1)
 
