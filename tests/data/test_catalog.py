@@ -121,6 +121,6 @@ def test_sets_of_one_file_have_no_splits(folder, hub):
     ]
     assert error("mr:CR") == "mr has no split 'CR'. It has: all."
     message = error("mpqa")
-    assert message.startswith(f"mpqa was not found.\n  Missing: {folder / 'senteval' / 'MPQA.tsv'}.\n")
+    assert message.startswith(f"mpqa was not found:\n  Missing: {folder / 'senteval' / 'MPQA.tsv'}.\n")
     assert "Available" not in message
     assert hub == []

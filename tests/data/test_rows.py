@@ -111,7 +111,7 @@ def test_stsb_clean_has_no_pair_of_the_test_sets(tmp_path, monkeypatch):
     assert error("stsb-clean:test") == "stsb-clean has no split 'test'. It has: train, dev."
     (tmp_path / "sts" / "SICK" / "test.tsv").unlink()
     monkeypatch.setenv("NEARFAR_DATA", f"{tmp_path}/.")  # another folder by name: the pairs are read once per folder
-    assert "sickr:test was not found." in error("stsb-clean")
+    assert "sickr:test was not found:" in error("stsb-clean")
 
 
 def sentences(*args, **kwargs):

@@ -166,7 +166,7 @@ def _find_on_hub(name: str, split: str, folder: Path | None, missing: Sequence[P
         local = f"Missing: {', '.join(map(str, missing))}{'' if is_folder(folder) else ' (the folder does not exist)'}."
         local += f" Available: {name}:{'+'.join(available)}." if available else ""
     title = name if split == "all" else f"{name}:{split}"
-    raise NearfarError(f"{title} was not found.\n  {local}\n  {on_hub}\n  {how_to_get(title)}")
+    raise NearfarError(f"{title} was not found:\n  {local}\n  {on_hub}\n  {how_to_get(title)}")
 
 
 def _find_unnamed(spec: str) -> list[Table]:
