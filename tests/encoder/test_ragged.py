@@ -8,7 +8,7 @@ from transformers import AutoModel
 
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.padded_attention import LengthGroup
-from nearfar.encoder.ragged import RaggedBatch, Route, hidden_states, uses_token_types
+from nearfar.encoder.ragged import RaggedBatch, Route, hidden_states, ragged_attention, uses_token_types
 from tests.same_gradients import assert_same_gradients, gradients_of
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
 
@@ -64,6 +64,20 @@ def test_pack_sorts_by_length_and_returns_in_the_callers_order() -> None:
     assert batch.positions().tolist() == [0, 0, 1, 0, 1, 2, 0, 1, 2]
     packed = torch.tensor([[1.0], [3.0], [0.0], [2.0]])  # by caller's index: 1, 3, 0, 2
     assert batch.restore_order(packed).flatten().tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("key_heads", [1, 2, 4])
+def test_attention_with_fewer_key_heads_and_positions_in_float32(key_heads: int) -> None:
+    """As of models with grouped queries, and of rotary positions under autocast."""
+    batch = RaggedBatch.pack([[1] * length for length in (3, 5, 9)])
+    query = torch.randn(1, 4, 17, 16)
+    key, value = torch.randn(2, 1, key_heads, 17, 16)
+    value = value.bfloat16()
+    actual, _ = ragged_attention(torch.nn.Module(), query, key, value, None, segments=batch)
+    pieces = zip(*(tensor.bfloat16().split([3, 5, 9], dim=2) for tensor in (query, key, value)), strict=True)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    expected = torch.cat([attend(*piece, enable_gqa=True) for piece in pieces], dim=2).transpose(1, 2)
+    torch.testing.assert_close(actual, expected, atol=2e-2, rtol=2e-2)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

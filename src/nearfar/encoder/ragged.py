@@ -276,6 +276,9 @@ def ragged_attention(
     With ``sliding_window`` w, tokens attend only to tokens less than w away, as in ModernBERT's local layers.
     """
     query, key, value = (tensor.squeeze(0).transpose(0, 1) for tensor in (query, key, value))
+    query, key = query.to(value.dtype), key.to(value.dtype)  # rotary positions make them float32 under autocast
+    if (share := query.shape[1] // key.shape[1]) > 1:  # grouped queries
+        key, value = (tensor.repeat_interleave(share, dim=1) for tensor in (key, value))
     dropout = dropout if module.training else 0.0
     if isinstance(segments, FixedShapeBatch):
         scaling = query.shape[2] ** -0.5 if scaling is None else scaling
