@@ -72,7 +72,8 @@ def write_record(file: Path, lines: list[str], *, minutes: float) -> None:
         counts.setdefault(part, {}).setdefault(command, [0, 0])[0] += count
         counts[part][command][1] += count if wrong else 0
     failures = dict(name_and_wrong for line in lines if (name_and_wrong := line.split("\t", 1))[1])
-    record = {"provenance": provenance().to_dict(), "minutes": round(minutes), "counts": counts, "failures": failures}
+    origin = provenance().to_dict() | {"command": " ".join(["python -m tests.campaign", *sys.argv[1:]])}
+    record = {"provenance": origin, "minutes": round(minutes), "counts": counts, "failures": failures}
     file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
