@@ -349,10 +349,8 @@ class PremiseBatches(DefaultBatchSampler):
     Args:
         dataset: the rows; its first column that is no label has the premises.
         batch_size: maximum number of rows in a batch.
-        drop_last: has no effect.
-        valid_label_columns: the names of label columns.
-        generator: has no effect; the order depends on ``seed`` and the epoch.
-        seed: seed of the order.
+        settings: as sentence-transformers gives them: ``valid_label_columns``, the names of label columns, and ``seed``,
+            which with the epoch decides the order; ``drop_last`` and ``generator`` have no effect.
 
     Raises:
         NearfarError: a data set without rows or without a column of texts.
