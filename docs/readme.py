@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from nearfar.commands.demo import HOLD_OUT, RUN, command_line
+from nearfar.commands.demo import HOLD_OUT, command_line
 from nearfar.data.catalog import find
 from nearfar.evaluation.render import to_text
 from nearfar.evaluation.results import ComparisonResult
@@ -57,7 +57,8 @@ def terminal() -> list[str]:
     """What the demo's training reads and prints: two of the pairs, the command, and the table of a committed run."""
     rows = find("microworld-paraphrases")[0].rows(("anchor", "positive"))
     pairs = ["\t".join(map(str, values)) for _, values in islice(rows, 2)]
-    train = command_line("train", data="demo/pairs.tsv", hold_out=HOLD_OUT, output=f"demo/{RUN}")
+    settings = {"data": "demo/pairs.tsv", "hold_out": HOLD_OUT, "precision": "fp32", "output": "demo/mine"}
+    train = command_line("train", **settings)  # the demo's settings, beside its run
     table = before_after(ComparisonResult.from_dict(_load(DEMO)["comparison"]))
     printed = to_text(replace(table, notes=[]), width=100)
     return ["```console", "$ head -3 demo/pairs.tsv", "anchor\tpositive", *pairs, f"$ {train}", printed, "```"]
