@@ -71,7 +71,9 @@ def write_record(file: Path, lines: list[str], *, minutes: float) -> None:
     for (part, command, wrong), count in sorted(Counter(map(_kind, lines)).items()):
         counts.setdefault(part, {}).setdefault(command, [0, 0])[0] += count
         counts[part][command][1] += count if wrong else 0
-    failures = dict(name_and_wrong for line in lines if (name_and_wrong := line.split("\t", 1))[1])
+    data = os.environ.get("NEARFAR_DATA") or os.devnull
+    failed = [line.replace(data, "$NEARFAR_DATA").split("\t", 1) for line in lines if not line.endswith("\t")]
+    failures = dict(failed)
     origin = provenance().to_dict() | {"command": " ".join(["python -m tests.campaign", *sys.argv[1:]])}
     record = {"provenance": origin, "minutes": round(minutes), "counts": counts, "failures": failures}
     file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
