@@ -21,6 +21,7 @@ With several processes, each process contrasts the texts of its own batch.
 
 import copy
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import compress, pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -56,7 +57,7 @@ EDGES = ("cls", "sep", "bos", "eos", "pad")
 """The special tokens that a tokenizer puts around a text."""
 
 
-class TextLoss(nn.Module):
+class TextLoss(nn.Module, ABC):
     """A loss on the texts of a batch.
 
     Args:
@@ -111,9 +112,9 @@ class TextLoss(nn.Module):
         ids = text_ids(columns, self._edges)
         return self.loss(columns, ids, self._integers(labels, ids[0]) if self.classes else ids[0])
 
+    @abstractmethod
     def loss(self, columns: Sequence[Features], ids: Sequence[Tensor], labels: Tensor) -> Tensor:
         """The loss of a batch, given its texts, their numbers (:func:`text_ids`), and labels if there are any."""
-        raise NotImplementedError
 
     def embed(self, columns: Iterable[Features]) -> list[Tensor]:
         """The embeddings of each column, [batch, dim]."""
@@ -349,8 +350,8 @@ class PremiseBatches(DefaultBatchSampler):
     Args:
         dataset: the rows; its first column that is no label has the premises.
         batch_size: maximum number of rows in a batch.
-        settings: as sentence-transformers gives them: ``valid_label_columns``, the names of label columns, and ``seed``,
-            which with the epoch decides the order; ``drop_last`` and ``generator`` have no effect.
+        settings: as sentence-transformers gives them: ``valid_label_columns``, the names of label columns, and
+            ``seed``, which with the epoch decides the order; ``drop_last`` and ``generator`` have no effect.
 
     Raises:
         NearfarError: a data set without rows or without a column of texts.

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from nearfar.cli import main
@@ -51,8 +52,7 @@ def test_a_table_is_ranked_on_the_screen_and_in_files(board, capsys):
 
 
 def test_a_data_frame_and_chosen_tasks(board):
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.read_csv(board, sep="\t")
+    frame = pd.read_csv(board, sep="\t")
     few = frame[frame.system.isin(["s0", "s5", "s6"])]
     result = compare(few, tasks=["y"], resamples=500, progress=False)
     assert [side.name for side in result.sides][2] == "s0"

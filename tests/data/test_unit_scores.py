@@ -3,6 +3,7 @@
 import json
 import re
 
+import pandas as pd
 import pytest
 
 from nearfar.data.unit_scores import read_qrels, read_run, read_scores
@@ -19,7 +20,7 @@ def write(file, rows):
     if file.suffix == ".jsonl":
         file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     elif file.suffix == ".parquet":
-        pytest.importorskip("pandas").DataFrame(rows).to_parquet(file)
+        pd.DataFrame(rows).to_parquet(file)
     else:
         separator = "\t" if file.suffix == ".tsv" else ","
         lines = [separator.join(map(str, line)) for line in (rows[0], *(row.values() for row in rows))]

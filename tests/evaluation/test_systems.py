@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from nearfar.data.unit_scores import Systems, UnitScores
 from nearfar.evaluation.systems import NO_DOCUMENTS, NOT_JUDGED, compare_systems, score_runs
@@ -39,7 +40,6 @@ def only(result):
 
 @pytest.mark.long
 def test_units_of_a_cluster_are_drawn_together():
-    stats = pytest.importorskip("scipy.stats")
     together = np.repeat(RNG.normal(0, 0.1, 40), 5)  # what the five units of a cluster share
     a, b = BASE + together + RNG.normal(0, 0.02, 200), BASE
     apart = only(compare_systems(given({"t": {"a": a, "b": b}}, FEW_POINTS)))
