@@ -34,6 +34,8 @@ RESULTS = HERE / "results"
 OUTPUT = Path("runs/tables")
 PAPERS = Path("runs/papers")
 CHOICE = "-choice"
+MAX_BYTES = 2**20
+"""Of a file that is kept: scores of all pairs of many runs are larger, and the study's command makes them again."""
 PEER = "sentence-transformers"
 PEERS = "peers/losses.py"
 """The script that trains with sentence-transformers."""
@@ -101,7 +103,8 @@ def run(name: str, start: str | None, workers: str) -> bool:
     results = if_committed(results)
     results.mkdir(parents=True, exist_ok=True)
     for kept in (output / "study.json", *output.glob("units.parquet"), *output.glob("*.svg")):
-        shutil.copyfile(kept, results / kept.name)
+        if kept.stat().st_size <= MAX_BYTES:
+            shutil.copyfile(kept, results / kept.name)
     return True
 
 
