@@ -27,7 +27,8 @@ from nearfar.data.noise import add_noise, load_translations
 from nearfar.data.paths import as_path, status
 from nearfar.data.sources import skipping_empty
 from nearfar.disk import path_errors
-from nearfar.encoder.classifier import Classifier, read_classifier
+from nearfar.encoder.classifier import Classifier
+from nearfar.encoder.classifier_folder import read_classifier
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.training_encoder import TrainingClassifier
 from nearfar.evaluation.finetuned import finetuned_entry, finetuned_result, main_metric, validation_scores

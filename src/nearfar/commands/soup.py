@@ -22,7 +22,7 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from nearfar.commands.train.inputs import DevSet
+    from nearfar.commands.train.dev import DevSet
     from nearfar.encoder.encoder import Encoder
 
 
@@ -99,7 +99,7 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
     folders = _different_folders(names)
     dev = None
     if config.evaluate_on is not None:
-        from nearfar.commands.train.inputs import scored_dev
+        from nearfar.commands.train.dev import scored_dev
         from nearfar.data.rows import load_pairs
 
         dev = scored_dev(load_pairs(config.evaluate_on), config.evaluate_on)

@@ -16,7 +16,8 @@ from nearfar.commands.compare import compare
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.train import train
 from nearfar.commands.train.choose import resolve_config
-from nearfar.commands.train.inputs import finds, load_inputs, resolve_objectives
+from nearfar.commands.train.dev import finds
+from nearfar.commands.train.inputs import load_inputs, resolve_objectives
 from nearfar.commands.train.run import EncoderRun, plan
 from nearfar.data.fingerprints import text_hashes
 from nearfar.disk.model_folder import read_seen

@@ -28,7 +28,8 @@ from torch.nn import functional
 from nearfar.config.verbs import ExportConfig
 from nearfar.disk import disk_errors
 from nearfar.encoder import encoder_folder
-from nearfar.encoder.classifier import Classifier, Item, read_classifier
+from nearfar.encoder.classifier import Classifier, Item
+from nearfar.encoder.classifier_folder import read_classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.encoder_folder import EMBEDDING, EncoderComponents
 from nearfar.encoder.exported import (

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from nearfar.commands.encode.vectors import OpenEncoder, read_vectors_file
 from nearfar.commands.train import inputs
+from nearfar.commands.train.dev import DevSet, finds
 from nearfar.config.training import TrainConfig
 from nearfar.data.hold_out import FOLDS
 from nearfar.data.rows import TextData
@@ -203,7 +204,7 @@ class EncoderRun(Run):
         config: TrainConfig,
         prepared: PreparedRun,
         objectives: Sequence[inputs.Objective],
-        dev: inputs.DevSet,
+        dev: DevSet,
         *,
         folder: RunFolder,
         context: ProcessContext,
@@ -232,7 +233,7 @@ class EncoderRun(Run):
             console.print(f"warning: {warning}", highlight=False, style="yellow")
             self.warned_of_collapse = True
         if self.dev.held_out is not None and self.progress.step == 0:
-            console.print(inputs.finds(self.dev.held_out, measured.spread), highlight=False)
+            console.print(finds(self.dev.held_out, measured.spread), highlight=False)
         return Evaluation(measured.score, measures)
 
     def before_training(self) -> None:
@@ -377,7 +378,7 @@ def plan(
     # Bytes per trained number: weights' gradient and two moments; each average, and a copy while it is evaluated.
     state = 12 + 8 * ((config.ema is not None) + (config.start_weight > 0))
     return Plan(
-        facts=[*run.facts, *dev.facts, *([inputs.finds(dev.held_out)] if dev.held_out is not None else [])],
+        facts=[*run.facts, *dev.facts, *([finds(dev.held_out)] if dev.held_out is not None else [])],
         sentences=len(run.texts.tokens),
         tokens=len(run.texts.tokens.flat),
         steps=count_steps(config, run.mixture),
