@@ -20,7 +20,7 @@ from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
 from nearfar.data.retrieval import RetrievalTask
 from nearfar.data.unit_scores import read_scores
-from nearfar.disk import path_errors
+from nearfar.disk.checks import path_errors
 from nearfar.disk.model_folder import model_of_run
 from nearfar.evaluation.comparison import EvaluationRun, compare_sides, shared_tasks
 from nearfar.evaluation.examples import compare_rankings

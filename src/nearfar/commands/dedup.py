@@ -18,7 +18,8 @@ from nearfar.data.cells import normalize_whitespace, text_field
 from nearfar.data.files import extension, is_known, is_plain_text, read_file, read_lines
 from nearfar.data.lines import SourceChangedError
 from nearfar.data.paths import as_path, file_version
-from nearfar.disk import TABLES, check_output_file, disk_errors, new_file, path_errors, write_table
+from nearfar.disk import TABLES, disk_errors, new_file, write_table
+from nearfar.disk.checks import check_output_file, path_errors
 from nearfar.encoder.precision import check_computing
 from nearfar.neighbours.pairs import compare_all
 from nearfar.runtime.progress import progress_bar

@@ -25,7 +25,8 @@ from nearfar.config.values import flag
 from nearfar.config.verbs import DemoConfig
 from nearfar.data.catalog import find
 from nearfar.data.hold_out import TEST
-from nearfar.disk import path_errors, write_table, write_text
+from nearfar.disk import write_table, write_text
+from nearfar.disk.checks import path_errors
 from nearfar.evaluation.examples import describe_queries
 from nearfar.evaluation.render import fill_template, to_markdown
 from nearfar.evaluation.results import provenance

@@ -26,7 +26,7 @@ from nearfar.data.named_sets import FINETUNING_TASKS
 from nearfar.data.noise import add_noise, load_translations
 from nearfar.data.paths import as_path, status
 from nearfar.data.sources import skipping_empty
-from nearfar.disk import path_errors
+from nearfar.disk.checks import path_errors
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.classifier_folder import read_classifier
 from nearfar.encoder.precision import resolve

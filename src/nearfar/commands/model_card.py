@@ -16,7 +16,8 @@ from typing import Any
 
 from nearfar.commands.soup import SOUP_FILE
 from nearfar.data.named_sets import CATALOG, SOURCES
-from nearfar.disk import path_errors, read_errors, write_text
+from nearfar.disk import read_errors, write_text
+from nearfar.disk.checks import path_errors
 from nearfar.disk.model_folder import CARD_MARK
 from nearfar.encoder.folder_checks import holds_classifier
 from nearfar.encoder.weights import CARD, locate

@@ -15,7 +15,8 @@ from nearfar.data import cells
 from nearfar.data.files import is_plain_text, read_lines
 from nearfar.data.labelled import PAIR
 from nearfar.data.sources import column_names, open_table
-from nearfar.disk import TABLES, check_output_file, path_errors, write_table
+from nearfar.disk import TABLES, write_table
+from nearfar.disk.checks import check_output_file, path_errors
 from nearfar.encoder.classifier import Classifier, EmbeddingClassifier, open_classifier
 from nearfar.encoder.precision import check_computing
 from nearfar.evaluation.finetuned import finetuned_entry, finetuned_result

@@ -8,7 +8,8 @@ from nearfar.commands.model_card import is_own_card, model_card
 from nearfar.commands.soup import SOUP_FILE
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import PushConfig
-from nearfar.disk import path_errors, read_text
+from nearfar.disk import read_text
+from nearfar.disk.checks import path_errors
 from nearfar.disk.model_folder import model_of_run
 from nearfar.encoder.weights import CARD
 from nearfar.evaluation.results import EvaluationResult

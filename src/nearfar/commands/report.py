@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import ReportConfig
 from nearfar.data.paths import as_path, is_folder
-from nearfar.disk import path_errors, read_json, read_text, refuse_overwriting_inputs, write_text
+from nearfar.disk import read_json, read_text, write_text
+from nearfar.disk.checks import path_errors, refuse_overwriting_inputs
 from nearfar.disk.model_folder import model_of_run
 from nearfar.evaluation import results
 from nearfar.evaluation.comparison import EvaluationRun, compare_sides

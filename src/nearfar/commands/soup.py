@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import SoupConfig
-from nearfar.disk import path_errors
+from nearfar.disk.checks import path_errors
 from nearfar.disk.folders import check_new_folder, new_folder
 from nearfar.disk.model_folder import SeenHashes, read_seen
 from nearfar.encoder.precision import check_computing

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import StaticConfig
-from nearfar.disk import path_errors
+from nearfar.disk.checks import path_errors
 from nearfar.disk.folders import check_new_folder, new_folder
 from nearfar.encoder.precision import check_computing, resolve
 from nearfar.runtime.progress import progress_bar

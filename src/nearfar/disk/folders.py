@@ -9,16 +9,15 @@ from pathlib import Path
 from nearfar.disk import (
     HAS_FLOCK,
     apply_umask,
-    check_writable_folder,
     create_folder,
     disk_errors,
     flush_entries,
     flush_tree,
     locked,
-    path_errors,
     publish,
     refuse_planted,
 )
+from nearfar.disk.checks import check_writable_folder, path_errors
 from nearfar.types import NearfarError
 
 

@@ -7,7 +7,8 @@ The file has four tensors of sorted, distinct 64-bit hashes (:mod:`nearfar.data.
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from nearfar.disk import check_regular, disk_errors, path_errors, write_bytes
+from nearfar.disk import check_regular, disk_errors, write_bytes
+from nearfar.disk.checks import path_errors
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

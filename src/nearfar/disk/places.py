@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearfar.disk import check_regular, create_folder, disk_errors, path_errors, publish, sha256_of
+from nearfar.disk import check_regular, create_folder, disk_errors, publish, sha256_of
+from nearfar.disk.checks import path_errors
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

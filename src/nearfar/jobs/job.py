@@ -19,7 +19,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from nearfar.disk import disk_errors, path_errors, publish, read_json
+from nearfar.disk import disk_errors, publish, read_json
+from nearfar.disk.checks import path_errors
 from nearfar.disk.folders import FolderBusyError, folder_lock
 from nearfar.runtime import memory
 from nearfar.types import NearfarError

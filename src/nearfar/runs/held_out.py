@@ -15,7 +15,8 @@ from typing import Any
 
 from nearfar.data.files import read_file
 from nearfar.data.hold_out import COLUMNS, DEV, TEST, HeldOut, Part
-from nearfar.disk import path_errors, read_json, sha256_of
+from nearfar.disk import read_json, sha256_of
+from nearfar.disk.checks import path_errors
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.evaluation.tables import comparison as tables

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import StudyConfig
 from nearfar.data.paths import as_path
-from nearfar.disk import create_folder, path_errors, write_text
+from nearfar.disk import create_folder, write_text
+from nearfar.disk.checks import path_errors
 from nearfar.evaluation.render import csv_lines, duration
 from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, run_jobs, shard_of, unfinished, with_inputs

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import SCALES, START, ReproduceConfig
 from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, MIXTURES, PROBE_TASKS
-from nearfar.disk import path_errors, write_text
+from nearfar.disk import write_text
+from nearfar.disk.checks import path_errors
 from nearfar.disk.folders import new_folder
 from nearfar.studies import DryRun, command_line, dry_run, study
 from nearfar.studies.cells import load_study, plan_cells

@@ -242,12 +242,18 @@ def test_decompression_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
         assert "unpacks to over 4,194,304 bytes, from" in error_of(list_files, tmp_path / archive)
     (tmp_path / "b.tar").write_bytes(tar_of(bomb, "w"))  # not compressed
     assert len(list_files(tmp_path / "b.tar")) == 1
+    monkeypatch.setattr(module, "MAX_BYTES", 2**21)
+    assert "unpacks to over 4,194,304 bytes, from" in error_of(list_files, tmp_path / "b.tar")
 
 
 def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_FILES", 1)
     (tmp_path / "a.zip").write_bytes(zip_of({"folder/": "", **FILES}))
     assert "a.zip: holds over 1 files and folders; it is refused" in error_of(list_files, tmp_path / "a.zip")
+    (tmp_path / "a.zip").unlink()
+    for name in "ab":
+        (tmp_path / f"{name}.txt").touch()
+    assert "holds over 1 files; name the folder of the download alone" in error_of(list_files, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tgz"])

@@ -31,6 +31,7 @@ from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import BackTranslateConfig
 from nearfar.data.cells import normalize_whitespace
 from nearfar.data.lines import read_texts
+from nearfar.disk import checks
 from nearfar.disk.folders import folder_lock
 from nearfar.disk.places import OWN, LocalFolder
 from nearfar.disk.work import Work, list_changes, refuse_changes
@@ -63,7 +64,7 @@ class _Record:
 
 
 @accepts_settings(BackTranslateConfig)
-@disk.path_errors()
+@checks.path_errors()
 def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Path:
     """Translate each distinct sentence of ``config.input`` there and back; returns the path of the output.
 
@@ -129,7 +130,7 @@ def _prepare_output(config: BackTranslateConfig) -> Path:
     for written in (file, _record_path(file)):
         if written.exists():
             disk.check_regular(written)
-        disk.refuse_overwriting_inputs(written, [config.input])
+        checks.refuse_overwriting_inputs(written, [config.input])
     return file
 
 

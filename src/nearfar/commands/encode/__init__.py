@@ -12,7 +12,7 @@ from nearfar.commands.encode.run import EncodeResult, encode_file, encode_folder
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encoding import EncodeConfig
 from nearfar.data.memory import takes_rows
-from nearfar.disk import path_errors
+from nearfar.disk.checks import path_errors
 from nearfar.types import NearfarError
 
 BLOCK = 2**14

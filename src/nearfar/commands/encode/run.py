@@ -24,7 +24,8 @@ from nearfar.commands.encode.parts import (
 from nearfar.commands.encode.vectors import OpenEncoder, open_encoder, pieces_of
 from nearfar.config.encoding import DEFAULT_SHARD_ROWS, EncodeConfig
 from nearfar.data import lines
-from nearfar.disk import check_output_path, check_writable_folder, refuse_existing, refuse_overwriting_inputs, remove
+from nearfar.disk import remove
+from nearfar.disk.checks import check_output_path, check_writable_folder, refuse_existing, refuse_overwriting_inputs
 from nearfar.disk.folders import folder_lock
 from nearfar.disk.places import OWN, WRITING, LocalFolder, Place, open_place
 from nearfar.disk.work import PLAN, list_changes, refuse_changes

@@ -29,7 +29,7 @@ from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.memory import takes_rows
 from nearfar.data.named_sets import suite_tasks
 from nearfar.data.sources import skipping_empty
-from nearfar.disk import path_errors
+from nearfar.disk.checks import path_errors
 from nearfar.disk.model_folder import model_of_run
 from nearfar.encoder.precision import check_computing, resolve
 from nearfar.evaluation.probe_settings import CLASSIFIER_SETTINGS, Probe, preset_probe

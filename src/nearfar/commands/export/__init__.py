@@ -15,7 +15,8 @@ from tokenizers import Tokenizer
 from nearfar.commands.export import comparison, graphs
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import ExportConfig
-from nearfar.disk import check_output_path, path_errors, write_bytes, write_text
+from nearfar.disk import write_bytes, write_text
+from nearfar.disk.checks import check_output_path, path_errors
 from nearfar.disk.folders import forget_folder, new_folder
 from nearfar.disk.model_folder import write_seen
 from nearfar.encoder.classifier import HEAD_FILE, Classifier

@@ -20,7 +20,7 @@ from nearfar.commands.encode.vectors import open_encoder, vectors_folder
 from nearfar.commands.geometry.inputs import GeometryData, load_geometry_data, load_page_texts
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encoding import GeometryConfig
-from nearfar.disk import check_output_file, path_errors, refuse_existing, refuse_overwriting_inputs
+from nearfar.disk.checks import check_output_file, path_errors, refuse_existing, refuse_overwriting_inputs
 from nearfar.encoder.precision import check_device, choose_device
 from nearfar.encoder.weights import locate
 from nearfar.evaluation import geometry_measures as measures

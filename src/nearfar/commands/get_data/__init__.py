@@ -14,7 +14,8 @@ from nearfar.config.verbs import GetDataConfig
 from nearfar.data import named_sets
 from nearfar.data.named_sets import Download
 from nearfar.data.paths import as_path
-from nearfar.disk import path_errors, sha256_of
+from nearfar.disk import sha256_of
+from nearfar.disk.checks import path_errors
 from nearfar.disk.folders import folder_lock
 from nearfar.types import NearfarError
 from nearfar.validation import unknown_name_message

@@ -118,7 +118,9 @@ class Record:
 ZIP = ".zip"
 TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_FILES = 200_000
-"""Maximum number of members in an archive."""
+"""Maximum number of files in a folder, or members in an archive."""
+MAX_BYTES = 2**34
+"""Maximum size of the unpacked members of an archive: 16 GiB."""
 MAX_NAME = 2**20
 """Maximum bytes of the name, link and comments of a member of a tar archive."""
 _NAME_TYPES = (
@@ -173,8 +175,8 @@ def list_files(source: str | Path) -> list[SourceFile]:
     An archive in a folder that cannot be read is skipped with a warning.
 
     Raises:
-        NearfarError: no such file, not a regular file, or ``source`` is an archive that is damaged, has a member with
-            an unsafe name, too many members, or unpacks to too much (:data:`MAX_RATIO`).
+        NearfarError: no such file, not a regular file, too many files, or ``source`` is an archive that is damaged, has
+            a member with an unsafe name, too many members, or unpacks to too much (:data:`MAX_BYTES`, :data:`MAX_RATIO`).
     """
     root = as_path(source)
     if status(root) is None or not is_folder(root):
@@ -188,6 +190,8 @@ def list_files(source: str | Path) -> list[SourceFile]:
                 files += _list_file(path, str(PurePosixPath(root.resolve().name, *inner)))
             except NearfarError as error:
                 warnings.warn(f"{error} It is skipped.", stacklevel=2)
+            if len(files) > MAX_FILES:
+                raise NearfarError(f"{root}: holds over {MAX_FILES:,} files; name the folder of the download alone.")
     return sorted(files)
 
 
@@ -218,7 +222,7 @@ def _checked(path: Path, entries: Iterator[tuple[str, int | None]]) -> Iterator[
             problem = f"holds a file named {member[:80]!r}, which is outside the archive"
         elif number > MAX_FILES:
             problem = f"holds over {MAX_FILES:,} files and folders"
-        elif unpacked > max(RATIO_FROM, MAX_RATIO * packed):
+        elif unpacked > min(MAX_BYTES, max(RATIO_FROM, MAX_RATIO * packed)):
             problem = f"unpacks to over {unpacked:,} bytes, from {packed:,}, as no known data set does"
         else:
             if size is not None:

@@ -16,7 +16,8 @@ from nearfar.data.memory import takes_rows
 from nearfar.data.rows import load_documents
 from nearfar.data.sources import skipping_empty
 from nearfar.data.triplets import load_tuples
-from nearfar.disk import TABLES, check_output_file, path_errors, refuse_existing, write_table, write_text
+from nearfar.disk import TABLES, write_table, write_text
+from nearfar.disk.checks import check_output_file, path_errors, refuse_existing
 from nearfar.encoder.precision import check_computing
 from nearfar.runtime.versions import __version__
 from nearfar.types import NearfarError, VectorSimilarity

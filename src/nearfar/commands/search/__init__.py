@@ -19,7 +19,8 @@ from nearfar.config.calls import accepts_settings
 from nearfar.config.encoding import SearchConfig
 from nearfar.data.cells import normalize_whitespace
 from nearfar.data.memory import takes_rows
-from nearfar.disk import check_output_file, new_file, path_errors
+from nearfar.disk import new_file
+from nearfar.disk.checks import check_output_file, path_errors
 from nearfar.disk.folders import folder_lock
 from nearfar.encoder.precision import check_computing
 from nearfar.encoder.prompts import choose_width

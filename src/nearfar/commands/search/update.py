@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from nearfar.commands.encode.vectors import OpenEncoder, kept_vectors, vectors_folder
 from nearfar.commands.search.corpus import Corpus
 from nearfar.data.paths import file_version
-from nearfar.disk import check_writable_folder, write_npy
+from nearfar.disk import write_npy
+from nearfar.disk.checks import check_writable_folder
 from nearfar.disk.folders import forget_folder, new_folder, restore_folder
 from nearfar.disk.work import join_changes, list_changes
 from nearfar.encoder.precision import is_native, resolve

@@ -17,7 +17,7 @@ from nearfar.commands.train.choose import resolve_config
 from nearfar.config.calls import with_settings
 from nearfar.config.training import TrainConfig
 from nearfar.data.memory import takes_rows
-from nearfar.disk import path_errors
+from nearfar.disk.checks import path_errors
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from nearfar.runs.folder import read_run_info
 

@@ -20,7 +20,8 @@ from nearfar.commands.train.run import fit_weights, train_run
 from nearfar.config.training import TrainConfig
 from nearfar.data.hold_out import TEST, HeldOut
 from nearfar.data.retrieval import MEASURES
-from nearfar.disk import path_errors, remove
+from nearfar.disk import remove
+from nearfar.disk.checks import path_errors
 from nearfar.disk.model_folder import model_of_run
 from nearfar.encoder.classifier import HEAD_FILE, EmbeddingClassifier, open_classifier
 from nearfar.encoder.encoder import Encoder

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nearfar import disk
+from nearfar.disk import checks
 from nearfar.evaluation.results.record import Result
 from nearfar.types import NearfarError, ScoredPair
 
@@ -32,7 +33,7 @@ def digest(pairs: Iterable[ScoredPair]) -> str:
     return fingerprint([first, second, float(score)] for first, second, score in pairs)
 
 
-@disk.path_errors()
+@checks.path_errors()
 def check_output(output: str | Path, *, inputs: Iterable[object] = (), overwrite: bool = False) -> Path:
     """Refuse an output path that could not or should not be written, before hours are spent on its content.
 
@@ -64,8 +65,8 @@ def check_both(file: Path, *, inputs: Iterable[object] = ()) -> None:
     """
     make_folder(file)
     for written in (file, file.with_suffix(".md")):
-        disk.check_output_path(written)
-        disk.refuse_overwriting_inputs(written, inputs)
+        checks.check_output_path(written)
+        checks.refuse_overwriting_inputs(written, inputs)
 
 
 def refuse_both(file: Path, kind: str, *, overwrite: bool) -> None:
@@ -74,8 +75,8 @@ def refuse_both(file: Path, kind: str, *, overwrite: bool) -> None:
     Raises:
         NearfarError: one of the files exists.
     """
-    disk.refuse_existing([file], overwrite=overwrite, what=f"exists and is not {kind} of nearfar")
-    disk.refuse_existing([file.with_suffix(".md")], overwrite=overwrite, what=f"exists without {kind} beside it")
+    checks.refuse_existing([file], overwrite=overwrite, what=f"exists and is not {kind} of nearfar")
+    checks.refuse_existing([file.with_suffix(".md")], overwrite=overwrite, what=f"exists without {kind} beside it")
 
 
 def make_folder(file: Path) -> None:
