@@ -176,7 +176,8 @@ def list_files(source: str | Path) -> list[SourceFile]:
 
     Raises:
         NearfarError: no such file, not a regular file, too many files, or ``source`` is an archive that is damaged, has
-            a member with an unsafe name, too many members, or unpacks to too much (:data:`MAX_BYTES`, :data:`MAX_RATIO`).
+            a member with an unsafe name or too many members, or unpacks to too much (:data:`MAX_BYTES`,
+            :data:`MAX_RATIO`).
     """
     root = as_path(source)
     if status(root) is None or not is_folder(root):
