@@ -210,3 +210,17 @@ def test_an_index_that_another_process_writes_is_refused(encoder: Encoder) -> No
         pytest.raises(NearfarError, match=r"index: another process is using it.*--index"),
     ):
         update(encoder)
+
+
+def test_a_chosen_index_of_another_file_is_not_replaced(encoder: Encoder) -> None:
+    update(encoder)
+    write_rows([("x", "other rows")], "other.tsv")
+    with pytest.raises(
+        NearfarError, match=r"--index index: is the index of .*docs.tsv, and .*other.tsv has none of its"
+    ):
+        update(encoder, file="other.tsv", named=True)
+    assert len(opened().rows) == len(ROWS)
+    assert not Path("index.vectors").exists()
+    write_rows([*ROWS, ("x", "other rows")], "moved.tsv")
+    assert update(encoder, file="moved.tsv", named=True).encoded == 1
+    assert update(encoder, file="other.tsv", named=True, rebuild=True).rows == 1

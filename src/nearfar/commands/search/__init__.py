@@ -186,7 +186,10 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     }
     if config.dimensions is not None:
         settings["dimensions"] = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
-    index, update = update_index(folder, corpus, opened, settings, rebuild=config.rebuild, progress=progress)
+    named = config.index is not None
+    index, update = update_index(
+        folder, corpus, opened, settings, rebuild=config.rebuild, named=named, progress=progress
+    )
     how: dict[str, Any] = {"normalize": similarity == "cosine", "dimensions": config.dimensions, "precision": precision}
     encode_query: Callable[[Sequence[str]], np.ndarray] = partial(encoder.encode_query, **how)
     device, recall = str(encoder.device), ""

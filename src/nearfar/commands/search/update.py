@@ -44,6 +44,7 @@ def update_index(
     settings: dict[str, Any],
     *,
     rebuild: bool = False,
+    named: bool = False,
     progress: bool = False,
 ) -> tuple[SearchIndex, IndexUpdate]:
     """Make the index in ``folder`` that of ``corpus``, and open it.
@@ -58,11 +59,12 @@ def update_index(
         opened: encodes the texts.
         settings: what determines the vectors and columns; an index with other settings is refused.
         rebuild: use nothing of an existing index.
+        named: the folder was chosen, so that it may hold the index of another file, which is refused.
         progress: show a progress bar.
 
     Raises:
-        NearfarError: the folder is no index, or is damaged, of other settings, in use or not writable; a row of the
-            corpus is malformed, or there is none.
+        NearfarError: the folder is no index, or is damaged, of other settings or rows, in use or not writable; a row
+            of the corpus is malformed, or there is none.
     """
     _check_folder(folder)
     before, path, version = None if rebuild else _open(folder, settings), str(corpus.path.resolve()), _version(corpus)
@@ -77,6 +79,11 @@ def update_index(
         before = None if rebuild else _open(folder, settings)
         with new_folder(folder, replace=True, flag="--index") as new:
             rows, texts = _read_rows(corpus, new / "rows.jsonl")
+            if before is not None and named and not np.isin(before.rows["hash"], rows["hash"]).any():
+                raise NearfarError(
+                    f"--index {folder}: is the index of {before.manifest.source['path']}, and {path} has none of its "
+                    "rows. Replace it with --rebuild, or name another folder."
+                )
             manifest = Manifest(
                 settings=settings,
                 source={"path": path, "version": version if _version(corpus) == version else None},
