@@ -5,18 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from errno import EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearfar.types import NearfarError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
-if TYPE_CHECKING:
-    pass
-
 
 _PATH_ERRNOS = {EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS}
 

@@ -6,7 +6,6 @@ upload appears when it is complete, so it has its final name at once.
 
 import hashlib
 import secrets
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -112,10 +111,6 @@ class Place:
             return getattr(self._system, method)(f"{self._path}/{name}")
         return None
 
-    def free_bytes(self) -> int | None:
-        """Free space; None if there is no limit that can be asked for."""
-        return None
-
 
 class LocalFolder(Place):
     """A folder of this machine's file system, which other machines may mount too."""
@@ -160,11 +155,6 @@ class LocalFolder(Place):
         with disk_errors(self.shared / name):
             aside.write_bytes(content)
         self.publish(aside, name)
-
-    def free_bytes(self) -> int | None:
-        """See :class:`Place`."""
-        existing = next(folder for folder in (self.shared, *self.shared.parents) if folder.exists())
-        return shutil.disk_usage(existing).free
 
 
 def open_place(address: str) -> Place:

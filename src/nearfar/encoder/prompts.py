@@ -18,7 +18,6 @@ from msgspec import Meta, Struct
 
 from nearfar.encoder.folder_checks import quoted, read_settings
 from nearfar.types import NearfarError, VectorSimilarity
-from nearfar.validation import convert
 
 WIDTHS = "matryoshka"
 """The key of ``config_sentence_transformers.json`` with the widths at which a model was trained, widest first.
@@ -51,15 +50,6 @@ def choose_width(dimensions: int | None, dim: int, trained: Sequence[int]) -> in
         widths = ", ".join(map(str, trained))
         warnings.warn(f"--dimensions {width}: the model was trained at the widths {widths}, not at this.", stacklevel=3)
     return width
-
-
-def read_widths(settings: dict[str, Any], file: Path) -> tuple[int, ...]:
-    """The widths that the ``settings`` of a model folder list; empty if there are none.
-
-    Raises:
-        NearfarError: they are not whole numbers from 1; the message names ``file``.
-    """
-    return convert({WIDTHS: settings.get(WIDTHS)}, SavedSettings, source=file).matryoshka or ()
 
 
 def describe_widths(dim: int, widths: Sequence[int], *, name: str = "this folder") -> str:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from nearfar.commands.train.dev import DevSet, agreement_dev, held_out_dev, hold_out_sentences, no_dev, scored_dev
 from nearfar.commands.train.recipes import FEW_LABELLED, FROM_SIMILAR
@@ -27,9 +26,6 @@ from nearfar.registry import find_entry
 from nearfar.runs.fingerprints import fingerprint_rows
 from nearfar.settings import build, load_method, method_of
 from nearfar.types import MethodEntry, NearfarError
-
-if TYPE_CHECKING:
-    pass
 
 SHARED_SETTINGS = {setting.name for setting in fields(TrainConfig)} - {"batch_size", "data", "limit"}
 """Settings that a second objective shares with the first."""
