@@ -138,7 +138,7 @@ def test_tasks_that_cannot_be_used(task: str, message: str, folder: Path, capsys
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"sentence1": "a", "sentence2": 3, "score": 1.0}, "row 1 of test must have two texts, sentence1 and sent"),
+        ({"sentence1": "a", "sentence2": 3, "score": 1.0}, "row 1 of test must have two texts and a score"),
         ({"sentence1": "a", "sentence2": "b", "score": math.nan}, "row 1 of test must have two texts"),
         (None, "has no pairs in its splits test"),
     ],
