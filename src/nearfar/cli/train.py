@@ -137,10 +137,12 @@ def _say_plan(call: Call, plan: "Plan") -> None:
 
 
 def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
-    from nearfar.runs.held_out import before_after, has_held_out
+    from nearfar.runs.held_out import before_after, guard_table, has_held_out
 
     if trained.comparison is not None:
         call.show(before_after(trained.comparison))
+    if trained.guard is not None:
+        call.show(guard_table(trained.guard, trained.tried))
     run = trained.model.parent
     if trained.labels is not None:
         from nearfar.commands.train.after import PICTURE
@@ -155,7 +157,11 @@ def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
         best = f"{100 * trained.best_score:.2f} at the best step, {trained.best_step}"
         kept = f"The {config.keep} weights"
         if trained.best_step == 0:
-            best, kept = "no step was better", kept if config.keep == "last" else "The weights before training"
+            best = "no step was better"
+        if trained.tried and (share := trained.tried[-1].start_share):
+            kept += f", averaged with {share:.0%} of the start,"
+        if trained.model_is_start:
+            kept = "The weights before training"
         start = f"{100 * trained.start_score:.2f} before training"
         call.say(f"{metric_title(trained.metric)} on {trained.dev}: {start}, {best}. {kept} are in {trained.model}")
     labels = trained.labels is not None

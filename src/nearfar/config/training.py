@@ -123,6 +123,12 @@ class TrainConfig(RunConfig):
     """Hold out this share (0 to 0.5) or number of anchors; 0 for none. By default 5%, at least 200 and at most 1,000;
     none with EVALUATE_ON, and none of fewer than 400 anchors (1,000 labelled texts), which further trainings without
     one of five folds each test."""
+    guard: tuple[bounds.File, ...] = ()
+    """Judged sets on which the model may not get worse: scored pairs, as stsb:dev or a file, and retrieval, a folder in
+    BEIR's layout. After training, averages with the weights of MODEL are tried, and the best on the dev rows that is
+    no worse than MODEL on all of these sets is kept; if none is, MODEL itself."""
+    guard_margin: bounds.Points = 0.5
+    """Points by which a model may be worse on a set of GUARD."""
 
     # --- Texts and model ---
 
@@ -173,6 +179,8 @@ class TrainConfig(RunConfig):
                 f"--start-weight {self.start_weight:g} and --lora-rank: adapters have no weights before training to "
                 "average with. Leave one out, or average the finished model with MODEL by nearfar soup."
             )
+        if self.guard and self.keep_layers is not None:
+            yield f"--guard and --keep-layers {self.keep_layers}: a model of fewer layers cannot become MODEL again."
         if self.sentences and self.second is not None:
             yield "--sentences and --second: there can be one second objective; give one of the two."
         widths, weights = self.matryoshka, self.matryoshka_weights

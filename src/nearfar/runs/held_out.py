@@ -10,6 +10,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from nearfar.disk import read_json, sha256_of
 from nearfar.disk.checks import path_errors
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import ComparisonResult
+from nearfar.evaluation.results.record import Record
 from nearfar.evaluation.tables import comparison as tables
 from nearfar.runs.folder import HELD_OUT as FOLDER
 from nearfar.runs.folder import HELD_OUT_SUMMARY as SUMMARY
@@ -31,6 +33,21 @@ DOCUMENTS = 2000
 """Most documents, or labelled training rows, among which dev rows are searched for during training; the table after
 training has all of them."""
 PARTS: tuple[Part, Part] = (DEV, TEST)
+GUARD = "guard.json"
+"""In the run folder: the comparison with the start on the guard sets; if the start was kept, of the last average that
+was refused."""
+
+
+class Tried(Record):
+    """An average of the trained weights and the start's, as ``run.json`` has it."""
+
+    start_share: float
+    """The share of the start; 0 for the weights that training kept, 1 for the start itself."""
+    score: float | None
+    """Its dev score, in [-1, 1]; None where nothing is scored."""
+    differences: dict[str, float] = field(default_factory=dict)
+    """Guard set -> its score minus the start's, in points."""
+    kept: bool = False
 
 
 def held_out_files(held_out: HeldOut) -> dict[str, str]:
@@ -131,3 +148,24 @@ def before_after(result: ComparisonResult) -> Table:
         notes.append("Keep the start, or hold out rows, which choose the step or the start itself: --hold-out 0.2.")
     title = f"{tables.metric_of(row)} x 100 on {row.pairs:,} {which}"
     return Table(title=title, columns=tables.BEFORE_AFTER, rows=[tables.before_after_cells(row)], notes=notes)
+
+
+def guard_table(result: ComparisonResult, tried: Sequence[Tried]) -> Table:
+    """The scores on the guard sets before and after training, and which average with the start was kept."""
+    last, margin = tried[-1], f"{result.config.margin:g} points"
+    notes = [
+        f"{_average(one)} is refused: {', '.join(f'{task} {points:+.2f}' for task, points in one.differences.items())}."
+        for one in tried
+        if not one.kept
+    ]
+    kept = f"Kept: {_average(last)}, no more than {margin} worse than the start on each set."
+    refused = f"No average is at most {margin} worse than the start on each set: the model is the start."
+    rows = [[task, *tables.before_after_cells(row)] for task, row in result.tasks.items()]
+    columns = ("guard set", *tables.BEFORE_AFTER)
+    title = "Scores x 100 on the guard sets" + ("" if last.kept else ", of weights that were refused")
+    return Table(title=title, columns=columns, rows=rows, notes=[*notes, kept if last.kept else refused])
+
+
+def _average(one: Tried) -> str:
+    """An average of the weights that training kept with the start's, in words."""
+    return f"the average with {one.start_share:.0%} of the start" if one.start_share else "the trained model"

@@ -138,6 +138,8 @@ class Run(Trainer):
     ) -> None:
         self.config, self.folder, self.context, self.facts = config, folder, context, prepared.facts
         self.metric, self.evaluated_on = metric, evaluated_on
+        self.outcome: dict[str, Any] = {}
+        """Further entries of run.json, which saving the model may add."""
         mixture = prepared.mixture
         backbone: Any = getattr(prepared.encoder, "backbone", prepared.encoder)
         super().__init__(
@@ -232,5 +234,6 @@ class Run(Trainer):
         self.conclude()
         record = {**provenance().to_dict(), "config": asdict(config), "data": self.facts, "inputs": self.folder.inputs}
         record |= {"precision": config.precision, "dev": self.evaluated_on, "metric": self.metric, **asdict(progress)}
+        record |= self.outcome
         write_text(folder / RUN_INFO, json.dumps(record, indent=1) + "\n")  # last: it marks the run as finished
         self.folder.finish()

@@ -19,7 +19,8 @@ from nearfar.config.training import TrainConfig
 from nearfar.data.memory import takes_rows
 from nearfar.disk.checks import path_errors
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
-from nearfar.runs.folder import read_run_info
+from nearfar.runs.folder import RUN_INFO, read_run_info
+from nearfar.runs.held_out import GUARD, Tried
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,13 @@ class TrainResult:
     all rows (:mod:`nearfar.commands.train.after`); None if nothing is tested."""
     labels: EvaluationResult | None = None
     """After training on labelled texts: the classifier on the tested rows (:mod:`nearfar.commands.train.after`)."""
+    guard: ComparisonResult | None = None
+    """The model against its start on the guard sets; if the start was kept, the last average that was refused. None
+    without guard sets, or if no step was better than the start."""
+    tried: tuple[Tried, ...] = ()
+    """The averages with the start that were tried on the guard sets; the last one is kept, or none."""
+    model_is_start: bool = False
+    """Whether the model has the weights before training: no step was better, or the guard sets refused them all."""
 
 
 @takes_rows
@@ -99,9 +107,15 @@ def train(
         first = context.processes.broadcast_from_first
         info = first(partial(read_run_info, run))
         comparison, labels = prove(config, context)
+        guard = first(lambda: ComparisonResult.load(run / GUARD) if info.get("guard") else None)
+        tried = tuple(Tried.from_dict(one, source=run / RUN_INFO) for one in info.get("guard") or ())
         first(partial(write_card, run))
-    recorded = {name: info.get(name) for name in ("start_score", "best_score", "best_step", "metric", "dev")}
-    return TrainResult(run / "model", info.get("step") or 0, **recorded, comparison=comparison, labels=labels)
+    recorded: dict[str, Any] = {
+        name: info.get(name) for name in ("start_score", "best_score", "best_step", "metric", "dev")
+    }
+    recorded["model_is_start"] = not tried[-1].kept if tried else config.keep == "best" and info.get("best_step") == 0
+    tests: dict[str, Any] = {"comparison": comparison, "labels": labels, "guard": guard, "tried": tried}
+    return TrainResult(run / "model", info.get("step") or 0, **recorded, **tests)
 
 
 train.__signature__ = with_settings(signature(train), TrainConfig)  # type: ignore[attr-defined]

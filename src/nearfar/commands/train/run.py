@@ -19,6 +19,7 @@ from rich.console import Console
 from nearfar.commands.encode.vectors import OpenEncoder, read_vectors_file
 from nearfar.commands.train import inputs
 from nearfar.commands.train.dev import DevSet, finds
+from nearfar.commands.train.guard import Guard, keep_guarded, open_guard
 from nearfar.config.training import TrainConfig
 from nearfar.data.hold_out import FOLDS
 from nearfar.data.rows import TextData
@@ -32,12 +33,14 @@ from nearfar.encoder.static import is_static, merge_square_layers
 from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.evaluation.geometry_measures import collapse_warning, geometry
+from nearfar.evaluation.results import ComparisonResult
+from nearfar.evaluation.tables import save_with_tables
 from nearfar.methods import BuildContext, BuiltMethod, Method
 from nearfar.methods.gunel import SupconTextConfig
 from nearfar.methods.mixture import Mixture, describe_parts, describe_widths, train_at_widths
 from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
 from nearfar.runs.folder import SECOND, TEACHERS, RunFolder, check_folder, read_run_info
-from nearfar.runs.held_out import held_out_files
+from nearfar.runs.held_out import GUARD, held_out_files
 from nearfar.runs.run import Prepared, ProcessContext, Run, count_steps, join_processes
 from nearfar.runtime.progress import draws_bars, progress_bar
 from nearfar.settings import dump_toml, method_of
@@ -84,11 +87,13 @@ def train_run(
             )
             if dev.held_out is not None:
                 folder.files |= held_out_files(dev.held_out)
+            if (guard := open_guard(config)) is not None:
+                folder.verify_input("the sets of --guard", partial(fingerprint_rows, guard.rows))
             for objective in objectives:
                 for what, model in objective.named_models.items():
                     folder.verify_input(what, partial(fingerprint_model, model))
         prepared = prepare(config, objectives, processes=processes.size, device=context.device, console=context.console)
-        EncoderRun(config, prepared, objectives, dev, folder=folder, context=context).execute()
+        EncoderRun(config, prepared, objectives, dev, guard=guard, folder=folder, context=context).execute()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,13 +211,17 @@ class EncoderRun(Run):
         objectives: Sequence[inputs.Objective],
         dev: DevSet,
         *,
+        guard: Guard | None = None,
         folder: RunFolder,
         context: ProcessContext,
     ) -> None:
         how: dict[str, Any] = {"folder": folder, "context": context, "metric": dev.metric, "evaluated_on": dev.name}
         super().__init__(config, prepared, **how)
         self.prepared, self.encoder, self.objectives, self.dev = prepared, prepared.encoder, objectives, dev
-        self.facts = [*prepared.facts, *dev.facts]
+        self.guard = guard
+        self.guarded: ComparisonResult | None = None
+        """The encoder against its start on the guard sets."""
+        self.facts = [*prepared.facts, *dev.facts, *([guard.describe()] if guard else [])]
         self.warned_of_collapse = False
 
     def evaluate(self) -> Evaluation:
@@ -267,10 +276,14 @@ class EncoderRun(Run):
         if self.prepared.merge is not None:
             self.prepared.merge()
         encoder, config, first = self.encoder, self.config, self.objectives[0]
-        if config.keep == "best" and self.progress.best_step == 0 and config.pooling not in (None, "own"):
+        start_is_kept = config.keep == "best" and self.progress.best_step == 0
+        if self.guard is not None and not start_is_kept:
+            start_is_kept = not self._keep_guarded(self.guard)
+        if start_is_kept and config.pooling not in (None, "own"):
             encoder = _open_encoder(replace(config, pooling="own"), self.context.device)
         trained = [objective.texts for objective in self.objectives]
-        encoder.seen = self.seen = self.seen_with(self.encoder.seen, trained, self.dev.rows)
+        chosen_by = [*self.dev.rows, *(self.guard.rows if self.guard else ())]
+        encoder.seen = self.seen = self.seen_with(self.encoder.seen, trained, chosen_by)
         encoder.save_pretrained(folder)
         if isinstance(first.config, SupconTextConfig):
             texts = [text for (text,) in first.rows.rows]
@@ -278,6 +291,28 @@ class EncoderRun(Run):
             weights = fit_weights(vectors, np.array(first.rows.targets, dtype=np.intp))
             EmbeddingClassifier(encoder, first.rows.label_names, weights).save_head(folder)
         encoder_folder.read(folder, dtype=self.encoder.backbone.dtype)  # a finished run has a model that opens
+
+    def _keep_guarded(self, guard: Guard) -> bool:
+        """Give the encoder the weights that the guard sets allow; False if these are the start's."""
+        config, scored = self.config, self.dev.metric is not None
+        start = _open_encoder(config, self.context.device)
+        if is_static(start.backbone):
+            merge_square_layers(start.backbone, start.tail)
+        tried, self.guarded = keep_guarded(
+            guard,
+            self.encoder,
+            start,
+            config.model,
+            dev_score=lambda encoder: self.dev.measure(encoder, config.precision).score if scored else None,
+            above=self.progress.start_score if config.keep == "best" else None,
+        )
+        self.outcome["guard"] = [one.to_dict() for one in tried]
+        return bool(tried) and tried[-1].kept
+
+    def conclude(self) -> None:
+        """Write the comparison on the guard sets."""
+        if self.guarded is not None:
+            save_with_tables(self.guarded, self.folder.path / GUARD)
 
 
 def fit_weights(vectors: NDArray[np.float32], labels: NDArray[np.intp]) -> NDArray[np.float32]:
@@ -365,6 +400,7 @@ def plan(
     objectives = inputs.resolve_objectives(config)
     check_folder(config, resume=resume)
     objectives, dev = inputs.load_inputs(objectives, in_folds=True)
+    guard = open_guard(config)
     run = prepare(config, objectives, console=console)
     first = [parts for _, parts in zip(range(3), run.mixture.epoch(0), strict=False)]
     trained = [p for module in (run.encoder, *run.mixture.heads) for p in module.parameters() if p.requires_grad]
@@ -378,7 +414,12 @@ def plan(
     # Bytes per trained number: weights' gradient and two moments; each average, and a copy while it is evaluated.
     state = 12 + 8 * ((config.ema is not None) + (config.start_weight > 0))
     return Plan(
-        facts=[*run.facts, *dev.facts, *([finds(dev.held_out)] if dev.held_out is not None else [])],
+        facts=[
+            *run.facts,
+            *dev.facts,
+            *([finds(dev.held_out)] if dev.held_out is not None else []),
+            *([guard.describe()] if guard else []),
+        ],
         sentences=len(run.texts.tokens),
         tokens=len(run.texts.tokens.flat),
         steps=count_steps(config, run.mixture),
