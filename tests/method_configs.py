@@ -18,6 +18,7 @@ FILES = {
     "score_column": "scored.tsv",
     "anchor_column": "triplets.tsv",
     "label_column": "labelled.tsv",
+    "title_column": "documents.tsv",
     "text_column": "sentences.txt",
 }
 """A setting that tells what rows a method reads -> the file of such rows; the first that a method has."""
@@ -46,6 +47,11 @@ def write_data(folder: Path, *, rows: int = 31) -> Path:
     (folder / "triplets.tsv").write_text("anchor\tpositive\tnegative\n" + all_three)
     labelled = "".join(f"{draw.choice(('dogs', 'cats', 'birds'))}\t{text}\n" for text in first)
     (folder / "labelled.tsv").write_text("label\ttext\n" + labelled)
+    documents = "".join(
+        f"about {one}\t{one} and what follows. {two} in the middle. {one} at the end.\n"
+        for one, two in zip(first, second, strict=True)
+    )
+    (folder / "documents.tsv").write_text("title\ttext\n" + documents)
     write_pairs(folder / "scored.tsv", rows)
     write_pairs(folder / "dev.tsv", 30)
     save_tiny(folder / "tiny", dropout=0.0)

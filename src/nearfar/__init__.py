@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # type checkers read these imports, and :func:`_modules` does
     from nearfar.commands.search import search
     from nearfar.commands.soup import soup
     from nearfar.commands.static import static
-    from nearfar.commands.train import train
+    from nearfar.commands.train import adapt, train
     from nearfar.config.encoding import DedupConfig, EncodeConfig, GeometryConfig, MineConfig, SearchConfig
     from nearfar.config.training import FinetuneConfig, TrainConfig
     from nearfar.config.verbs import (
@@ -61,21 +61,42 @@ if TYPE_CHECKING:  # type checkers read these imports, and :func:`_modules` does
     from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
     from nearfar.methods.nli_order import NliOrderConfig
     from nearfar.methods.regression import RegressionConfig
-    from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
+    from nearfar.methods.simcse import DocumentsConfig, InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
     from nearfar.registry import register_method
     from nearfar.studies import study
     from nearfar.studies.papers import reproduce
 
 __all__ = ["Classifier", "ComparisonResult", "Encoder", "EvaluationResult", "NearfarError", "PairwiseResult"]
-__all__ += ["back_translate", "compare", "dedup", "demo", "encode", "env", "evaluate", "export", "finetune", "geometry"]
+__all__ += [
+    "adapt",
+    "back_translate",
+    "compare",
+    "dedup",
+    "demo",
+    "encode",
+    "env",
+    "evaluate",
+    "export",
+    "finetune",
+    "geometry",
+]
 __all__ += ["get_data", "load_result", "mine", "predict", "push", "register_method", "report", "reproduce", "search"]
 __all__ += ["soup", "static", "study", "train"]
 __all__ += ["BackTranslateConfig", "CompareConfig", "DedupConfig", "DemoConfig", "EncodeConfig", "EnvConfig"]
 __all__ += ["EvaluateConfig", "ExportConfig", "FinetuneConfig", "GeometryConfig", "GetDataConfig", "MineConfig"]
 __all__ += ["PredictConfig", "PushConfig", "ReportConfig", "ReproduceConfig", "SearchConfig", "SoupConfig"]
 __all__ += ["StaticConfig", "StudyConfig", "TrainConfig"]
-__all__ += ["AugmentConfig", "BtConfig", "BtSgOptConfig", "DistillConfig", "InfoNceConfig", "NliOrderConfig"]
-__all__ += ["RegressionConfig", "SbertConfig", "SclConfig", "SgConfig", "SgOpt1Config", "SgOpt2Config", "SgOptConfig"]
+__all__ += ["AugmentConfig", "BtConfig", "BtSgOptConfig", "DistillConfig", "DocumentsConfig", "InfoNceConfig"]
+__all__ += [
+    "NliOrderConfig",
+    "RegressionConfig",
+    "SbertConfig",
+    "SclConfig",
+    "SgConfig",
+    "SgOpt1Config",
+    "SgOpt2Config",
+    "SgOptConfig",
+]
 __all__ += ["SimcseSupConfig", "SimcseUnsupConfig", "SupconTextConfig"]
 
 

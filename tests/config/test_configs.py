@@ -38,6 +38,7 @@ WORDS = {
     **dict.fromkeys(("info-nce", "simcse-sup"), ("anchor  ", "  positive  ", "  negative  ")),
     **dict.fromkeys(("sbert", "scl", "augment", "nli-order"), ("premise  ", "  entailment  ", "  contradiction  ")),
     **dict.fromkeys(("bt", "bt+sg-opt"), ("sentence  ", "  translation  ")),
+    "documents": ("anchor  ", "  positive  "),
     **{"regression": ("score 0.",), "supcon-text": ()},
 }
 """Words in the description of a batch, for all methods but those of sentences."""

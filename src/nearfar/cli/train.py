@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,23 +44,51 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
         usage = Path(__file__).with_name("train_usage.txt").read_text("utf-8")
         sys.stdout.write("\n".join([usage, *lines, "", more, ""]))
         return 0 if argv else 2
-    call, extras = Call("train", argv, make_console), (RESUME, DRY_RUN, VERBOSE)
+    call = Call("train", argv, make_console)
     method, flags = _first_and_flags(argv)
-    source = method if method and method.endswith(".toml") else None
     if method is None:
         choice = _choose(flags)
-        kind, values, note = METHODS[choice.method], dict(choice.values), choice.explain()
-    else:
-        kind, values = load_method(method)
-        note = (
-            f"{method} with its own defaults. nearfar train --data, without a method, takes the settings that were "
-            "measured for the rows and the start."
-        )
-    prog = " ".join(["nearfar train", *([method] if method else [])])
-    config, options = parse(kind, flags, prog=prog, extras=extras, values=values, source=source)
-    if source is None:
-        call.say(note)
+        return _train(call, METHODS[choice.method], choice.values, flags, note=choice.explain())
+    kind, values = load_method(method)
+    if method.endswith(".toml"):
+        return _train(call, kind, values, flags, source=method)
+    note = (
+        f"{method} with its own defaults. nearfar train --data, without a method, takes the settings that were "
+        "measured for the rows and the start."
+    )
+    return _train(call, kind, values, flags, note=note)
 
+
+def adapt(argv: list[str], make_console: MakeConsole) -> int:
+    """Train an encoder on documents alone, or only plan it (--dry-run); returns the exit status."""
+    documents, flags = _first_and_flags(argv)
+    if documents is None and not {"-h", "--help"} & set(flags):
+        raise NearfarError("name the documents first: nearfar adapt DOCUMENTS --output RUN")
+    choice = _choose(["--data", documents or "DOCUMENTS", *flags], documents=True)
+    values = {**choice.values, "data": (documents,)} if documents else choice.values
+    return _train(Call("adapt", argv, make_console), METHODS[choice.method], values, flags, note=choice.explain())
+
+
+def _train(
+    call: Call,
+    kind: type[TrainConfig],
+    values: Mapping[str, Any],
+    flags: list[str],
+    *,
+    note: str | None = None,
+    source: str | None = None,
+) -> int:
+    """Train by the ``values`` of a recipe or a file, or only plan it, and print what comes of it.
+
+    ``note`` says which method it is and why; ``source`` is the file that the values are from.
+    """
+    first = "DOCUMENTS" if call.verb == "adapt" else " ".join(call.argv[: len(call.argv) - len(flags)])
+    prog = f"nearfar {call.verb} {first}".rstrip()
+    config, options = parse(
+        kind, flags, prog=prog, extras=(RESUME, DRY_RUN, VERBOSE), values=dict(values), source=source
+    )
+    if note is not None:
+        call.say(note)
     if options["dry_run"]:
         from nearfar.commands.train.run import plan
 
@@ -94,15 +123,15 @@ def _next_commands(run: Path, model: str, *, held_out: bool, labels: bool) -> li
     return [f"  {shlex.join(line)}" for line in lines]
 
 
-def _choose(flags: list[str]) -> "Choice":
-    """The method that the columns of --data choose."""
+def _choose(flags: list[str], *, documents: bool = False) -> "Choice":
+    """The method that the columns of --data choose; with ``documents``, that for documents."""
     from nearfar.commands.train.choose import CHANGES_RECIPE, choose_method
     from nearfar.commands.train.recipes import COLUMN_SETTINGS
 
     given = {name: values[0] for name in (*COLUMN_SETTINGS, *CHANGES_RECIPE) if (values := _values(flags, flag(name)))}
     data = check_values(TrainConfig, {"data": _values(flags, "--data")}, source="nearfar train")["data"]
     model = _values(flags, "--model") or [TrainConfig.model]
-    return choose_method(data, given, model=model[0])
+    return choose_method(data, given, model=model[0], documents=documents)
 
 
 def _values(flags: list[str], name: str) -> list[str]:

@@ -12,6 +12,11 @@ Paper (and the authors' file): 275,601 triplets, 3 epochs, batch 512, learning r
 
 ``info-nce``: the same on the user's own pairs, with or without a hard negative each.
 
+``documents``: the same on pairs made of documents alone (:func:`nearfar.data.documents.pairs_of`), for search in them
+without labels or queries: titles with passages, as queries, and passages with each other (the inverse cloze task: Lee
+et al. 2019, "Latent retrieval for weakly supervised open domain question answering"; crops: Izacard et al. 2022,
+"Unsupervised dense information retrieval with contrastive learning").
+
 Where paper, authors' code and this module differ:
 
 =================  ======================  ===========================  =======================================
@@ -29,7 +34,7 @@ their weight       alpha                   log alpha                    log alph
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from nearfar.config.bounds import Count, Epochs, File, Fraction, LearningRate, Length, OpenFraction, Steps, Weight
 from nearfar.methods import base
@@ -120,6 +125,33 @@ class InfoNceConfig(DirectionSettings, HardNegativeSettings, InfoNceSettings):
     """cosine, or dot."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class DocumentsConfig(DirectionSettings, InfoNceSettings):
+    """documents: InfoNCE on pairs made of documents alone: titles with passages, and passages with each other."""
+
+    # --- Rows ---
+
+    data: tuple[File, ...] = ()
+    """Documents: a folder of text files (.txt, .md, .rst), tables, or text files with one document a line."""
+    title_column: str = "title"
+    """Column of the titles, in tables that have it."""
+    text_column: str = "text"
+    """Column of the documents, in tables."""
+    pairs_per_document: Count = 4
+    """Most pairs made of a document: in turn its title with a passage of two sentences, and two passages."""
+
+    # --- Options ---
+
+    distinct_texts: bool = True
+    """No text twice in a batch, as far as possible: a row that repeats one waits for a later batch."""
+    similarity: Literal["cosine", "dot"] = "cosine"
+    """cosine, or dot."""
+
+
+ContrastiveConfig: TypeAlias = SimcseSupConfig | InfoNceConfig | DocumentsConfig
+"""Settings of methods whose rows are an anchor, a positive and perhaps a negative."""
+
+
 def build_unsupervised(config: SimcseUnsupConfig, context: base.BuildContext, rows: "TextData") -> base.BuiltMethod:
     """Build simcse-unsup: single sentences, each its own positive under another draw of dropout.
 
@@ -153,10 +185,8 @@ def build_unsupervised(config: SimcseUnsupConfig, context: base.BuildContext, ro
     return base.BuiltMethod(method, base.text_facts(rows), _extra_losses(config, context, batches))
 
 
-def build_contrastive(
-    config: SimcseSupConfig | InfoNceConfig, context: base.BuildContext, rows: "TextData"
-) -> base.BuiltMethod:
-    """Build simcse-sup or info-nce, on rows (anchor, positive) or (anchor, positive, negative).
+def build_contrastive(config: ContrastiveConfig, context: base.BuildContext, rows: "TextData") -> base.BuiltMethod:
+    """Build simcse-sup, info-nce or documents, on rows (anchor, positive) or (anchor, positive, negative).
 
     Anchors are encoded as queries, positives and negatives as documents.
 
@@ -189,7 +219,7 @@ def build_contrastive(
     from nearfar.objectives import RowMask, direction_masks
     from nearfar.runtime.transfer import to_device
 
-    name = "simcse-sup" if isinstance(config, SimcseSupConfig) else "info-nce"
+    name = next(name for name, entry in METHODS.items() if entry.config is type(config))
     roles = context.roles
     batches, head = _batches_and_head(config, context, rows, by_role=True, distinct_texts=config.distinct_texts)
     project = nn.Identity() if head is None else head
@@ -266,7 +296,7 @@ def contrastive_loss(
 
 
 def _batches_and_head(
-    config: SimcseConfig | InfoNceConfig, context: base.BuildContext, rows: "TextData", **order: bool
+    config: SimcseConfig | ContrastiveConfig, context: base.BuildContext, rows: "TextData", **order: bool
 ) -> "tuple[TextBatches, nn.Module | None]":
     """Batches of the rows, and the layer between embedding and loss that is dropped after training, if there is one.
 
@@ -281,16 +311,17 @@ def _batches_and_head(
     return batches, TanhHead(encoder.dim) if mlp == "train_only" else None
 
 
-def _check_rows(config: SimcseSupConfig | InfoNceConfig, name: str, batches: "TextBatches") -> None:
+def _check_rows(config: ContrastiveConfig, name: str, batches: "TextBatches") -> None:
     """Refuse rows that lack what the settings need."""
+    weight = 0.0 if isinstance(config, DocumentsConfig) else config.hard_negative_weight
     if len(batches.texts[0]) == 2:
-        if config.hard_negative_weight != 0:
+        if weight != 0:
             raise NearfarError(
-                f"--hard-negative-weight is {config.hard_negative_weight}, but the rows have the columns anchor and "
+                f"--hard-negative-weight is {weight}, but the rows have the columns anchor and "
                 "positive only; name a column of negatives, or leave the weight at 0"
             )
         _require_negatives(name, batches)
-    if config.directions == "doc_to_query" and config.hard_negative_weight:
+    if config.directions == "doc_to_query" and weight:
         raise NearfarError(
             "--directions doc_to_query compares with anchors only, so --hard-negative-weight has no effect; leave "
             "one of them out"
@@ -372,6 +403,20 @@ def read_pairs(config: InfoNceConfig) -> "TextData":
     )
 
 
+def read_documents(config: DocumentsConfig) -> "TextData":
+    """Read documents, and make pairs of them."""
+    from nearfar.data.documents import load_pairs_of_documents
+
+    return load_pairs_of_documents(
+        base.require_data(config, "documents"),
+        title_column=config.title_column,
+        text_column=config.text_column,
+        pairs=config.pairs_per_document,
+        seed=config.seed,
+        limit=config.limit,
+    )
+
+
 METHODS = {
     "simcse-unsup": MethodEntry(
         config=SimcseUnsupConfig, read_rows=read_sentences, build=build_unsupervised, papers=(PAPER,)
@@ -380,4 +425,7 @@ METHODS = {
         config=SimcseSupConfig, read_rows=read_triplets, build=build_contrastive, papers=(PAPER,)
     ),
     "info-nce": MethodEntry(config=InfoNceConfig, read_rows=read_pairs, build=build_contrastive, papers=(PAPER,)),
+    "documents": MethodEntry(
+        config=DocumentsConfig, read_rows=read_documents, build=build_contrastive, papers=(PAPER,)
+    ),
 }

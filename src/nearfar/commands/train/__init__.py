@@ -4,6 +4,7 @@ A notebook can call it too; ``model/`` in the run folder is a sentence-transform
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
@@ -119,3 +120,35 @@ def train(
 
 
 train.__signature__ = with_settings(signature(train), TrainConfig)  # type: ignore[attr-defined]
+
+
+def adapt(
+    documents: "str | os.PathLike[str] | Sequence[str]",
+    *,
+    resume: bool = False,
+    console: Console | None = None,
+    **settings: Any,
+) -> TrainResult:
+    """Train an encoder to search in documents, which have neither labels nor queries; as :func:`train` in all else.
+
+    ::
+
+        adapt("articles/", output="runs/articles")
+        adapt("corpus.jsonl", output="runs/corpus", guard=["judged/", "stsb:dev"])
+
+    Pairs are made of each document (:func:`nearfar.data.documents.pairs_of`), and the method ``documents`` is trained
+    with the settings that were measured for the start.
+
+    Args:
+        documents: folders of text files, tables with the column ``text`` and perhaps ``title``, or text files with one
+            document a line.
+        resume: as of :func:`train`.
+        console: as of :func:`train`.
+        settings: settings of the method ``documents``, as in :class:`nearfar.DocumentsConfig`.
+
+    Raises:
+        NearfarError: as :func:`train`; documents of which no pair can be made.
+        nearfar.training.Interrupted: as :func:`train`.
+    """
+    config = resolve_config(None, {"data": documents, **settings}, documents=True)
+    return train(config, resume=resume, console=console)

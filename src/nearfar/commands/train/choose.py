@@ -17,6 +17,7 @@ from nearfar.config.training import TrainConfig
 from nearfar.config.values import as_lists, flag
 from nearfar.data.catalog import find
 from nearfar.data.cells import find_columns, printable_name
+from nearfar.data.documents import is_text_folder
 from nearfar.data.named_sets import CATALOG
 from nearfar.data.sources import column_names
 from nearfar.data.triplets import negative_columns, pair_columns
@@ -61,9 +62,13 @@ class Choice:
 
 
 def choose_method(
-    specs: Sequence[str], settings: Mapping[str, Any] | None = None, *, model: str = TrainConfig.model
+    specs: Sequence[str],
+    settings: Mapping[str, Any] | None = None,
+    *,
+    model: str = TrainConfig.model,
+    documents: bool = False,
 ) -> Choice:
-    """The recommended method for the rows of ``specs``, by their columns.
+    """The recommended method for the rows of ``specs``, by their columns; with ``documents``, that for documents.
 
     Args:
         specs: files or named data sets, all of one kind.
@@ -82,7 +87,10 @@ def choose_method(
         raise NearfarError("name your rows by --data FILE, or a method first: nearfar train METHOD --output RUN")
     own = {name: value for name, value in (settings or {}).items() if value is not None}
     given = {name: own[name] for name in recipes.COLUMN_SETTINGS if name in own}
-    choice, *others = [_choose(spec, given) for spec in specs]
+    choice, *others = [
+        _choice(recipes.DOCUMENTS, given) if documents or is_text_folder(spec) else _choose(spec, given)
+        for spec in specs
+    ]
     for spec, other in zip(specs[1:], others, strict=True):
         if other != choice:
             raise NearfarError(
@@ -173,6 +181,8 @@ def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
         return _choice("sentences")
     columns = column_names(table)
     matches = [choice for kind in recipes.KINDS if (choice := _match(kind, columns, given)) is not None]
+    if len(matches) == 2:  # texts with titles may have labels or scores, which say more
+        matches = [choice for choice in matches if choice.rows != recipes.DOCUMENTS]
     if len(matches) == 1:
         return matches[0]
     shown = ", ".join(printable_name(column) for column in columns[:20]) + (", ..." if len(columns) > 20 else "")
@@ -216,8 +226,10 @@ def _match(rows: str, columns: Sequence[str], given: Mapping[str, Any]) -> Choic
     return None if available is None else _choice(rows, given, available)
 
 
-def resolve_config(method: TrainConfig | str | os.PathLike[str] | None, settings: Mapping[str, Any]) -> TrainConfig:
-    """The config of the run that ``nearfar.train(method, **settings)`` asks for.
+def resolve_config(
+    method: TrainConfig | str | os.PathLike[str] | None, settings: Mapping[str, Any], *, documents: bool = False
+) -> TrainConfig:
+    """The config of the run that ``nearfar.train(method, **settings)`` asks for, or ``nearfar.adapt`` of ``documents``.
 
     ``settings`` override the values of a file or config. A single text or path may stand for a tuple of one. Without a
     method, the columns of ``data`` choose one.
@@ -233,7 +245,7 @@ def resolve_config(method: TrainConfig | str | os.PathLike[str] | None, settings
         named = {"data": (), "model": TrainConfig.model}
         named |= {key: settings[key] for key in settings.keys() & named.keys()}
         start = check_values(TrainConfig, as_lists(TrainConfig, named), source=SOURCE)
-        choice = choose_method(start["data"], settings, model=start["model"])
+        choice = choose_method(start["data"], settings, model=start["model"], documents=documents)
         kind = METHODS[choice.method]
         return build(kind, {**choice.values, **as_lists(kind, settings)}, source=SOURCE)
     if not isinstance(method, str | os.PathLike):

@@ -1,0 +1,137 @@
+"""Documents without labels: what files hold them, and pairs of texts that belong together, made of each document."""
+
+import random
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from nearfar.data.catalog import find
+from nearfar.data.cells import find_columns, normalize_whitespace
+from nearfar.data.paths import as_path, is_folder
+from nearfar.data.rows import Described, TextData, as_specs, collect_rows, require_different
+from nearfar.data.sources import SAVED_DATASET, Entry, column_names
+from nearfar.disk import read_text
+from nearfar.types import NearfarError
+
+SUFFIXES = (".txt", ".md", ".rst")
+"""Files of a folder of documents."""
+LONGEST_TITLE = 120
+"""Number of characters up to which the first line of a file is its title."""
+SHORTEST = 20
+"""Number of characters below which a piece of a document is no sentence."""
+_ENDS = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
+
+
+class Document(NamedTuple):
+    """A document; the title is empty where there is none."""
+
+    title: str
+    text: str
+
+
+def is_text_folder(spec: str) -> bool:
+    """Whether a spec names a folder of text files, rather than a data set that was saved as a folder."""
+    path = as_path(spec)
+    return is_folder(path) and not any((path / name).exists() for name in SAVED_DATASET)
+
+
+def load_pairs_of_documents(
+    specs: str | Sequence[str],
+    *,
+    title_column: str = "title",
+    text_column: str = "text",
+    pairs: int = 4,
+    seed: int = 1,
+    limit: int | None = None,
+) -> TextData:
+    """Read documents, and make pairs of each by :func:`pairs_of`.
+
+    Sources are tables with a column of texts, and one of titles where there is one; text files with one document a
+    line; and folders of text files (:data:`SUFFIXES`, also in folders inside), whose first line is the title if it is
+    short and more text follows. A document that comes again, and one of a single sentence without a title, gives no
+    pair.
+
+    Raises:
+        NearfarError: a source cannot be found or read, has no document, or none that gives a pair.
+    """
+    described = (_described(spec, title_column, text_column, pairs, seed) for spec in as_specs(specs))
+    return require_different(collect_rows("pairs", limit, chain.from_iterable(described)), "pairs")
+
+
+def pairs_of(document: Document, count: int, *, seed: int) -> list[tuple[str, str]]:
+    """At most ``count`` pairs of texts of a document, in turn its title with a passage, and two passages.
+
+    A passage is two sentences that follow each other, drawn at random from ``seed`` and the document alone. One passage
+    is in every other pair, so that held-out rows are whole documents, and batches have no document twice.
+    """
+    sentences = sentences_of(document.text)
+    draw = random.Random(f"{seed} {document.text}")
+
+    def passage() -> str:
+        start = draw.randrange(max(1, len(sentences) - 1))
+        return " ".join(sentences[start : start + 2])
+
+    if not sentences:
+        return []
+    middle, pairs = passage(), list[tuple[str, str]]()
+    for number in range(count):
+        other = passage()
+        if document.title and number % 2 == 0:
+            pairs.append((document.title, middle if number == 0 else other))
+        else:
+            pairs.append((middle, other))
+    return [pair for pair in dict.fromkeys(pairs) if pair[0] != pair[1]]
+
+
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a text: what ends with . ! ? and white space, or with 。！？; short pieces are left out.
+
+    >>> sentences_of("A first sentence, of some length. Fig. 3. And a second one is here!")
+    ['A first sentence, of some length.', 'And a second one is here!']
+    """
+    pieces = (piece.strip() for piece in _ENDS.split(text))
+    return [piece for piece in pieces if len(piece) >= SHORTEST]
+
+
+def _described(spec: str, title_column: str, text_column: str, pairs: int, seed: int) -> Iterator[Described]:
+    if is_text_folder(spec):
+        documents = list(_of_files(as_path(spec)))
+        yield spec, _entries(documents, pairs, seed), f" of {len(documents):,} documents"
+        return
+    for table in find(spec):
+        if table.is_plain_text:
+            documents = [Document("", str(line)) for _, (line,) in table.text_rows((text_column,))]
+        else:
+            titled = find_columns(column_names(table), (title_column,)) is not None
+            rows = table.rows((text_column, title_column) if titled else (text_column,))
+            cells = ((*values, "") if len(values) == 1 else values for _, values in rows)
+            documents = [Document(_clean(title), _clean(text)) for text, title in cells]
+        yield table.title, _entries(documents, pairs, seed), f" of {len(documents):,} documents"
+
+
+def _clean(cell: object) -> str:
+    """A cell as text with single spaces; an empty one is an empty text."""
+    return normalize_whitespace(str(cell or ""))
+
+
+def _entries(documents: Iterable[Document], pairs: int, seed: int) -> Iterator[Entry]:
+    for document in dict.fromkeys(documents):
+        yield from map(Entry, pairs_of(document, pairs, seed=seed))
+
+
+def _of_files(folder: Path) -> Iterator[Document]:
+    """The documents of a folder of text files, in the order of their paths.
+
+    Raises:
+        NearfarError: there is none, or one is not UTF-8 text.
+    """
+    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    if not files:
+        raise NearfarError(f"{folder}: has no documents, files that end in {', '.join(SUFFIXES)}.")
+    for file in files:
+        first, _, rest = read_text(file).lstrip("\ufeff \r\n").partition("\n")
+        titled = len(first.strip()) <= LONGEST_TITLE and bool(rest.strip())
+        title, text = (first.lstrip("# "), rest) if titled else ("", f"{first}\n{rest}")
+        yield Document(normalize_whitespace(title), normalize_whitespace(text))
