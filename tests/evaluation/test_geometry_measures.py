@@ -12,6 +12,7 @@ from nearfar.evaluation.geometry_measures import (
     effective_rank,
     geometry,
     isotropy,
+    kept_neighbours,
     mean_cosine,
     spectrum,
     uniformity,
@@ -130,3 +131,16 @@ def test_invalid_embeddings_are_refused(measure):
         measure(np.zeros((0, 4)))
     with pytest.raises(NearfarError, match=r"\[texts, dim\]"):
         measure([1.0, 2.0])
+
+
+def test_kept_neighbours_match_plain_loops():
+    before, after = rows(20, 4), rows(20, 6, seed=1)
+
+    def nearest(vectors, text, count):
+        others = [other for other in range(len(vectors)) if other != text]
+        return set(sorted(others, key=lambda other: -cosine(vectors[text], vectors[other]))[:count])
+
+    shared = [len(nearest(before, text, 5) & nearest(after, text, 5)) for text in range(20)]
+    assert kept_neighbours(before, after, count=5) == pytest.approx(sum(shared) / 100)
+    assert 0 < sum(shared) < 100
+    assert kept_neighbours(before, after, count=19) is None

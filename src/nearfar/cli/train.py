@@ -193,6 +193,9 @@ def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
             kept = "The weights before training"
         start = f"{100 * trained.start_score:.2f} before training"
         call.say(f"{metric_title(trained.metric)} on {trained.dev}: {start}, {best}. {kept} are in {trained.model}")
+    if trained.kept_neighbours is not None and not trained.model_is_start:
+        known = "" if trained.guard else " Whether other texts got worse is not known; --guard SET tests it."
+        call.say(f"{trained.kept_neighbours:.0%} of the ten nearest neighbours of your texts are the start's.{known}")
     labels = trained.labels is not None
     call.say("Next:", *_next_commands(run, config.model, held_out=has_held_out(run), labels=labels))
 

@@ -205,3 +205,31 @@ def _unit_rows(embeddings: ArrayLike, *, at_least: int, what: str = "embeddings"
     x = np.divide(x, largest, out=np.zeros_like(x), where=largest > 0)
     lengths = np.linalg.norm(x, axis=1, keepdims=True)
     return np.divide(x, lengths, out=x, where=lengths > 0)
+
+
+def kept_neighbours(before: ArrayLike, after: ArrayLike, *, count: int = 10) -> float | None:
+    """The share of the nearest neighbours of a text, by cosine among the others, that two encoders agree on.
+
+    With N(i) the ``count`` nearest of text i by the one, and M(i) by the other: the mean of |N(i) & M(i)| / count.
+
+    Args:
+        before: embeddings of the texts by one encoder [texts, dim].
+        after: those of the same texts by the other, which may be wider.
+        count: the number of neighbours. For no more than ``count`` + 1 texts the result is None.
+
+    Raises:
+        NearfarError: no texts, or a NaN or infinity.
+
+    >>> one = np.random.default_rng(0).normal(size=(20, 4))
+    >>> kept_neighbours(one, 2 * one)
+    1.0
+    """
+    nearest = []
+    for vectors in (before, after):
+        unit = _unit_rows(vectors, at_least=1, what="texts")
+        if len(unit) <= count + 1:
+            return None
+        cosines = unit @ unit.T
+        np.fill_diagonal(cosines, -np.inf)
+        nearest.append(np.argpartition(-cosines, count, axis=1)[:, :count])
+    return float(np.mean([len(np.intersect1d(*both)) for both in zip(*nearest, strict=True)])) / count

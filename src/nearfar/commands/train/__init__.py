@@ -51,6 +51,9 @@ class TrainResult:
     without guard sets, or if no step was better than the start."""
     tried: tuple[Tried, ...] = ()
     """The averages with the start that were tried on the guard sets; the last one is kept, or none."""
+    kept_neighbours: float | None = None
+    """How far training moved the user's own texts: the share of the ten nearest neighbours of each of 500 of them that
+    are those of the start (:func:`nearfar.evaluation.geometry_measures.kept_neighbours`)."""
     model_is_start: bool = False
     """Whether the model has the weights before training: no step was better, or the guard sets refused them all."""
 
@@ -111,9 +114,8 @@ def train(
         guard = first(lambda: ComparisonResult.load(run / GUARD) if info.get("guard") else None)
         tried = tuple(Tried.from_dict(one, source=run / RUN_INFO) for one in info.get("guard") or ())
         first(partial(write_card, run))
-    recorded: dict[str, Any] = {
-        name: info.get(name) for name in ("start_score", "best_score", "best_step", "metric", "dev")
-    }
+    names = ("start_score", "best_score", "best_step", "metric", "dev", "kept_neighbours")
+    recorded: dict[str, Any] = {name: info.get(name) for name in names}
     recorded["model_is_start"] = not tried[-1].kept if tried else config.keep == "best" and info.get("best_step") == 0
     tests: dict[str, Any] = {"comparison": comparison, "labels": labels, "guard": guard, "tried": tried}
     return TrainResult(run / "model", info.get("step") or 0, **recorded, **tests)

@@ -32,7 +32,7 @@ from nearfar.encoder.precision import resolve
 from nearfar.encoder.static import is_static, merge_square_layers
 from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.encoder.training_encoder import TrainingEncoder
-from nearfar.evaluation.geometry_measures import collapse_warning, geometry
+from nearfar.evaluation.geometry_measures import collapse_warning, geometry, kept_neighbours
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.evaluation.tables import save_with_tables
 from nearfar.methods import BuildContext, BuiltMethod, Method
@@ -52,6 +52,8 @@ from nearfar.types import NearfarError
 
 GRID = tuple(2.0**power for power in range(-2, 9, 2))
 """The values of C from which cross-validation chooses: scikit-learn's inverse penalty."""
+MOST_TEXTS = 500
+"""Number of the user's texts whose neighbours before and after training are compared."""
 MOST_ROWS = 20_000
 """Number of rows that the classifier is fitted to, about; of more, every n-th and the first of each label."""
 
@@ -310,9 +312,16 @@ class EncoderRun(Run):
         return bool(tried) and tried[-1].kept
 
     def conclude(self) -> None:
-        """Write the comparison on the guard sets."""
+        """Write the comparison on the guard sets, and measure how far the neighbours of the user's texts have moved."""
         if self.guarded is not None:
             save_with_tables(self.guarded, self.folder.path / GUARD)
+        texts = dict.fromkeys(text for row in self.dev.rows or self.objectives[0].texts for text in row)
+        some = [text for text in texts if isinstance(text, str)][:MOST_TEXTS]
+        start = Encoder.from_pretrained(self.config.model, device=self.context.device)
+        vectors = (
+            one.encode(some, precision=self.config.precision, check_finite=False) for one in (start, self.encoder)
+        )
+        self.outcome["kept_neighbours"] = kept_neighbours(*vectors)
 
 
 def fit_weights(vectors: NDArray[np.float32], labels: NDArray[np.intp]) -> NDArray[np.float32]:
