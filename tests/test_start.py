@@ -62,6 +62,7 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
             "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --max-steps 1 --output trained",
             {*WRITTEN, "matplotlib"},
         ),
+        ("adapt documents.txt --model tiny --hold-out 0 --max-steps 1 --output adapted", {*WRITTEN, "matplotlib"}),
         ("soup trained untrained --output averaged", {*WRITTEN, "matplotlib"}),
         ("static tiny --output static", {*WRITTEN, "matplotlib"}),
         ("demo --model tiny --max-steps 1 --output demo", {*WRITTEN, "matplotlib"}),
@@ -112,6 +113,8 @@ def heavy(light: Path) -> Path:
     write_colours(folder / "labelled.tsv")
     anchors = [f"{text}\t{text} {number}" for number, text in enumerate(sentences(20, longest=5))]
     (folder / "anchors.tsv").write_text("\n".join(["anchor\tpositive", *anchors]) + "\n", encoding="utf-8")
+    documents = [f"{text} and what follows. {text} at the end, {number}." for number, text in enumerate(sentences(20))]
+    (folder / "documents.txt").write_text("\n".join(documents) + "\n", encoding="utf-8")
     (folder / "texts.txt").write_text("\n".join(sentences(60, longest=5)[:20]) + "\n", encoding="utf-8")
     return folder
 

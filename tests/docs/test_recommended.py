@@ -22,6 +22,7 @@ COLUMNS = {
     "few labelled texts": "text label",
     "scored pairs": "sentence1 sentence2 score",
     "sentences": "text",
+    "documents": "title text",
 }
 OF_THE_FILES = ("model", "data", "output", "anchor_column", "positive_column", "negative_column", "text_column")
 

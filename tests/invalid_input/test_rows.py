@@ -70,6 +70,7 @@ PLACES = {reader: (argv, ".tsv") for reader, (_, argv) in COMMANDS.items()} | {
 """Reader -> a command that reads FILE, and the file's extension."""
 OTHER_MESSAGES = {
     ("encode lines", "folder"): "is a table",
+    ("pairs, no method", "folder"): "has no documents",
     ("compare", "folder"): "neither a model",
     ("compare", "nothing"): "No such file",
     ("report", "folder"): "holds no run and no result files",

@@ -62,11 +62,13 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
 def adapt(argv: list[str], make_console: MakeConsole) -> int:
     """Train an encoder on documents alone, or only plan it (--dry-run); returns the exit status."""
     documents, flags = _first_and_flags(argv)
-    if documents is None and not {"-h", "--help"} & set(flags):
+    call, kind = Call("adapt", argv, make_console), METHODS["documents"]
+    if {"-h", "--help"} & set(flags):
+        return _train(call, kind, {}, flags)
+    if documents is None:
         raise NearfarError("name the documents first: nearfar adapt DOCUMENTS --output RUN")
-    choice = _choose(["--data", documents or "DOCUMENTS", *flags], documents=True)
-    values = {**choice.values, "data": (documents,)} if documents else choice.values
-    return _train(Call("adapt", argv, make_console), METHODS[choice.method], values, flags, note=choice.explain())
+    choice = _choose(["--data", documents, *flags], documents=True)
+    return _train(call, kind, {**choice.values, "data": (documents,)}, flags, note=choice.explain())
 
 
 def _train(

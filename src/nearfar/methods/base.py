@@ -137,6 +137,28 @@ class BuildContext:
         return TextBatches(loaded.rows, self.batch_size, config.seed, loaded.targets, **order)
 
 
+def open_guide(
+    name: str | None, config: TrainConfig, context: BuildContext, rows: "TextData"
+) -> "TeacherVectors | None":
+    """The frozen encoder of a guide and its vectors of the texts of ``rows``, with its own prompt; None for none.
+
+    Raises:
+        NearfarError: it cannot be opened.
+    """
+    from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.frozen import TeacherVectors
+
+    if name is None:
+        return None
+    name = config.model if name == "start" else name
+    try:
+        encoder = Encoder.from_pretrained(name, device=context.encoder.encoder.device)
+    except NearfarError as error:
+        raise NearfarError(f"--guide: {error}") from error
+    texts = (text for row in rows.rows[: config.limit] for text in row if isinstance(text, str))
+    return TeacherVectors(encoder, texts, name=name, bf16=context.encoder.bf16)
+
+
 def require_data(config: TrainConfig, name: str) -> tuple[str, ...]:
     """The data that ``config`` names, for the method ``name``, which has no default data.
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from nearfar.config.bounds import Count, Temperature, Weight
-from nearfar.methods.base import BuildContext, BuiltMethod, bibtex
+from nearfar.methods.base import BuildContext, BuiltMethod, bibtex, open_guide
 from nearfar.methods.liao import Pairs, batch_nli, describe_pairs, read_nli, require_anchors
 from nearfar.methods.settings import DirectionSettings, InfoNceSettings, NliSettings
 from nearfar.methods.simcse import contrastive_loss
@@ -90,6 +90,7 @@ def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> Bu
     batches, facts = batch_nli(config, context, data, distinct_texts=config.distinct_texts)
     roles = context.roles
     require_anchors(batches)
+    guide = open_guide(config.guide, config, context, data)
     if config.order_weight > 0:
         _require_comparisons(config, batches)
 
@@ -113,6 +114,11 @@ def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> Bu
             known = torch.cat([anchors, owners]), torch.cat([anchors, negatives])
             return ~not_known_positive(*known, candidates)[rows]
 
+        judged = None
+        if guide is not None:
+            vectors = guide(batch.sentences).to(device)
+            first, second, third = (vectors[to_device(ids, device)] for ids in (anchors, positives, negatives))
+            judged = first, second, third
         losses, terms = contrastive_loss(
             config,
             queries[to_device(anchors, device)],
@@ -120,6 +126,7 @@ def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> Bu
             documents[to_device(negatives, device)],
             masks=masks.to(device),
             own_negatives=RowMask(contradicted, (len(anchors), len(candidates))).to(device),
+            judged=judged,
         )
         _, anchor, counts = anchors.unique(return_inverse=True, return_counts=True)
         contrast = (losses / to_device(counts[anchor], device)).sum() / max(len(counts), 1)
@@ -130,7 +137,8 @@ def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> Bu
         order = _order(config, queries, documents, ranked)
         return Loss(contrast + config.order_weight * order, {**terms, "order": order.detach()})
 
-    return BuiltMethod(Method("nli-order", batches, roles.items, context.encoder.embed, loss_fn, describe_pairs), facts)
+    method = Method("nli-order", batches, roles.items, context.encoder.embed, loss_fn, describe_pairs)
+    return BuiltMethod(method, facts, teachers=() if guide is None else (guide,))
 
 
 def _order(

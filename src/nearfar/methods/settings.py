@@ -45,6 +45,9 @@ class DirectionSettings(Settings):
     softmax, also over anchors for each anchor and documents for each positive)."""
     distinct_texts: bool = False
     """No text twice in a batch, as far as possible: a row that repeats one waits for a later batch."""
+    guide: File | None = None
+    """Leave out negatives that are more similar to the anchor than its positive by the cosines of this frozen encoder;
+    start is MODEL (GISTEmbed: Solatorio 2024). FALSE_NEGATIVE_MARGIN, by default 0, is then in these cosines."""
 
 
 @dataclass(frozen=True, kw_only=True)

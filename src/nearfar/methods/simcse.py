@@ -143,7 +143,8 @@ class DocumentsConfig(DirectionSettings, InfoNceSettings):
     # --- Options ---
 
     distinct_texts: bool = True
-    """No text twice in a batch, as far as possible: a row that repeats one waits for a later batch."""
+    """No text twice in a batch, as far as possible: a row that repeats one waits for a later batch, so that pairs of
+    one document are apart. --no-distinct-texts: batches of any pairs."""
     similarity: Literal["cosine", "dot"] = "cosine"
     """cosine, or dot."""
 
@@ -197,7 +198,8 @@ def build_contrastive(config: ContrastiveConfig, context: base.BuildContext, row
     ``false_negative_margin`` also leaves out likely false negatives: a candidate from another row whose similarity to
     the anchor exceeds that of the own positive by more than the margin, with the embeddings of that step. The row's own
     negative is never left out, as the data say that it is one. The margin must not be negative: a collapsed encoder
-    would then leave out everything, with a loss of 0.
+    would then leave out everything, with a loss of 0. With a ``guide``, the similarities are the cosines of that frozen
+    encoder (Solatorio 2024, "GISTEmbed"), and the margin is 0 if none is given.
 
     ``directions`` adds comparisons of positives with anchors, or also within both sides
     (:func:`nearfar.objectives.info_nce_directions`), with the same false negatives left out.
@@ -223,11 +225,13 @@ def build_contrastive(config: ContrastiveConfig, context: base.BuildContext, row
     roles = context.roles
     batches, head = _batches_and_head(config, context, rows, by_role=True, distinct_texts=config.distinct_texts)
     project = nn.Identity() if head is None else head
+    guide = base.open_guide(config.guide, config, context, rows)
     _check_rows(config, name, batches)
 
     def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
         queries, documents = roles.split(project(representations), batch)
         first, second, *third = to_device(torch.tensor(batch.columns), queries.device)
+        judged = None if guide is None else guide(batch.sentences).to(queries.device)
         index = torch.arange(2 * len(first), device=queries.device)
         own = RowMask(lambda rows: index == len(first) + index[: len(first)][rows, None], (len(first), len(index)))
         losses, terms = contrastive_loss(
@@ -237,13 +241,14 @@ def build_contrastive(config: ContrastiveConfig, context: base.BuildContext, row
             documents[third[0]] if third else None,
             masks=direction_masks(config.directions, *(torch.tensor(ids) for ids in batch.columns)).to(queries.device),
             own_negatives=own if third else None,  # the positives come first among the candidates
+            judged=None if judged is None else (judged[first], judged[second], judged[third[0]] if third else None),
         )
         return Loss(losses.mean(), terms)
 
     describe = partial(base.describe_rows, names=("anchor", "positive", "negative"))
     method = Method(name, batches, roles.items, context.encoder.embed, loss_fn, describe, head)
     extra = _extra_losses(config, context, batches, roles.items) if isinstance(config, SimcseSupConfig) else ()
-    return base.BuiltMethod(method, base.text_facts(rows), extra)
+    return base.BuiltMethod(method, base.text_facts(rows), extra, () if guide is None else (guide,))
 
 
 def contrastive_loss(
@@ -254,13 +259,15 @@ def contrastive_loss(
     *,
     masks: "DirectionMasks",
     own_negatives: "RowMask | None" = None,
+    judged: "tuple[Tensor, Tensor, Tensor | None] | None" = None,
 ) -> 'tuple[Float[Tensor, " batch"], dict[str, Tensor]]':
     """The loss of each row, and the terms to log: ``accuracy``, and with a margin ``left_out``.
 
     Similarity, directions and the weight of hard negatives are those of ``config``, as far as it has them.
     ``masks`` are True where a candidate is a negative, judged by the texts alone; there must be one for
     ``query_to_doc``. ``own_negatives`` is True where a document is a hard negative of the row's own anchor, which the
-    margin never leaves out. ``accuracy`` is the share of anchors with no negative more similar than their own positive,
+    margin never leaves out. ``judged`` are a guide's vectors of anchors, positives and negatives, whose cosines the
+    margin is in. ``accuracy`` is the share of anchors with no negative more similar than their own positive,
     ``left_out`` the share of an anchor's negatives that the margin leaves out.
     """
     import torch
@@ -273,18 +280,22 @@ def contrastive_loss(
     documents = positives if negatives is None else torch.cat([positives, negatives])
     known, margin = masks.query_to_doc, config.false_negative_margin
     assert known is not None
+    judging, by = (anchors, positives, documents), similarity
+    if judged is not None:
+        (first, second, third), by, margin = judged, "cosine", margin or 0.0
+        judging = first, second, second if third is None else torch.cat([second, third])
     # The share of anchors with no negative nearer than the positive; the margin leaves out none of them.
     below = below_positive(anchors, positives, documents, margin=0.0, similarity=similarity)
     terms = {"accuracy": (below | ~known).all_candidates().float().sum() / max(len(anchors), 1)}
     if margin is not None:
         of_directions = (  # an anchor, its positive, and the candidates
-            (anchors, positives, documents),
-            (positives, anchors, anchors),
-            (anchors, positives, anchors),
-            (positives, anchors, documents),
+            judging,
+            (judging[1], judging[0], judging[0]),
+            (judging[0], judging[1], judging[0]),
+            (judging[1], judging[0], judging[2]),
         )
         query_to_doc, *others = (
-            None if mask is None else mask & below_positive(*vectors, margin=margin, similarity=similarity)
+            None if mask is None else mask & below_positive(*vectors, margin=margin, similarity=by)
             for mask, vectors in zip(masks, of_directions, strict=True)
         )
         assert query_to_doc is not None
