@@ -151,6 +151,19 @@ def require_data(config: TrainConfig, name: str) -> tuple[str, ...]:
     return config.data
 
 
+def require_different(values: Sequence[Any], what: str) -> None:
+    """Refuse rows that all have the same text, label or score; ``what`` names it.
+
+    Raises:
+        NearfarError: they do.
+    """
+    if len(set(values)) == 1:
+        raise NearfarError(
+            f"all {len(values)} rows have the same {what}, {values[0]!r}, so there is nothing to tell apart; add rows "
+            "of others"
+        )
+
+
 def text_facts(loaded: "TextData") -> list[str]:
     """Sources and number of the rows, in words."""
     facts = [*loaded.sources, f"{len(loaded.rows):,} rows"]
