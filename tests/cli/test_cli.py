@@ -121,31 +121,22 @@ def test_flags_that_are_refused(words: str, message: str, capsys: pytest.Capture
 def test_values_are_taken_as_they_are_typed() -> None:
     words = ["--output=x=y", "--hard_negative_weight", "-1e-3", "--query-prompt", "-a: ", "--prompt", "", "--data", "a"]
     config, _ = parse(nearfar.InfoNceConfig, [*words, "-5", "--matryoshka", "8,4", "2"], prog="nearfar train")
-    assert (config.output, config.hard_negative_weight, config.query_prompt, config.prompt) == (
-        "x=y",
-        -1e-3,
-        "-a: ",
-        "",
-    )
+    assert (config.output, config.hard_negative_weight) == ("x=y", -1e-3)
+    assert (config.query_prompt, config.prompt) == ("-a: ", "")
     assert (config.data, config.matryoshka) == (("a", "-5"), (8, 4, 2))
 
 
 @pytest.mark.long
 def test_train_evaluate_compare_encode(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "scl", *TRAIN, "--output", "run", "--learning-rate", "1e-3"]) == 0
-    assert re.search(
-        r"Spearman on pairs\.tsv: [-\d.]+ before training, [-\d.]+ at the best step, \d+\.", capsys.readouterr().out
-    )
-
-    assert main(["evaluate", "run", "--tasks", "pairs.tsv", "--output", "after.json"]) == 0
+    sentence = r"Spearman on pairs\.tsv: [-\d.]+ before training, [-\d.]+ at the best step, \d+\."
+    assert re.search(sentence, capsys.readouterr().out)
     assert main(["evaluate", "tiny", "--tasks", "pairs.tsv", "--output", "before.json", "--name", "untrained"]) == 0
     assert "untrained" in capsys.readouterr().out
-    assert main(["compare", "after.json", "before.json", "--resamples", "200", "--output", "difference.json"]) == 0
+    compare = ["compare", "run", "before.json", "--resamples", "200", "--output", "difference.json"]
+    assert main(compare) == 0  # a run's folder is its model
     assert "untrained" in capsys.readouterr().out
-    assert {path.name for path in workspace.glob("*.md")} == {"after.md", "before.md", "difference.md"}
-
-    assert main(["compare", "run", "before.json", "--resamples", "200"]) == 0  # a run's folder is its model
-    assert "run" in capsys.readouterr().out
+    assert {path.name for path in workspace.glob("*.md")} == {"before.md", "difference.md"}
 
     lines = [*sentences(4), "", "dog 🐶"]
     (workspace / "texts.txt").write_text("\n".join(lines) + "\n")
@@ -153,8 +144,6 @@ def test_train_evaluate_compare_encode(workspace: Path, capsys: pytest.CaptureFi
     assert "Wrote 6 embeddings with 32 dimensions to texts.npy" in capsys.readouterr().out
     expected = Encoder.from_pretrained("run/model").encode(lines, normalize=True)
     np.testing.assert_array_equal(np.load("texts.npy"), expected)
-    assert main(["encode", "tiny", "--input", "pairs.tsv", "--column", "sentence2", "--output", "column.npy"]) == 0
-    assert np.load("column.npy").shape == (30, 32)
 
 
 FINETUNE = "--model tiny --batch-size 8 --validation-rows 20".split()
