@@ -1,6 +1,5 @@
 """The command line: help that loads nothing heavy, errors in one line, and each verb from flags to files."""
 
-import io
 import re
 import subprocess
 import sys
@@ -9,16 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 import nearfar
 from nearfar import Encoder, FinetuneConfig
 from nearfar.cli import VERBS, main
 from nearfar.cli.parsing import describe_fields, parse
-from nearfar.evaluation.render import Table, to_rich
 from nearfar.registry import METHODS
 from nearfar.settings import build, dump_toml, load_toml
-from nearfar.training import Interrupted
 from tests.tiny import make_workspace, sentences, write_colours
 
 
@@ -167,17 +163,6 @@ def test_finetune_from_a_file_whose_settings_flags_override(
     assert "other settings (--sample-balanced, --sample-size, --scl-weight)" in capsys.readouterr().err
 
 
-def test_an_interrupted_finetune_says_how_to_resume(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def stopped(*_: object, **__: object) -> None:
-        raise Interrupted
-
-    monkeypatch.setattr("nearfar.finetune", stopped)
-    assert main(["finetune", "labelled.tsv", "--output", "run [1]"]) == 130
-    assert "nearfar finetune labelled.tsv --output 'run [1]' --resume\n" in capsys.readouterr().out
-
-
 @pytest.mark.long
 @pytest.mark.filterwarnings("default")  # warnings are shown, as on the command line; in tests they are errors
 def test_long_texts_give_one_warning(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,15 +171,10 @@ def test_long_texts_give_one_warning(workspace: Path, capsys: pytest.CaptureFixt
     assert "warning: 1 of 2 distinct texts are longer than 5 tokens and were truncated." in capsys.readouterr().err
 
 
-def test_errors_and_tables_have_no_control_characters(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_errors_have_no_control_characters(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A file of somebody else could otherwise move the cursor, or write to the clipboard of a terminal."""
     assert main(["report", str(tmp_path / "run\x1b]52;c;x\x07"), "--output", str(tmp_path / "page.html")]) == 2
     shown = capsys.readouterr()
     assert "]52;c;x" in shown.err
     assert "\x1b" not in shown.err + shown.out
     assert "\x07" not in shown.err + shown.out
-    console = Console(file=io.StringIO(), width=200)
-    console.print(to_rich(Table(title="a\x1b[31m", columns=["b\x1b]0;c\x07"], rows=[["d\x1b[2J"]], notes=["e\x9b5m"])))
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert not set(text) & {"\x1b", "\x07", "\x9b"}
-    assert "[2J" in text

@@ -11,7 +11,6 @@ import pytest
 from nearfar import EncodeConfig, FinetuneConfig, InfoNceConfig, SclConfig, TrainConfig
 from nearfar.cli import main
 from nearfar.cli.parsing import parse
-from nearfar.commands.train.inputs import resolve_objectives
 from nearfar.data.named_sets import FINETUNING_TASKS
 from nearfar.registry import FINETUNE, METHODS
 from nearfar.settings import build, dump_toml, load_toml, method_of
@@ -78,16 +77,6 @@ def test_a_config_loads_and_survives_a_round_trip(tmp_path: Path) -> None:
             assert method_of(config) == method_in_name(file)
         again.write_text(dump_toml(config))
         assert loaded(again) == config, file
-
-
-@pytest.mark.parametrize("file", FIRST_OBJECTIVES, ids=lambda file: file.stem)
-def test_a_second_objective_is_found_relative_to_the_root(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    config = loaded(file)
-    _, objective = resolve_objectives(config)
-    second = objective.config
-    assert method_of(second) == method_in_name(ROOT / FIRST_OBJECTIVES[file])
-    assert (second.seed, second.output) == (config.seed, config.output)
 
 
 @pytest.fixture(scope="module")

@@ -103,7 +103,6 @@ def order_by_hand(vector, rows, *, temperature=0.05, margin=0.0, similarity=cosi
 
 
 def compare(loss, expected, table):
-    """Value and gradient."""
     assert_same_gradients(loss.total, expected, list(table.parameters()))
 
 

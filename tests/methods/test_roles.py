@@ -18,7 +18,7 @@ from nearfar.methods import Method
 from nearfar.registry import METHODS
 from nearfar.training.gradients import seed_rng
 from nearfar.types import NliRow
-from tests.method_configs import config, write_data
+from tests.method_configs import by_night, config, write_data
 from tests.methods.table_encoder import built
 
 QUERY, DOCUMENT, DEFAULT = "who sees the ", "a big house : ", "not "
@@ -131,9 +131,7 @@ BY_DAY = ("scl", "info-nce", "sg-opt", "regression")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "method", [pytest.param(name, marks=[] if name in BY_DAY else pytest.mark.nightly) for name in METHODS]
-)
+@pytest.mark.parametrize("method", by_night(METHODS, BY_DAY))
 def test_each_method_reads_its_texts_with_their_prompts(method: str, data: Path) -> None:
     """Without prompts the tokens are those of the texts; methods without roles read all texts with the default one."""
     run = prepare(config(method, data))
@@ -190,10 +188,8 @@ def test_the_trained_folder_has_the_prompts_of_training(data: Path, tmp_path: Pa
     # A model that has prompts is trained with them, unless they are turned off.
     model = str(tmp_path / "run" / "model")
     assert prepared_prompts(config("info-nce", data, model=model)) == (QUERY, DOCUMENT)
-    assert prepared_prompts(config("info-nce", data, model=model, query_prompt="default", document_prompt="")) == (
-        "text: ",
-        "",
-    )
+    own = config("info-nce", data, model=model, query_prompt="default", document_prompt="")
+    assert prepared_prompts(own) == ("text: ", "")
     with pytest.raises(NearfarError, match="--query-prompt qurey: the model has no prompt of this name"):
         prepare(config("info-nce", data, model=model, query_prompt="qurey"))
 

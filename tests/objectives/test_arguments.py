@@ -67,6 +67,7 @@ VALUES = [
     ("squared_distance", ([X], [X[:1]]), {}, r"\[\(4, 3\)\] and references \[\(1, 3\)\] must have the same shapes"),
     ("cosine_regression", (X, X, torch.tensor([0.5, 0, 0, math.nan])), {}, r"targets must be in -1\.\.1, as cosines"),
     *(("ranknet", (Y, Y), {"temperature": bad}, TEMPERATURE) for bad in (0.0, math.nan, math.inf)),
+    ("supcon", (X, IDS), {"temperature": 9e-9}, "temperature must be at least 1e-08"),
     ("info_nce_directions", (X, X), {"directions": "all", "temperature": 0.0}, TEMPERATURE),
     ("list_distillation", (X, X), {**HOT, "teacher_temperature": math.nan}, TEMPERATURE),
     *(("cosent", (Y, Y), {**HOT, "margin": bad}, "margin must be a finite number") for bad in (-0.1, math.nan)),
