@@ -99,7 +99,7 @@ def test_a_run_records_its_widths(folder: Path, tmp_path: Path) -> None:
     assert "matryoshka = [\n    16,\n    32,\n]" in (tmp_path / "whole" / "config.toml").read_text()
     record = json.loads((tmp_path / "whole" / "run.json").read_text())
     assert record["config"]["matryoshka"] == [16, 32]
-    assert "matryoshka: the loss on the first 16 (weight 1) and 32 (weight 1) of 32 dimensions" in record["data"]
+    assert "matryoshka: the loss on the first 16 (weight 1), 32 (weight 1) of 32 dimensions" in record["data"]
     logged = json.loads((tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()[1])
     assert {"info-nce.loss@16", "info-nce.loss@32", "scl.loss@16", "scl.loss@32"} <= logged.keys()
 
