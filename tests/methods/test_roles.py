@@ -22,7 +22,7 @@ from tests.method_configs import by_night, config, write_data
 from tests.methods.table_encoder import built
 
 QUERY, DOCUMENT, DEFAULT = "who sees the ", "a big house : ", "not "
-ROLES = (QUERY, DOCUMENT, DEFAULT)
+ROLES = (QUERY, DOCUMENT)
 NLI_METHODS = ("sbert", "scl", "augment", "nli-order")
 TWO_ROLES = (*NLI_METHODS, "simcse-sup", "info-nce")
 TRIPLETS = [
@@ -62,7 +62,7 @@ class PromptTable:
         return self.vectors[key]
 
 
-def build(name: str, table: PromptTable, prompts: tuple[str, str, str]) -> tuple[Method, Any]:
+def build(name: str, table: PromptTable, prompts: tuple[str, str]) -> tuple[Method, Any]:
     torch.manual_seed(0)
     settings: dict[str, Any] = {"nli-order": {"directions": "all", "distinct_texts": False}}.get(name, {})
     method = built(METHODS[name](output="x", **settings), table, 6, rows(name), prompts=prompts)
@@ -73,7 +73,7 @@ def build(name: str, table: PromptTable, prompts: tuple[str, str, str]) -> tuple
 def test_equal_texts_are_found_without_their_prompts(name: str) -> None:
     """With an encoder that ignores prompts, loss and gradient are those without prompts: the masks are the same."""
     found = {}
-    for roles in ((DEFAULT,) * 3, ROLES):
+    for roles in ((DEFAULT,) * 2, ROLES):
         table = PromptTable(by_prompt=False)
         method, batch = build(name, table, roles)
         torch.manual_seed(1)
@@ -93,8 +93,8 @@ def test_each_distinct_prompt_and_text_is_encoded_once(name: str) -> None:
     expected = {PromptedText(QUERY, text) for text in queries}
     expected |= {PromptedText(DOCUMENT, text) for column in documents for text in column}
     assert set(items) == expected
-    plain, batch = build(name, PromptTable(by_prompt=True), (DEFAULT,) * 3)
-    assert plain.extract_items(batch) is batch.sentences
+    plain, batch = build(name, PromptTable(by_prompt=True), (DEFAULT,) * 2)
+    assert [item.text for item in plain.extract_items(batch)] == batch.sentences
 
 
 def rows(name: str) -> list[Any]:
@@ -138,10 +138,11 @@ def test_each_method_reads_its_texts_with_their_prompts(method: str, data: Path)
     assert not any(fact.startswith("prompts:") for fact in run.facts)
     (part, batch, _), *_ = next(run.mixture.epoch(0))
     items = part.extract_items(batch)
-    if not isinstance(items[0], str):
-        items = [text for pair in items for text in pair]
-    else:
+    if isinstance(items[0], str | PromptedText):
+        items = [getattr(item, "text", item) for item in items]
         assert set(items) == set(batch.sentences)
+    else:
+        items = [text for pair in items for text in pair]
     ids = run.texts.ids(items)
     assert ids.prompt_lengths is None
     assert list(ids) == run.encoder.tokenizer(list(items), truncation=True, max_length=62)["input_ids"]
