@@ -77,7 +77,7 @@ def assert_same(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> Non
         torch.testing.assert_close(ours[key], theirs[key], rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize(("given", "shares"), [(None, [1 / 3] * 3), ("2, 1,1", [0.5, 0.25, 0.25])])
+@pytest.mark.parametrize(("given", "shares"), [(None, [1 / 3] * 3), ((2, 1, 1), [0.5, 0.25, 0.25])])
 def test_the_weights_are_the_mean(given: Any, shares: list[float], folder: Path) -> None:
     result = soup("a", "b", "c", weights=given, output="out")
     assert_same(weights("out"), mean(["a", "b", "c"], shares))
@@ -94,12 +94,12 @@ def test_the_weights_are_the_mean(given: Any, shares: list[float], folder: Path)
 def test_the_mean_of_equal_models_is_the_model_bit_for_bit(folder: Path) -> None:
     for name in ("a2", "a3"):
         shutil.copytree("a", name)
-    soup("a", "a2", "a3", weights="0.3,0.1,7", output="out")
+    soup("a", "a2", "a3", weights=[0.3, 0.1, 7], output="out")
     assert all(torch.equal(tensor, weights("a")[key]) for key, tensor in weights("out").items())
 
 
 def test_the_folder_records_its_models_and_what_they_have_seen(folder: Path) -> None:
-    result = soup("a", Path("b"), weights="3,1", output="new/out")
+    result = soup("a", Path("b"), weights=[3, 1], output="new/out")
     record = json.loads(Path("new/out/soup.json").read_text())
     assert record == json.loads(json.dumps(result.to_dict()))
     assert record["models"] == [
@@ -254,4 +254,4 @@ def test_models_that_are_no_encoders_are_refused(folder: Path) -> None:
 def test_lists_of_models_that_cannot_be_averaged(folder: Path) -> None:
     refuse("two models or more are needed", "a")
     refuse(r"^\./a: is the same model as a; give it once, with a higher --weights", "a", "b", "./a")
-    refuse("--weights 2: must be one number for each of the 2 models", "a", "b", weights="2")
+    refuse("--weights: has 1 numbers, but must have one for each of the 2 models", "a", "b", weights=[2])

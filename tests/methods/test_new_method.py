@@ -41,10 +41,14 @@ def spread(config: ToyConfig, embed: Any, batches: TextBatches) -> Method:
         distances = torch.pdist(unit).square()
         return Loss((-config.sharpness * distances).exp().mean().log(), {"distance": distances.mean().detach()})
 
-    def describe(batch: TextBatch) -> list[str]:
-        return [f"spread  {text}" for text in batch.sentences]
-
-    return Method("toy", batches, lambda batch: batch.sentences, embed, loss_fn, describe)
+    return Method(
+        "toy",
+        batches,
+        lambda batch: batch.sentences,
+        embed,
+        loss_fn,
+        lambda batch: [f"spread  {text}" for text in batch.sentences],
+    )
 
 
 def read_rows(config: ToyConfig) -> TextData:

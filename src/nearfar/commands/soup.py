@@ -91,9 +91,11 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
     from nearfar.runs.fingerprints import fingerprint_model
 
     names, output = [str(model) for model in models], Path(config.output)
-    weights = config.numbers or (1.0,) * len(names)
+    weights = config.weights or (1.0,) * len(names)
     if len(weights) != len(names):
-        raise NearfarError(f"--weights {config.weights}: must be one number for each of the {len(names)} models.")
+        raise NearfarError(
+            f"--weights: has {len(weights)} numbers, but must have one for each of the {len(names)} models."
+        )
     check_computing(config.device, config.precision)
     check_new_folder(output)
     folders = _different_folders(names)

@@ -11,9 +11,8 @@ from msgspec import Meta
 
 from nearfar.config import bounds
 from nearfar.config.encoder import ComputeOptions, DeviceOption, RoleOptions
-from nearfar.config.values import FieldType, Settings
-from nearfar.types import NearfarError, Precision, RetrievalMeasure
-from nearfar.validation import InvalidValueError, format_text
+from nearfar.config.values import Settings
+from nearfar.types import Precision, RetrievalMeasure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,7 +333,7 @@ class SoupConfig(ComputeOptions):
 
     output: bounds.Output
     """Model folder to create."""
-    weights: str | None = None
+    weights: tuple[bounds.Positive, ...] | None = None
     """Weight of each model in the average, in their order, as in 2,1,1; by default all equal."""
     greedy: bool = False
     """Add the models one by one, from the best on the dev set down, and keep each only if the score of the average does
@@ -351,24 +350,8 @@ class SoupConfig(ComputeOptions):
 
     def conflicts(self) -> Iterator[str]:
         """Values that exclude each other."""
-        _ = self.numbers
         if self.greedy and self.weights is not None:
             yield "--greedy and --weights: a greedy average has equal weights; give one of them."
-
-    @property
-    def numbers(self) -> tuple[float, ...] | None:
-        """The values of ``weights``; None for equal weights.
-
-        Raises:
-            NearfarError: a value is not a number above 0.
-        """
-        if self.weights is None:
-            return None
-        try:
-            numbers: tuple[float, ...] = FieldType(tuple[bounds.Positive, ...]).from_words([self.weights])
-        except InvalidValueError as error:
-            raise NearfarError(f"--weights {format_text(self.weights)}: each {error.problem}; as in 2,1,1.") from None
-        return numbers
 
 
 Opset = Annotated[int, Meta(ge=18, le=23)]
