@@ -1,9 +1,17 @@
 """The verbs beside models: get-data, demo, env."""
 
 import json
+from collections.abc import Iterator
+from textwrap import wrap
+from typing import TYPE_CHECKING
 
 import nearfar
-from nearfar.cli.verbs import Call, outcome, verb
+from nearfar.cli.verbs import Call, verb
+
+if TYPE_CHECKING:
+    from nearfar.commands.get_data import GetDataResult
+
+WIDTH = 110
 
 
 @verb()
@@ -13,13 +21,37 @@ def get_data(call: Call, config: "nearfar.GetDataConfig", names: tuple[str, ...]
         result = nearfar.get_data(names, config)
     except KeyboardInterrupt:
         return call.stopped("; finished files are kept. Resume with")
-    if not result.listed:
-        call.say(outcome("data", result))
-        return None
+    call.say(*(_list(result) if result.listed else _summary(result)))
+    return None
+
+
+def _summary(result: "GetDataResult") -> Iterator[str]:
+    for file in result.converted:
+        dropped = "".join(f"; {count:,} rows {why} dropped" for why, count in file.dropped.items())
+        yield f"{file.file}: {file.rows:,} rows{dropped}"
+    if result.existing:
+        yield f"{len(result.existing):,} files exist already; --overwrite makes them again."
+    yield from (f"warning: {warning}" for warning in result.warnings)
+    yield f"Data folder: {result.folder} (set NEARFAR_DATA to it). Sources and checksums: sources.json."
+
+
+def _list(result: "GetDataResult") -> Iterator[str]:
     from nearfar.data.named_sets import CATALOG, how_to_get
 
-    call.say(outcome("data_sets", result, CATALOG, _rows, how_to_get))
-    return None
+    yield f"Data folder: {result.folder or 'none; set NEARFAR_DATA'}"
+    for one in result.listed:
+        yield f"\n{one.name}: {one.place}"
+        details = {
+            "rows": ", ".join(_rows(file, rows) for file, rows in one.rows.items()),
+            "hub": CATALOG[one.name].hub,
+            "licence": one.licence,
+            "cite": one.cite,
+            "needed for": "; ".join(CATALOG[one.name].used_in),
+            "get it": how_to_get(one.name) if one.place != "local" else "",
+        }
+        for name, text in details.items():
+            if text:
+                yield from wrap(f"{name}: {text}", WIDTH, initial_indent="  ", subsequent_indent="    ")
 
 
 def _rows(file: str, rows: int | None) -> str:

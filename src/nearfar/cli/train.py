@@ -1,5 +1,6 @@
 """The verbs that make models and what they are trained on: train, finetune, mine, soup, static, back-translate."""
 
+import shlex
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
@@ -7,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import nearfar
 from nearfar.cli.parsing import Option, parse
-from nearfar.cli.verbs import SAVED, Call, MakeConsole, outcome, verb
+from nearfar.cli.verbs import SAVED, Call, MakeConsole, short, verb
 from nearfar.config.training import FinetuneConfig, TrainConfig
 from nearfar.config.values import flag
 from nearfar.registry import METHODS
 from nearfar.settings import check_values, load_method, load_toml, read_toml
-from nearfar.types import NearfarError
+from nearfar.types import NearfarError, metric_title
 
 if TYPE_CHECKING:
+    from nearfar.commands.mine import MiningResult
+    from nearfar.commands.train import TrainResult
     from nearfar.commands.train.choose import Choice
+    from nearfar.commands.train.run import Plan
 
 
 RESUME = Option("resume", bool, "Resume the run in OUTPUT; all settings must be the same.", False, group="Run")
@@ -61,31 +65,34 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
         from nearfar.commands.train.run import plan
 
         anchors = None if options["verbose"] else 3
-        planned = plan(config, resume=options["resume"], anchors=anchors, console=call.console)
-        call.say(outcome("plan", planned))
+        _say_plan(call, plan(config, resume=options["resume"], anchors=anchors, console=call.console))
         return 0
 
-    from nearfar.commands.train.after import PICTURE
-    from nearfar.evaluation.tables.evaluation import evaluation_tables
-    from nearfar.runs.held_out import before_after, has_held_out
     from nearfar.training import Interrupted
 
     try:
         trained = nearfar.train(config, resume=options["resume"], console=call.console)
     except Interrupted:
         return call.interrupted(SAVED, resumed=options["resume"])
-    if trained.comparison is not None:
-        call.show(before_after(trained.comparison))
-    for table in evaluation_tables(trained.labels, screen=True) if trained.labels is not None else ():
-        call.show(table)
-    run = trained.model.parent
-    call.say(outcome("train", trained, config, run / PICTURE, has_held_out(run)))
+    _say_run(call, trained, config)
     return 0
 
 
 def _first_and_flags(argv: list[str]) -> tuple[str | None, list[str]]:
     """The first argument, if it is no flag, and the flags."""
     return (argv[0], argv[1:]) if argv and not argv[0].startswith("-") else (None, argv)
+
+
+def _next_commands(run: Path, model: str, *, held_out: bool, labels: bool) -> list[str]:
+    """Commands to go on with after training, one for each line."""
+    trained = run / "model"
+    lines = [
+        *([["nearfar", "predict", str(run), "--input", "FILE", "--output", "labels.csv"]] if labels else []),
+        ["nearfar", "compare", str(run), model, *(["--held-out"] if held_out else ["--tasks", "FILE"])],
+        ["nearfar", "search", "--model", str(trained), "--input", "FILE", "QUERY"],
+        ["nearfar", "encode", str(trained), "--input", "FILE", "--output", "vectors.npy"],
+    ]
+    return [f"  {shlex.join(line)}" for line in lines]
 
 
 def _choose(flags: list[str]) -> "Choice":
@@ -102,6 +109,49 @@ def _choose(flags: list[str]) -> "Choice":
     return choose_method(data, {name: words[0] for name, words in given.items()}, model=model)
 
 
+def _say_plan(call: Call, plan: "Plan") -> None:
+    """Print batches first, then counts, so that the counts stay visible on the screen."""
+    lines: list[str] = []
+    for number, batch in enumerate(plan.batches, start=1):
+        lines += ["", f"batch {number}", *(f"  {line}" for line in batch)]
+    call.say(
+        *lines,
+        "",
+        *plan.facts,
+        plan.dev,
+        f"{plan.sentences:,} distinct sentences, {plan.tokens:,} tokens",
+        f"{plan.steps:,} steps, {plan.parameters / 1e6:.1f} million parameters in the encoder, "
+        f"{plan.trained / 1e6:.1f} million to train with the heads",
+        f"about {plan.memory_gib:.1f} GiB for weights, gradients, optimiser state and activations, plus the program",
+    )
+
+
+def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
+    from nearfar.runs.held_out import before_after, has_held_out
+
+    if trained.comparison is not None:
+        call.show(before_after(trained.comparison))
+    run = trained.model.parent
+    if trained.labels is not None:
+        from nearfar.commands.train.after import PICTURE
+        from nearfar.evaluation.tables.evaluation import evaluation_tables
+
+        for table in evaluation_tables(trained.labels, screen=True):
+            call.show(table)
+        call.say(f"Which labels are mistaken for which: {run / PICTURE}")
+    if trained.metric is None or trained.start_score is None or trained.best_score is None:
+        call.say(f"The weights of the last step are in {trained.model}")
+    else:
+        best = f"{100 * trained.best_score:.2f} at the best step, {trained.best_step}"
+        kept = f"The {config.keep} weights"
+        if trained.best_step == 0:
+            best, kept = "no step was better", kept if config.keep == "last" else "The weights before training"
+        start = f"{100 * trained.start_score:.2f} before training"
+        call.say(f"{metric_title(trained.metric)} on {trained.dev}: {start}, {best}. {kept} are in {trained.model}")
+    labels = trained.labels is not None
+    call.say("Next:", *_next_commands(run, config.model, held_out=has_held_out(run), labels=labels))
+
+
 def finetune(argv: list[str], make_console: MakeConsole) -> int:
     """Fine-tune a classifier; returns the exit status."""
     call = Call("finetune", argv, make_console)
@@ -116,7 +166,11 @@ def finetune(argv: list[str], make_console: MakeConsole) -> int:
         return call.interrupted(SAVED, resumed=resume)
     for table in evaluation_tables(done.result, screen=True):
         call.show(table)
-    call.say(outcome("finetune", done, config))
+    metric = f" ({done.result.training.metric})" if done.result.training else ""
+    call.say(
+        f"Validation score{metric}: {100 * done.start_score:.2f} before training, {100 * done.best_score:.2f} at the "
+        f"best step, {done.best_step}. The {config.keep} weights are in {config.output}/model"
+    )
     return 0
 
 
@@ -166,8 +220,44 @@ def mine(call: Call, config: "nearfar.MineConfig") -> int | None:
         result = nearfar.mine(config)
     except KeyboardInterrupt:
         return call.kept_vectors(config.output)
-    call.say(outcome("mine", result, config, summary_file(config.output)))
+    train = shlex.join(
+        ["nearfar", "train", "--model", str(config.model), "--data", str(config.output), "--output", "RUN"]
+    )
+    call.say(
+        *_counts(result, config),
+        "",
+        "Examples, at the quantiles 0, 25, 50, 75 and 100% of the negative's score:",
+        "\n\n".join(
+            f"  anchor    {short(example.anchor, 100)}\n"
+            f"  positive  {short(example.positive, 100)}  ({example.positive_score:.3f})\n"
+            f"  negative  {short(example.negative, 100)}  ({example.negative_score:.3f})"
+            for example in result.examples
+        ),
+        "",
+        f"Summary: {summary_file(config.output)}",
+        f"Train on the triplets: {train}",
+    )
     return None
+
+
+def _counts(result: "MiningResult", config: "nearfar.MineConfig") -> list[str]:
+    lines = [
+        f"Wrote {result.triplets:,} triplets to {config.output}: {result.triplets / result.pairs:.2f} negatives for "
+        f"each of {result.pairs:,} pairs.",
+        f"Searched {result.documents:,} documents for {result.anchors:,} anchors: {result.candidates:,} candidates "
+        f"among the {result.searched:,} nearest of each.",
+    ]
+    for name, share in result.dropped_shares.items():
+        lines.append(f"  dropped by {flag(name)} {getattr(config, name):g}: {share:.1%}")
+    if result.without_negative:
+        lines.append(
+            f"{result.without_negative:,} pairs have no negative and are left out; --fill-random gives them random "
+            "ones, --range-max searches further."
+        )
+    if result.filled:
+        lines.append(f"{result.filled:,} negatives are random documents.")
+    lines.append(f"Mean score: positives {result.positive_score:.3f}, negatives {result.negative_score:.3f}.")
+    return lines
 
 
 @verb()
@@ -176,7 +266,14 @@ def soup(call: Call, config: "nearfar.SoupConfig", models: tuple[str, ...]) -> N
     if len(models) < 2:
         raise NearfarError("two models or more are needed: nearfar soup MODEL MODEL ... --output FOLDER")
 
-    call.say(outcome("soup", nearfar.soup(*models, config=config), config))
+    result = nearfar.soup(*models, config=config)
+    for one in result.models:
+        score = "" if one.score is None else f"  {result.metric} {one.score:.2f}"
+        call.say(f"  {one.weight:7.2%}{score}  {one.model}{'' if one.weight else '  (left out)'}")
+    used = len(result.used)
+    what = f"the average of {used} models" if used > 1 else f"{result.used[0].model} alone"
+    score = "" if result.score is None else f": {result.metric} {result.score:.2f} on {result.evaluate_on}"
+    call.say(f"Wrote {what} to {config.output}{score}")
 
 
 @verb()

@@ -1,19 +1,28 @@
 """The verbs that use a model: encode, search, predict, export, push, dedup."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import nearfar
-from nearfar.cli.verbs import Call, outcome, verb
+from nearfar.cli.verbs import Call, short, verb
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from nearfar.commands.dedup import DedupResult
     from nearfar.commands.search import Hit, Search
 
 PROMPT = "query (an empty line ends): "
+STATES = {
+    "unchanged": "up to date",
+    "new": "made",
+    "changed": "made again, because rows have changed",
+}
+"""What was done with the index, in words."""
+BAR = 30
+"""Characters of the longest bar of the histogram of ``dedup``."""
 
 
 @verb()
@@ -27,12 +36,17 @@ def encode(call: Call, config: "nearfar.EncodeConfig", model: str) -> int | None
         if not can_be_continued(config):
             raise
         return call.interrupted("; finished parts are kept", resumed=config.resume)
-    width = 0
+    size = ""
     if config.quantize is not None:
         from nearfar.quantization import bytes_per_vector
 
-        width = bytes_per_vector(result.dim, config.quantize)
-    call.say(outcome("encode", result, config, width))
+        size = f" ({config.quantize}, {bytes_per_vector(result.dim, config.quantize)} bytes each)"
+    where = f"to {config.output}"
+    if config.sharded:
+        share = f" (--shard {config.shard})" if config.shard is not None else ""
+        state = "All parts are there." if result.complete else "Other parts of the folder are not finished yet."
+        where = f"in {result.parts:,} {'part' if result.parts == 1 else 'parts'}{share} {where}. {state}"
+    call.say(f"Wrote {result.rows:,} embeddings with {result.dim} dimensions{size} {where}")
     return None
 
 
@@ -54,7 +68,7 @@ def search(call: Call, config: "nearfar.SearchConfig", query: tuple[str, ...]) -
         opened = open_search(config, queries=queries, progress=True)
     except KeyboardInterrupt:
         return call.interrupted("; finished blocks are kept", resumed=True, console=notes)
-    notes.print(outcome("search", opened), markup=False)
+    notes.print(_describe(opened), markup=False)
     if queries is None:
         _ask(opened, call.console)
     elif config.output is None:
@@ -63,6 +77,15 @@ def search(call: Call, config: "nearfar.SearchConfig", query: tuple[str, ...]) -
         hits = sum(map(len, search_all(opened, queries, config)))
         notes.print(f"Wrote {hits:,} hits of {len(queries):,} queries to {config.output}", markup=False)
     return None
+
+
+def _describe(opened: "Search") -> str:
+    """What was done with the index, in one line, and the recall of a search that is not exact in another."""
+    update = opened.update
+    line = f"Index {opened.index.folder}: {STATES[update.state]}; {update.rows:,} rows, {update.texts:,} distinct texts"
+    if update.state != "unchanged":
+        line += f", {update.encoded:,} encoded now"
+    return line + (f"\n{opened.recall}" if opened.recall else "")
 
 
 def _ask(opened: "Search", console: "Console") -> None:
@@ -148,7 +171,14 @@ def export(call: Call, config: "nearfar.ExportConfig", model: str) -> None:
 @verb()
 def push(call: Call, config: "nearfar.PushConfig", model: str, name: str) -> None:
     """Upload a model, or list what would be uploaded (--dry-run)."""
-    call.say(outcome("push", nearfar.push(model, name, config), config))
+    done = nearfar.push(model, name, config)
+    call.say(
+        *([done.card] if config.dry_run else []),
+        f"{done.name}: {len(done.files)} files, {sum(done.files.values()) / 1e6:,.1f} MB",
+        *(f"  {path}  {size:,} bytes" for path, size in done.files.items()),
+        *([] if done.is_own_card else ["README.md was not written by nearfar, and is uploaded as it is."]),
+        "Dry run: nothing was uploaded." if done.url is None else f"Uploaded to {done.url}",
+    )
 
 
 @verb()
@@ -160,5 +190,42 @@ def dedup(call: Call, config: "nearfar.DedupConfig") -> int | None:
         result = nearfar.dedup(config)
     except KeyboardInterrupt:
         return call.kept_vectors(config.output)
-    call.say(outcome("dedup", result, config, config.output and kept_vectors(config.output)))
+    call.say(
+        f"{config.input}: {result.rows:,} rows, {result.texts:,} distinct texts.",
+        "",
+        *_histogram(result),
+        "",
+        *_outcome(result, config),
+    )
+    if config.threshold is None and config.output is not None:
+        call.say(f"The embeddings are kept in {kept_vectors(config.output)}: run the same command with --threshold T.")
     return None
+
+
+def _histogram(result: "DedupResult") -> Iterator[str]:
+    if not result.histogram:
+        yield "There is only one distinct text."
+        return
+    yield "Cosine of each text with its nearest other text, and the least similar pair of each bin:"
+    most = max(one.texts for one in result.histogram)
+    for one in result.histogram:
+        bar = "█" * round(BAR * one.texts / most) or ("▏" if one.texts else "")
+        share = one.at_least / result.texts
+        yield f"  {one.low:5.2f}  {one.texts:>9,}  {bar:<{BAR}}  {share:6.1%} at or above {one.low:.2f}".rstrip()
+        if one.texts:
+            yield f"         {one.similarity:.3f}  {short(one.first, 60)}  |  {short(one.second, 60)}"
+
+
+def _outcome(result: "DedupResult", config: "nearfar.DedupConfig") -> Iterator[str]:
+    if config.threshold is None or result.kept is None:
+        yield "Choose --threshold T: texts with a cosine of at least T are merged into one group."
+        return
+    removed = result.rows - result.kept
+    yield (
+        f"Threshold {config.threshold:g}: {result.groups:,} groups of at least two rows, the largest of "
+        f"{result.largest:,}; {removed:,} of {result.rows:,} rows ({removed / result.rows:.1%}) are near-duplicates."
+    )
+    if config.output is not None:
+        yield f"Wrote {result.kept:,} rows to {config.output}"
+    if config.groups is not None:
+        yield f"Wrote the groups to {config.groups}"

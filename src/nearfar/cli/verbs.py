@@ -3,17 +3,13 @@
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, wraps
-from pathlib import Path
-from textwrap import fill
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import nearfar
 from nearfar.cli import VERBS
 from nearfar.cli.parsing import Option, parse
 from nearfar.config.bounds import File
-from nearfar.config.values import flag
-from nearfar.types import metric_title
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,31 +106,9 @@ def positionals(verb: str) -> list[Option]:
     return options
 
 
-def outcome(name: str, *values: Any) -> str:
-    """The text that a macro of ``outcomes.txt`` makes of the values; a text is shown on one line."""
-    text: str = getattr(_outcomes(), name)(*values)
-    return text.removesuffix("\n")
-
-
-@cache
-def _outcomes() -> Any:
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-
+def short(text: str, most: int) -> str:
+    """A text from a file on one line, of at most this number of characters."""
     from nearfar.evaluation.render import one_line
 
-    def shown(value: object) -> object:
-        return one_line(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-    def wrapped(text: str) -> Markup:
-        return Markup(fill(text, 110, initial_indent="  ", subsequent_indent="    "))
-
-    environment = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, finalize=shown)
-    environment.filters |= {"to": format, "flag": flag, "metric": metric_title, "short": short, "wrapped": wrapped}
-    environment.filters["quoted"] = lambda value: shlex.quote(str(value))
-    return environment.from_string(Path(__file__).with_name("outcomes.txt").read_text("utf-8")).module
-
-
-def short(text: str, most: int) -> str:
-    """A text of at most this number of characters."""
+    text = one_line(text)
     return text if len(text) <= most else text[: most - 3] + "..."
