@@ -58,5 +58,18 @@ def test_a_batch_without_a_positive_has_loss_0(rows):
     table, method = build()
     loss = method.loss(of(*rows))
     assert loss.total == 0
+    assert loss.terms["accuracy"] == 0
     loss.total.backward()
     assert (table.vectors.weight.grad == 0).all()
+
+
+def test_accuracy_is_the_share_of_anchors_whose_nearest_text_has_their_label():
+    table, method = build()
+    with torch.no_grad():
+        near = {"goal": [1.0, 0.1], "match": [1.0, 0.2], "tax": [-1.0, 0.5], "vote": [1.0, 0.4], "sun": [-1.0, 0.4]}
+        for text, vector in near.items():
+            table.vectors.weight[table.numbers[text]] = torch.tensor([*vector, 0, 0, 0], dtype=torch.float64)
+    # goal -> match and match -> goal: right; tax -> sun and vote -> match: wrong; sun, alone, does not count.
+    loss = method.loss(of(("goal", 0), ("match", 0), ("tax", 1), ("vote", 1), ("sun", 2)))
+    assert loss.terms["accuracy"] == 0.5
+    assert not loss.terms["accuracy"].requires_grad

@@ -60,6 +60,7 @@ from nearfar.methods.settings import TextColumn
 from nearfar.types import Loss, Method, MethodEntry
 
 if TYPE_CHECKING:
+    from jaxtyping import Float, Int
     from torch import Tensor, nn
 
     from nearfar.data.batching import TextBatch, TextBatches
@@ -152,7 +153,7 @@ def build_supcon_text(config: SupconTextConfig, context: BuildContext, rows: "Te
     A text that comes twice in a batch counts once, as it can be neither its own positive nor its own negative: its
     first row decides, also if rows of the same text have different labels.
 
-    There are no terms.
+    Terms: ``accuracy``, the share of texts with a positive whose nearest other text in the batch has their label.
 
     Raises:
         NearfarError: a single label, a label with a single distinct text, and a batch size below 4.
@@ -169,7 +170,7 @@ def build_supcon_text(config: SupconTextConfig, context: BuildContext, rows: "Te
         labels = torch.tensor(_labels(batch))
         per_anchor = supcon(embeddings, labels, temperature=config.temperature)
         total = per_anchor.sum() / max(len(per_anchor), 1)  # 0, not 0 / 0, without an anchor
-        return Loss(total, {})
+        return Loss(total, {"accuracy": _accuracy(embeddings.detach(), labels)})
 
     def describe(batch: "TextBatch") -> list[str]:
         return describe_rows(batch, lambda label: (names[int(label)],))
@@ -186,6 +187,26 @@ def _labels(batch: "TextBatch") -> list[int]:
     for text, label in zip(batch.columns[0], batch.targets, strict=True):
         first.setdefault(text, int(label))
     return [first[text] for text in range(len(batch.sentences))]
+
+
+def _accuracy(embeddings: 'Float[Tensor, "batch dim"]', labels: 'Int[Tensor, " batch"]') -> 'Float[Tensor, ""]':
+    import torch
+
+    from nearfar.objectives import by_rows
+    from nearfar.runtime.transfer import to_device
+
+    unit = torch.nn.functional.normalize(embeddings.float(), dim=1)
+    index = torch.arange(len(unit), device=unit.device)
+
+    def nearest_other(rows: slice) -> 'Int[Tensor, " anchors"]':
+        return (unit[rows] @ unit.T).scatter_(1, index[rows, None], -torch.inf).argmax(dim=1)
+
+    nearest = by_rows(nearest_other, len(unit), len(unit))
+    _, label, sizes = labels.unique(return_inverse=True, return_counts=True)
+    anchors = sizes[label] > 1
+    count = max(int(anchors.sum()), 1)
+    labels, anchors = to_device(labels, unit.device), to_device(anchors, unit.device)
+    return ((labels[nearest] == labels) & anchors).sum() / count
 
 
 METHODS = {

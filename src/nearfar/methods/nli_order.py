@@ -25,13 +25,13 @@ from nearfar.methods.base import BuildContext, BuiltMethod, bibtex
 from nearfar.methods.liao import Pairs, batch_nli, describe_pairs, read_nli, require_anchors
 from nearfar.methods.settings import DirectionSettings, InfoNceSettings, NliSettings
 from nearfar.methods.simcse import contrastive_loss
-from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, Loss, Method, MethodEntry
+from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, Loss, Method, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from nearfar.data.batching import TextBatch
+    from nearfar.data.batching import TextBatch, TextBatches
     from nearfar.data.rows import TextData
 
 PAPERS = (bibtex("khosla2020supervised"), bibtex("burges2005learning"))
@@ -79,7 +79,8 @@ def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> Bu
     negative; with a margin ``left_out``, the share of negatives that it leaves out.
 
     Raises:
-        NearfarError: no row is an entailment, or all rows have the same premise.
+        NearfarError: no row is an entailment, all rows have the same premise, or the order loss has a weight but
+            nothing to compare.
     """
     import torch
 
@@ -89,6 +90,8 @@ def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> Bu
     batches, facts = batch_nli(config, context, data, distinct_texts=config.distinct_texts)
     roles = context.roles
     require_anchors(batches)
+    if config.order_weight > 0:
+        _require_comparisons(config, batches)
 
     def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
         pairs, device = Pairs.of(batch), embeddings.device
@@ -159,6 +162,23 @@ def _order(
         scores = torch.cat([scores, others])
         ranks = torch.cat([ranks, ranks.new_full(others.shape, -CONTRADICTION - 1)])
     return cosent(scores, to_device(ranks, scores.device), **settings)
+
+
+def _require_comparisons(config: NliOrderConfig, batches: "TextBatches") -> None:
+    """Refuse rows in which the order loss compares nothing."""
+    if config.order_unrelated:
+        return  # there are several premises, so every row is above the pairs of different premises
+    targets, everything = batches.targets or (), range(len(batches.texts))
+    groups = [everything] if config.order_pairs == "batch" else batches.premises
+    for group in groups:
+        labels = {targets[row] for row in group} - (set() if config.neutral else {NEUTRAL})
+        if len(labels) > 1:
+            return
+    where = "the rows do not have" if config.order_pairs == "batch" else "no premise has"
+    raise NearfarError(
+        f"{where} hypotheses of two labels{'' if config.neutral else ' other than neutral'}, so --order-weight "
+        f"{config.order_weight:g} has nothing to rank; add rows of other labels, or set --order-weight 0"
+    )
 
 
 METHODS = {"nli-order": MethodEntry(config=NliOrderConfig, read_rows=read_nli, build=build, min_rows=1, papers=PAPERS)}
