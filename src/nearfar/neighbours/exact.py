@@ -18,10 +18,6 @@ QUERY_BLOCK, DOCUMENT_BLOCK = 512, 16_384
 """Queries and documents whose inner products are in memory at once: 32 MiB in float32."""
 
 
-class DocumentNotFiniteError(NearfarError):
-    """The vector of a document contains NaN or infinity."""
-
-
 class Neighbours(NamedTuple):
     """The nearest documents of each query, best first."""
 
@@ -172,6 +168,5 @@ def finite_block(
         finite = block.isfinite().all(dim=1)
         if not finite.all():
             number = start + int((~finite).nonzero()[0])
-            kind = DocumentNotFiniteError if what == "document" else NearfarError
-            raise kind(f"The vector of {what} {number} (counted from 0) is not finite.")
+            raise NearfarError(f"The vector of {what} {number} (counted from 0) is not finite.")
     return block

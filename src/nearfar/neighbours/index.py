@@ -1,11 +1,10 @@
 """A search index: a folder with the vectors of distinct texts, the rows that the texts come from, and a manifest.
 
 ==================  ==================================================================================================
-``manifest.json``   format version, settings, source, and the numbers of rows, texts and bytes
+``manifest.json``   format version, settings, source and generation
 ``vectors.npy``     float32 [texts, dim]: one vector for each distinct text, in the order of first occurrence
-``texts.npy``       for each text: its hash, and its first row
 ``rows.jsonl``      for each row of the source: a JSON list of the text and of the other columns
-``rows.npy``        for each row: its hash, its text, and the end of its line in ``rows.jsonl``
+``rows.npy``        for each row: hashes of its line and its text, its text, and the end of its line in ``rows.jsonl``
 ``approximate.*``   the graph for approximate search, if it was asked for
 ``int8.*``          int8 codes of the vectors, if quantized search was asked for; ``binary.*`` likewise
 ==================  ==================================================================================================
@@ -18,31 +17,27 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float32
-from msgspec import Meta
 from numpy.typing import DTypeLike, NDArray
 
-from nearfar.disk import read_errors, read_json, write_text
-from nearfar.neighbours.exact import DocumentNotFiniteError, Neighbours, nearest
-from nearfar.types import ARRAY_HEADER_ERRORS, NearfarError, VectorSimilarity
+from nearfar.disk import check_regular, read_json, write_text
+from nearfar.neighbours.exact import Neighbours, nearest
+from nearfar.types import ARRAY_ERRORS, NearfarError, VectorSimilarity
 from nearfar.validation import InvalidValueError, convert
 
 MANIFEST = "manifest.json"
-DATA = ("vectors.npy", "texts.npy", "rows.jsonl", "rows.npy")
+DATA = ("vectors.npy", "rows.jsonl", "rows.npy")
 DERIVED = ("approximate.usearch", "approximate.json", "int8.npy", "int8.json", "binary.npy", "binary.json")
 """The graph and the codes of :mod:`nearfar.neighbours.inexact`, and their records."""
 FILES = (*DATA, *(f"{name}{end}" for name in (MANIFEST, *DERIVED) for end in ("", ".new")))
 """Every name that an index folder may hold."""
-TEXT = np.dtype([("hash", "<u8"), ("row", "<i8")])
-ROW = np.dtype([("hash", "<u8"), ("text", "<i8"), ("end", "<i8")])
-
-
-_Count = Annotated[int, Meta(ge=1)]
+ROW = np.dtype([("line_hash", "<u8"), ("text_hash", "<u8"), ("text", "<i8"), ("end", "<i8")])
 
 
 class IndexDamagedError(NearfarError):
@@ -63,12 +58,6 @@ class Manifest:
     """Version of the layout of the folder."""
     settings: dict[str, Any]
     """Everything that determines the vectors and the columns; see :mod:`nearfar.commands.search.update`."""
-    dim: _Count
-    """Width of a vector."""
-    rows: _Count
-    texts: _Count
-    bytes: _Count
-    """Length of ``rows.jsonl``."""
     source: dict[str, Any]
     """The file that was indexed: path, and status where the file can be recognised by it."""
     generation: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -103,10 +92,8 @@ class SearchIndex:
     folder: Path
     manifest: Manifest
     vectors: Float32[np.ndarray, "texts dim"]
-    texts: NDArray[np.void]
-    """Hash and first row of each text (:data:`TEXT`)."""
     rows: NDArray[np.void]
-    """Hash, text and end of each row (:data:`ROW`)."""
+    """The hashes, text and end of each row (:data:`ROW`)."""
     lines: NDArray[np.uint8]
     """The bytes of ``rows.jsonl``."""
 
@@ -118,23 +105,23 @@ class SearchIndex:
             IndexDamagedError: a file is missing, too short or unreadable.
             NearfarError: another version of nearfar wrote it.
         """
-        lines = folder / "rows.jsonl"
-        while True:  # once more if another process has replaced the index meanwhile
-            manifest = read_manifest(folder)
-            try:
-                vectors = map_array(folder / "vectors.npy", "<f4", (manifest.texts, manifest.dim))
-                texts = map_array(folder / "texts.npy", TEXT, (manifest.texts,))
-                rows = map_array(folder / "rows.npy", ROW, (manifest.rows,))
-                if not (lines.is_file() and lines.stat().st_size >= manifest.bytes):
-                    raise damaged(lines, f"is missing or shorter than {manifest.bytes:,} bytes")
-                with read_errors(lines):
-                    content = np.memmap(lines, np.uint8, "r", shape=(manifest.bytes,))
-            except IndexDamagedError:
-                if read_manifest(folder) == manifest:
-                    raise
-            else:
-                if read_manifest(folder) == manifest:
-                    return SearchIndex(folder, manifest, vectors, texts, rows, content)
+        manifest = read_manifest(folder)
+        try:
+            rows, file = map_array(folder / "rows.npy", ROW, (None,)), folder / "rows.jsonl"
+            vectors = map_array(folder / "vectors.npy", "<f4", (int(rows["text"].max(initial=-1)) + 1, None))
+            lines = map_array(file, np.uint8, (int(rows["end"][-1]),))
+        except IndexDamagedError:
+            if read_manifest(folder) == manifest:
+                raise
+        else:
+            if read_manifest(folder) == manifest:
+                return SearchIndex(folder, manifest, vectors, rows, lines)
+        return SearchIndex.open(folder)  # another process has replaced the index meanwhile
+
+    @cached_property
+    def first_rows(self) -> NDArray[np.int64]:
+        """The first row of each text."""
+        return np.unique(self.rows["text"], return_index=True)[1]
 
     def nearest(
         self, queries: Float32[np.ndarray, "queries dim"], k: int, *, similarity: VectorSimilarity, device: str
@@ -146,8 +133,8 @@ class SearchIndex:
         """
         try:
             return nearest(queries, self.vectors, k, similarity=similarity, device=device)
-        except DocumentNotFiniteError as error:
-            raise damaged(self.folder / "vectors.npy", "holds a vector that is not finite") from error
+        except NearfarError as error:
+            raise damaged(self.folder / "vectors.npy", f"cannot be searched: {error}") from error
 
     def rows_of(self, texts: NDArray[np.int64]) -> dict[int, list[int]]:
         """All rows of each of ``texts``, in order."""
@@ -164,10 +151,8 @@ class SearchIndex:
             IndexDamagedError: the row is not what was written.
         """
         start, end = int(self.rows["end"][row - 1]) if row else 0, int(self.rows["end"][row])
-        if not 0 <= start < end <= self.manifest.bytes:
-            raise damaged(self.folder / "rows.npy", f"has a wrong entry for row {row:,}")
         line = self.lines[start:end].tobytes().removesuffix(b"\n")
-        if hash_bytes(line) != int(self.rows["hash"][row]):
+        if hash_bytes(line) != int(self.rows["line_hash"][row]):
             raise damaged(self.folder / "rows.jsonl", f"row {row:,} is not what was written")
         found: list[Any] = json.loads(line, parse_constant=lambda _: None)  # NaN and infinity
         return found
@@ -197,18 +182,22 @@ class SearchIndex:
         write_text(self.folder / file, json.dumps({"generation": self.manifest.generation, **record}, indent=2) + "\n")
 
 
-def map_array(file: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
-    """A .npy file of an index, memory-mapped.
+def map_array(file: Path, dtype: DTypeLike, shape: tuple[Any, ...]) -> NDArray[Any]:
+    """A .npy file of an index, or the first bytes of another one, memory-mapped; None in ``shape`` is any number.
 
     Raises:
         IndexDamagedError: it is missing, or has another type or shape.
     """
-    if file.is_file():
-        with suppress(*ARRAY_HEADER_ERRORS), read_errors(file):
-            found: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
-            if found.dtype == np.dtype(dtype) and found.shape == shape and found.flags.c_contiguous:
-                return found
-    raise damaged(file, f"is missing or too short for {shape[0]:,} entries, or has others")
+    try:
+        check_regular(file)
+        is_array = file.suffix == ".npy"
+        found = np.lib.format.open_memmap(file, mode="r") if is_array else np.memmap(file, dtype, "r", shape=shape)
+    except ARRAY_ERRORS as error:
+        raise damaged(file, f"is missing, too short or damaged ({error})") from None
+    fits = len(shape) == found.ndim and all(own in (None, size) for own, size in zip(shape, found.shape, strict=True))
+    if found.dtype != np.dtype(dtype) or not fits or not found.flags.c_contiguous:
+        raise damaged(file, "has other values than the index")
+    return found
 
 
 def hash_bytes(content: bytes) -> int:

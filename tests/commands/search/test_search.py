@@ -13,7 +13,7 @@ import pytest
 from nearfar import Encoder, NearfarError, search
 from nearfar.cli import main
 from nearfar.commands.encode.parts import Parts
-from nearfar.commands.search import Hit, format_hits, output_names, table_header
+from nearfar.commands.search import Hit, write_hits
 from nearfar.neighbours.index import SearchIndex
 from tests.search_helpers import ROWS, write_rows
 from tests.tiny import save_tiny, sentences
@@ -151,12 +151,15 @@ def test_output_files_hold_the_hits() -> None:
 
 def test_columns_named_like_fields_and_values_of_any_type() -> None:
     columns = ("score", "input_score", "tags")
-    hit = Hit(1, 0.5, 3, "a dog", {"score": None, "input_score": "a\tb\nc", "tags": ["x", 1]}, 2)
-    assert output_names(columns) == ["input_score", "input_input_score", "tags"]
-    assert table_header(columns) == "query\trank\tscore\trow\ttext\tcount\tinput_score\tinput_input_score\ttags\n"
-    assert list(format_hits("q", [hit], columns, json_lines=False)) == ['q\t1\t0.5\t3\ta dog\t2\t\ta b c\t["x", 1]\n']
-    (line,) = format_hits("q", [hit], columns, json_lines=True)
-    assert json.loads(line)["input_input_score"] == "a\tb\nc"
+    hits = [[Hit(1, 0.5, 3, "a dog", {"score": None, "input_score": "a\tb\nc", "tags": ["x", 1]}, 2)]]
+    write_hits(Path("hits.tsv"), ["q"], hits, columns)
+    assert Path("hits.tsv").read_text().splitlines() == [
+        "query\trank\tscore\trow\ttext\tcount\tinput_score\tinput_input_score\ttags",
+        'q\t1\t0.5\t3\ta dog\t2\t\ta b c\t"[""x"", 1]"',
+    ]
+    write_hits(Path("hits.jsonl"), ["q"], hits, columns)
+    line = json.loads(Path("hits.jsonl").read_text())
+    assert (line["input_input_score"], line["tags"]) == ("a\tb\nc", ["x", 1])
 
 
 COMMAND = ["search", "--model", "tiny", "--input", "docs.tsv", "--precision", "fp32", "--device", "cpu"]
@@ -168,12 +171,12 @@ def test_the_verb_prints_lines_to_a_pipe_and_notes_beside_them(capsys: pytest.Ca
     printed = capsys.readouterr()
     found(QUERIES[:2], output="hits.tsv", top=3)
     assert printed.out == Path("hits.tsv").read_text(encoding="utf-8")
-    assert f"docs.tsv.index: made; {len(ROWS)} rows, 24 distinct texts, 24 encoded now" in printed.err
+    assert f"docs.tsv.index: made, 24 texts encoded now; {len(ROWS)} rows, 24 distinct texts" in printed.err
     assert main([*COMMAND, QUERIES[0], "--output", "one.jsonl"]) == 0
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "up to date" in printed.err
-    assert "Wrote 10 hits of 1 queries to one.jsonl" in printed.err
+    assert "Wrote the hits of 1 queries to one.jsonl" in printed.err
 
 
 @pytest.mark.long

@@ -1,12 +1,12 @@
 """Bring the index of a file up to date: encode the texts that are new, keep the vectors of all others."""
 
-from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
+import pandas
 from jaxtyping import Float32
 from numpy.typing import NDArray
 
@@ -18,23 +18,12 @@ from nearfar.disk.checks import check_writable_folder
 from nearfar.disk.folders import forget_folder, new_folder, restore_folder
 from nearfar.disk.work import join_changes, list_changes
 from nearfar.encoder.precision import is_native, resolve
-from nearfar.neighbours.index import FILES, MANIFEST, ROW, TEXT, Manifest, SearchIndex, hash_bytes, read_manifest
+from nearfar.neighbours.index import FILES, MANIFEST, ROW, Manifest, SearchIndex, hash_bytes, read_manifest
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError, Precision, Resolved
 
 BLOCK = 2**14
 """Number of vectors that are copied at a time."""
-
-
-class IndexUpdate(NamedTuple):
-    """What bringing an index up to date did."""
-
-    state: Literal["unchanged", "new", "changed"]
-    rows: int
-    texts: int
-    """Number of distinct texts."""
-    encoded: int
-    """Number of distinct texts that were encoded now."""
 
 
 def update_index(
@@ -46,9 +35,10 @@ def update_index(
     rebuild: bool = False,
     named: bool = False,
     progress: bool = False,
-) -> tuple[SearchIndex, IndexUpdate]:
-    """Make the index in ``folder`` that of ``corpus``, and open it.
+) -> tuple[SearchIndex, int | None]:
+    """Make the index in ``folder`` that of ``corpus``; returns it, and how many texts were encoded.
 
+    The number is None if the index was up to date.
     If the file has changed, a new index is written, with the vectors of all texts that the old one has, and takes its
     place. The other vectors are in ``folder.vectors`` until then, so that an interrupted call is continued by the next
     one. A file whose size, time and inode are those of the last call is not read.
@@ -67,44 +57,37 @@ def update_index(
             of the corpus is malformed, or there is none.
     """
     _check_folder(folder)
-    before, path, version = None if rebuild else _open(folder, settings), str(corpus.path.resolve()), _version(corpus)
-    if before is not None and before.manifest.source == {"path": path, "version": version}:
+    source: dict[str, Any] = {"path": str(corpus.path.resolve()), "version": list(file_version(corpus.path) or ())}
+    before = None if rebuild else _open(folder, settings)
+    if before is not None and before.manifest.source == source:
         forget_folder(folder)  # what a process left that was killed at its very end
         if kept_vectors(folder).exists():
             with suppress(NearfarError), vectors_folder(folder):
                 pass
-        return before, IndexUpdate("unchanged", len(before.rows), len(before.texts), 0)
+        return before, None
     with vectors_folder(folder, flag="--index") as kept:
         restore_folder(folder)
         before = None if rebuild else _open(folder, settings)
         with new_folder(folder, replace=True, flag="--index") as new:
-            rows, texts = _read_rows(corpus, new / "rows.jsonl")
-            if before is not None and named and not np.isin(before.rows["hash"], rows["hash"]).any():
+            rows = np.fromiter(_write_rows(corpus, new / "rows.jsonl"), ROW)
+            if not len(rows):
+                raise NearfarError(f"{corpus.path}: holds no texts.")
+            if before is not None and named and not np.isin(before.rows["text_hash"], rows["text_hash"]).any():
                 raise NearfarError(
-                    f"--index {folder}: is the index of {before.manifest.source['path']}, and {path} has none of its "
-                    "rows. Replace it with --rebuild, or name another folder."
+                    f"--index {folder}: is the index of {before.manifest.source['path']}, and {source['path']} has "
+                    "none of its rows. Replace it with --rebuild, or name another folder."
                 )
-            manifest = Manifest(
-                settings=settings,
-                source={"path": path, "version": version if _version(corpus) == version else None},
-                dim=settings.get("dimensions") or opened.encoder.dim,
-                rows=len(rows),
-                texts=len(texts),
-                bytes=int(rows["end"][-1]),
-            )
+            rows["text"] = pandas.factorize(rows["text_hash"])[0]  # numbered in the order of their first rows
             np.save(new / "rows.npy", rows)
-            np.save(new / "texts.npy", texts)
+            if list(file_version(corpus.path) or ()) != source["version"]:
+                source["version"] = None  # written while it was read: to be read again
+            manifest = Manifest(settings=settings, source=source)
             manifest.write(new)
-            lines, nothing = np.memmap(new / "rows.jsonl", np.uint8, "r"), np.empty((0, manifest.dim), np.float32)
-            index = SearchIndex(new, manifest, nothing, texts, rows, lines)
+            dim = settings.get("dimensions") or opened.encoder.dim
+            lines = np.memmap(new / "rows.jsonl", np.uint8, "r")
+            index = SearchIndex(new, manifest, np.empty((0, dim), np.float32), rows, lines)
             encoded = _write_vectors(index, before, opened, kept, progress=progress)
-    state: Literal["new", "changed"] = "new" if before is None else "changed"
-    return SearchIndex.open(folder), IndexUpdate(state, manifest.rows, manifest.texts, encoded)
-
-
-def _version(corpus: Corpus) -> list[int]:
-    """What differs after the file was written or replaced."""
-    return list(file_version(corpus.path) or ())
+    return SearchIndex.open(folder), encoded
 
 
 def _check_folder(folder: Path) -> None:
@@ -137,28 +120,18 @@ def _open(folder: Path, settings: dict[str, Any]) -> SearchIndex | None:
     return index
 
 
-def _read_rows(corpus: Corpus, file: Path) -> tuple[NDArray[np.void], NDArray[np.void]]:
-    """The tables of rows and texts of an index (:data:`ROW`, :data:`TEXT`); writes the lines of the rows to a file.
+def _write_rows(corpus: Corpus, file: Path) -> Iterator[tuple[int, int, int, int]]:
+    """Write the lines of the rows of an index to a file; yields each row's entry (:data:`ROW`), with 0 for its text.
 
     Raises:
-        NearfarError: there are no rows, or one is malformed.
+        NearfarError: a row is malformed.
         OSError: the file cannot be written.
     """
-    hashes, text_hashes, ends, end = array("Q"), array("Q"), array("q"), 0
+    end = 0
     with file.open("wb") as stream:
         for text, line in corpus.rows():
             end += stream.write(line + b"\n")
-            hashes.append(hash_bytes(line))
-            text_hashes.append(hash_bytes(text.encode()))
-            ends.append(end)
-    if not ends:
-        raise NearfarError(f"{corpus.path}: holds no texts.")
-    distinct, first, text_of = np.unique(np.array(text_hashes, "u8"), return_index=True, return_inverse=True)
-    order = np.argsort(first)  # of the first occurrence
-    texts, rows = np.empty(len(order), TEXT), np.empty(len(ends), ROW)
-    texts["hash"], texts["row"] = distinct[order], first[order]
-    rows["hash"], rows["text"], rows["end"] = hashes, np.argsort(order)[text_of], ends
-    return rows, texts
+            yield hash_bytes(line), hash_bytes(text.encode()), 0, end
 
 
 class _Texts(Sequence[str]):
@@ -178,13 +151,14 @@ def _write_vectors(
     index: SearchIndex, before: SearchIndex | None, opened: OpenEncoder, kept: Path, *, progress: bool
 ) -> int:
     """Write the vectors of all texts, those of an older index as they are; returns how many were encoded."""
-    texts, settings, dim = index.texts, index.manifest.settings, index.manifest.dim
-    place = np.full(len(texts), -1, np.int64)  # in the older index
+    first, settings, old = index.first_rows, index.manifest.settings, index.vectors
+    place = np.full(len(first), -1, np.int64)  # in the older index
     if before is not None:
-        _, own, old = np.intersect1d(texts["hash"], before.texts["hash"], assume_unique=True, return_indices=True)
-        place[own] = old
+        old = before.vectors
+        hashes = pandas.Index(before.rows["text_hash"][before.first_rows])
+        place = hashes.get_indexer(index.rows["text_hash"][first])
     is_new = place < 0
-    missing, new = _Texts(index, texts["row"][is_new]), np.empty((0, dim), np.float32)
+    missing, new = _Texts(index, first[is_new]), index.vectors
     if len(missing):
         with progress_bar("encoding", len(missing), shown=progress, stderr=True) as advance:
             how: dict[str, Any] = {name: settings.get(name) for name in ("normalize", "dimensions")}
@@ -192,15 +166,13 @@ def _write_vectors(
     place[is_new] = np.arange(len(missing))
 
     def blocks() -> Iterator[Float32[np.ndarray, "block dim"]]:
-        for start in range(0, len(texts), BLOCK):
-            part = slice(start, start + BLOCK)
-            block = np.empty((len(texts[part]), dim), np.float32)
-            block[is_new[part]] = new[place[part][is_new[part]]]
-            if before is not None:
-                block[~is_new[part]] = before.vectors[place[part][~is_new[part]]]
+        for start in range(0, len(first), BLOCK):
+            own, own_new = place[start : start + BLOCK], is_new[start : start + BLOCK]
+            block = np.empty((len(own), new.shape[1]), np.float32)
+            block[own_new], block[~own_new] = new[own[own_new]], old[own[~own_new]]
             yield block
 
-    write_npy(index.folder / "vectors.npy", np.dtype("f4"), (len(texts), dim), blocks())
+    write_npy(index.folder / "vectors.npy", np.dtype("f4"), (len(first), new.shape[1]), blocks())
     return len(missing)
 
 
