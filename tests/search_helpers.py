@@ -8,9 +8,8 @@ import numpy as np
 
 from nearfar.commands.encode.vectors import OpenEncoder
 from nearfar.commands.search.corpus import Corpus
-from nearfar.commands.search.update import update_index
+from nearfar.commands.search.index import ROW, Manifest, SearchIndex, hash_bytes, update_index
 from nearfar.encoder.encoder import Encoder
-from nearfar.neighbours.index import ROW, Manifest, SearchIndex, hash_bytes
 from tests.tiny import sentences
 
 SETTINGS = {"normalize": True, "model": "tiny", "weights": "tiny"}

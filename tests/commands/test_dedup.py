@@ -178,7 +178,7 @@ def test_a_threshold_is_chosen_in_a_second_call(
     ("settings", "message"),
     [
         ({"output": "y.tsv"}, r"--output y\.tsv: must have the format of --input x\.txt; end its name in \.txt"),
-        ({"input": "t.tsv", "output": "y.tsv"}, r"t\.tsv: is a table; name the column of the texts with --column"),
+        ({"input": "t.tsv", "output": "y.tsv"}, r"t\.tsv: it is unclear which column .* name one with --column"),
         ({"column": "text"}, r"--column text: x\.txt has one text per line, and no columns"),
         ({"input": "empty.txt"}, r"empty\.txt: holds no texts"),
     ],

@@ -1,4 +1,4 @@
-"""Exact search: the most similar documents of each query, in blocks of bounded memory.
+"""Exact search in blocks of bounded memory: the most similar documents of each query, and all pairs of a set.
 
 Similarities are inner products, which are cosines if the vectors have unit length, or minus a distance.
 """
@@ -9,6 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64, Num
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from nearfar.neighbours import NORMS
@@ -16,6 +19,8 @@ from nearfar.types import NearfarError, VectorSimilarity
 
 QUERY_BLOCK, DOCUMENT_BLOCK = 512, 16_384
 """Queries and documents whose inner products are in memory at once: 32 MiB in float32."""
+MERGED = 2**20
+"""Pairs that wait, at most, to be merged into groups; of more vectors, as many as these."""
 
 
 class Neighbours(NamedTuple):
@@ -52,10 +57,8 @@ def nearest(
         on_block: called after each block with the number of similarities that were computed.
 
     Raises:
-        NearfarError: ``k`` is below 1; the vectors have different widths; a vector is not finite.
+        NearfarError: the vectors have different widths; a vector is not finite.
     """
-    if k < 1:
-        raise NearfarError(f"k is {k}, but must be at least 1.")
     if queries.ndim != 2 or documents.ndim != 2 or queries.shape[1] != documents.shape[1]:
         raise NearfarError(
             f"The queries have the shape {list(queries.shape)} and the documents {list(documents.shape)}; both must be "
@@ -170,3 +173,80 @@ def finite_block(
             number = start + int((~finite).nonzero()[0])
             raise NearfarError(f"The vector of {what} {number} (counted from 0) is not finite.")
     return block
+
+
+class Compared(NamedTuple):
+    """What the inner products of all pairs of vectors say of each vector."""
+
+    scores: Float32[np.ndarray, " vectors"]
+    """Inner products with the nearest other vector; minus infinity for a single vector."""
+    ids: Int64[np.ndarray, " vectors"]
+    """Positions of the nearest other vectors, -1 for a single vector. Of equal ones, the lowest position."""
+    groups: Int64[np.ndarray, " vectors"]
+    """The lowest position in each vector's group: the connected component of the pairs that reach the threshold."""
+
+
+def compare_all(
+    vectors: Float32[np.ndarray, "vectors dim"],
+    threshold: float | None = None,
+    *,
+    device: str | torch.device = "cpu",
+    on_rows: Callable[[int], None] = lambda _: None,
+) -> Compared:
+    """Compare each vector with all others. The inner product is symmetric: only pairs (i, j) with i < j are computed.
+
+    Similar pairs are merged into the groups before there are many, so memory does not grow with their number.
+
+    Args:
+        vectors: [vectors, dim]; may be memory-mapped.
+        threshold: lowest inner product of a pair in one group; None for no groups: each vector is its own.
+        device: where inner products are computed.
+        on_rows: called with numbers of rows whose pairs are all done.
+
+    Raises:
+        NearfarError: a vector is not finite.
+    """
+    count = len(vectors)
+    waiting: list[NDArray[np.int64]] = []
+    found = Compared(np.full(count, -np.inf, np.float32), np.full(count, -1, np.int64), np.arange(count))
+    for row in range(0, count, QUERY_BLOCK):
+        queries = finite_block(vectors[row : row + QUERY_BLOCK], "text", row, device)
+        rows = torch.arange(row, row + len(queries), device=queries.device)
+        for column in range(row, count, DOCUMENT_BLOCK):
+            scores = queries @ finite_block(vectors[column : column + DOCUMENT_BLOCK], "text", column, device).T
+            columns = torch.arange(column, column + scores.shape[1], device=queries.device)
+            if column < row + len(queries):  # the blocks on the diagonal
+                scores.masked_fill_(columns <= rows[:, None], -torch.inf)
+            # Columns first: their neighbours are at lower positions than those of the rows, and the first of equals
+            # stays.
+            _update(found, scores, column, row, axis=1)
+            _update(found, scores, row, column, axis=0)
+            if threshold is None:
+                continue
+            first, second = np.divmod(nonzero(scores >= threshold).cpu().numpy(), scores.shape[1])
+            waiting.append(np.stack([first + row, second + column]))
+            if sum(pairs.shape[1] for pairs in waiting) > max(MERGED, count):
+                _merge_groups(found.groups, waiting)
+        on_rows(len(queries))
+    _merge_groups(found.groups, waiting)
+    return found
+
+
+def _update(found: Compared, scores: Tensor, start: int, others: int, *, axis: int) -> None:
+    """Take over the highest scores along ``axis``, whose positions begin at ``start``, where they are above the old."""
+    highest = scores.amax(dim=1 - axis).cpu().numpy()
+    better = np.flatnonzero(highest > found.scores[start : start + len(highest)])
+    if len(better):
+        chosen = torch.from_numpy(better).to(scores.device)
+        best = scores.index_select(axis, chosen).argmax(dim=1 - axis).cpu().numpy()
+        found.scores[start + better] = highest[better]
+        found.ids[start + better] = best + others
+
+
+def _merge_groups(groups: NDArray[np.int64], waiting: list[NDArray[np.int64]]) -> None:
+    """Merge the groups of both vectors of each of the ``waiting`` pairs, in place; none are waiting then."""
+    edges = np.concatenate([np.stack([np.arange(len(groups)), groups]), *waiting], axis=1)
+    waiting.clear()
+    graph = coo_array((np.ones(edges.shape[1], bool), edges), shape=(len(groups), len(groups)))
+    _, first, component = np.unique(connected_components(graph)[1], return_index=True, return_inverse=True)
+    groups[:] = first[component]

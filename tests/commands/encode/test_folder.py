@@ -13,9 +13,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+import nearfar.commands.encode as module
 from nearfar import NearfarError
 from nearfar.commands.encode import can_be_continued
-from nearfar.commands.encode import run as module
 from nearfar.commands.encode.parts import Parts
 from nearfar.config.encoding import EncodeConfig
 from tests.corpora import (

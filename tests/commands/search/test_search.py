@@ -14,7 +14,7 @@ from nearfar import Encoder, NearfarError, search
 from nearfar.cli import main
 from nearfar.commands.encode.parts import Parts
 from nearfar.commands.search import Hit, write_hits
-from nearfar.neighbours.index import SearchIndex
+from nearfar.commands.search.index import SearchIndex
 from tests.search_helpers import ROWS, write_rows
 from tests.tiny import save_tiny, sentences
 

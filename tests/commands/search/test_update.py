@@ -12,9 +12,9 @@ import pytest
 from nearfar import NearfarError
 from nearfar.commands.encode import vectors
 from nearfar.commands.search.corpus import Corpus
+from nearfar.commands.search.index import FILES
 from nearfar.disk.folders import folder_lock
 from nearfar.encoder.encoder import Encoder
-from nearfar.neighbours.index import FILES
 from tests.encode_helpers import Killed, kill_at, stop_after
 from tests.search_helpers import ROWS, assert_is_the_index_of, opened, update, write_rows
 from tests.tiny import save_tiny

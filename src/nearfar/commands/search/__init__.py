@@ -12,7 +12,8 @@ import numpy as np
 
 from nearfar.commands.encode.vectors import open_encoder
 from nearfar.commands.search.corpus import Corpus, read_queries
-from nearfar.commands.search.update import choose_precision, update_index
+from nearfar.commands.search.index import SearchIndex, choose_precision, update_index
+from nearfar.commands.search.inexact import check_installed, measure_recall, sample_of, search_codes, search_graph
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encoding import SearchConfig
 from nearfar.data.cells import normalize_whitespace
@@ -24,8 +25,6 @@ from nearfar.encoder.precision import check_computing
 from nearfar.encoder.prompts import choose_width
 from nearfar.neighbours import NORMS
 from nearfar.neighbours.exact import Neighbours
-from nearfar.neighbours.index import SearchIndex
-from nearfar.neighbours.inexact import check_installed, measure_recall, sample_of, search_codes, search_graph
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from nearfar import NearfarError
-from nearfar.neighbours import inexact
-from nearfar.neighbours.exact import nearest
-from nearfar.neighbours.index import SearchIndex
-from nearfar.neighbours.inexact import (
+from nearfar.commands.search import inexact
+from nearfar.commands.search.index import SearchIndex
+from nearfar.commands.search.inexact import (
     InexactSearch,
     check_installed,
     measure_recall,
@@ -23,6 +22,7 @@ from nearfar.neighbours.inexact import (
     search_codes,
     search_graph,
 )
+from nearfar.neighbours.exact import nearest
 from nearfar.quantization import quantize
 from tests.search_helpers import index_of
 

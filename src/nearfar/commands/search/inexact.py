@@ -17,9 +17,9 @@ import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 from numpy.typing import NDArray
 
+from nearfar.commands.search.index import IndexDamagedError, SearchIndex, map_array
 from nearfar.disk import new_file, write_npy
 from nearfar.neighbours.exact import Neighbours, nearest
-from nearfar.neighbours.index import IndexDamagedError, SearchIndex, map_array
 from nearfar.quantization import int8_ranges, quantize
 from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError, convert
