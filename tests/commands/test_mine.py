@@ -311,8 +311,6 @@ def test_vectors_of_other_models_and_texts_are_not_used(workspace: Path, changed
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"output": "x.txt"}, r"--output x\.txt: must end in \.tsv, \.csv or \.jsonl\."),
-        ({"corpus": "pairs.tsv"}, r"pairs\.tsv, line 1: no column 'text'"),
         ({"min_score": 0.999999}, r"No pair has a negative: of \d+ candidates --relative-margin dropped"),
         ({"relative_margin": None, "range_min": 999}, r"No pair has a negative: .*none is in the range of ranks"),
     ],

@@ -194,11 +194,10 @@ def _histogram(result: "DedupResult") -> Iterator[str]:
     yield "Cosine of each text with its nearest other text, and the least similar pair of each bin:"
     most = max(one.texts for one in result.histogram)
     for one in result.histogram:
-        bar = "█" * round(BAR * one.texts / most) or ("▏" if one.texts else "")
+        bar = "█" * round(BAR * one.texts / most) or "▏"
         share = one.at_least / result.texts
         yield f"  {one.low:5.2f}  {one.texts:>9,}  {bar:<{BAR}}  {share:6.1%} at or above {one.low:.2f}".rstrip()
-        if one.texts:
-            yield f"         {one.similarity:.3f}  {short(one.first, 60)}  |  {short(one.second, 60)}"
+        yield f"         {one.similarity:.3f}  {short(one.first, 60)}  |  {short(one.second, 60)}"
 
 
 def _outcome(result: "DedupResult", config: "nearfar.DedupConfig") -> Iterator[str]:

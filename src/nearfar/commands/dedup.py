@@ -1,7 +1,6 @@
 """``nearfar dedup``: groups of similar texts in a file, by exact search; one row of each group is kept."""
 
 import gzip
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +68,7 @@ class DedupResult:
     texts: int
     """Number of distinct texts."""
     histogram: tuple[Bin, ...]
-    """Bins of the similarity to the nearest other text, from the highest; empty bins at both ends are left out."""
+    """Bins of the similarity to the nearest other text, from the highest; empty ones are left out."""
     threshold: float | None = None
     """The threshold, None if there was none."""
     kept: int | None = None
@@ -171,11 +170,10 @@ def histogram(
         return ()
     numbers = np.clip(np.floor(np.round(scores.astype(np.float64) / WIDTH, 4)), -1 / WIDTH, 1 / WIDTH - 1).astype(int)
     listed = []
-    for number in range(int(numbers.max()), int(numbers.min()) - 1, -1):
-        inside, pair = np.flatnonzero(numbers == number), ("", "", math.nan)
-        if len(inside):
-            lowest = inside[scores[inside].argmin()]
-            pair = (texts[lowest], texts[others[lowest]], float(scores[lowest]))
+    for number in np.unique(numbers)[::-1]:
+        inside = np.flatnonzero(numbers == number)
+        lowest = inside[scores[inside].argmin()]
+        pair = (texts[lowest], texts[others[lowest]], float(scores[lowest]))
         listed.append(Bin(number * WIDTH, len(inside), int((numbers >= number).sum()), *pair))
     return tuple(listed)
 

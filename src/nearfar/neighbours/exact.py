@@ -84,29 +84,20 @@ def _search(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The nearest documents of a block of queries; ``check`` refuses documents that are not finite.
 
-    The first ``k`` documents are sorted. Of each later block only the scores above the query's ``k``-th best so far
-    are merged: documents are visited in order, so one with an equal score comes after those already found.
+    The best of each block are merged with the best so far: documents are visited in order, so one with an equal score
+    comes after those already found.
     """
     ids = torch.zeros((len(queries), 0), dtype=torch.int64, device=queries.device)
     best = torch.zeros((len(queries), 0), device=queries.device)
-    products = torch.empty(0, device=queries.device)
     for start in range(0, len(documents), DOCUMENT_BLOCK):
         part = slice(start, start + DOCUMENT_BLOCK)
         block = finite_block(documents[part], "document", start, queries.device, check=check)
-        if similarity in NORMS:
-            scores = _minus_distances(queries, block, NORMS[similarity])
-        else:
-            if products.shape != (len(queries), len(block)):
-                products = torch.empty((len(queries), len(block)), device=queries.device)
-            scores = torch.mm(queries, block.T, out=products)
-        above = nonzero(scores > best[:, -1:]) if best.shape[1] == k else None
-        if above is None or len(above) > best.numel():
-            own, positions = _first_top_k(scores, min(k, len(block)))
-            merged, merged_ids = torch.cat([best, own], dim=1), torch.cat([ids, positions + start], dim=1)
-            order = torch.argsort(merged, dim=1, descending=True, stable=True)[:, :k]  # stable: of equals the lower id
-            best, ids = merged.gather(1, order), merged_ids.gather(1, order)
-        else:
-            best, ids = _merge(best, ids, scores, above, start)
+        products = similarity not in NORMS
+        scores = queries @ block.T if products else _minus_distances(queries, block, NORMS[similarity])
+        own, positions = _first_top_k(scores, min(k, len(block)))
+        merged, merged_ids = torch.cat([best, own], dim=1), torch.cat([ids, positions + start], dim=1)
+        order = torch.argsort(merged, dim=1, descending=True, stable=True)[:, :k]  # stable: of equals the lower id
+        best, ids = merged.gather(1, order), merged_ids.gather(1, order)
         if on_block:
             on_block(scores.numel())
     return ids.cpu().numpy(), best.cpu().numpy()
@@ -117,26 +108,6 @@ def _minus_distances(queries: Tensor, documents: Tensor, norm: float) -> Tensor:
     return torch.cdist(queries, documents, p=norm, compute_mode="donot_use_mm_for_euclid_dist").neg_()
 
 
-def _merge(best: Tensor, ids: Tensor, scores: Tensor, places: Tensor, start: int) -> tuple[Tensor, Tensor]:
-    """The best of each row of ``best`` and of ``scores`` at flat ``places``, which are documents from ``start`` on."""
-    (count, k), device = best.shape, best.device
-    rows = torch.cat([torch.arange(count, device=device).repeat_interleave(k), places // scores.shape[1]])
-    merged = torch.cat([best.flatten(), scores.flatten()[places]])
-    merged_ids = torch.cat([ids.flatten(), places % scores.shape[1] + start])
-    order = torch.argsort(merged, descending=True, stable=True)  # stable: of equals the lower id
-    order = order[torch.argsort(rows[order], stable=True)]
-    first = torch.searchsorted(rows[order], torch.arange(count, device=device))
-    chosen = order[first[:, None] + torch.arange(k, device=device)]
-    return merged[chosen], merged_ids[chosen]
-
-
-def nonzero(mask: Tensor) -> Tensor:
-    """The flat positions of the true values, in order; NumPy finds them several times faster than torch on a CPU."""
-    if mask.device.type == "cpu":
-        return torch.from_numpy(np.flatnonzero(mask.numpy()))
-    return mask.flatten().nonzero().squeeze(1)
-
-
 def _first_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The ``k`` highest scores of each row and their positions, best first; of equal scores the first positions.
 
@@ -145,7 +116,7 @@ def _first_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     values, positions = torch.topk(scores, k, dim=1)
     reached = scores >= values[:, -1:]
-    if len(nonzero(reached)) > values.numel():
+    if torch.count_nonzero(reached) > values.numel():
         tied = reached.sum(dim=1) > k
         order = torch.argsort(scores[tied], dim=1, descending=True, stable=True)[:, :k]
         positions[tied] = order
@@ -223,7 +194,7 @@ def compare_all(
             _update(found, scores, row, column, axis=0)
             if threshold is None:
                 continue
-            first, second = np.divmod(nonzero(scores >= threshold).cpu().numpy(), scores.shape[1])
+            first, second = np.divmod(np.flatnonzero((scores >= threshold).cpu().numpy()), scores.shape[1])
             waiting.append(np.stack([first + row, second + column]))
             if sum(pairs.shape[1] for pairs in waiting) > max(MERGED, count):
                 _merge_groups(found.groups, waiting)

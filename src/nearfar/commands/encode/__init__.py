@@ -122,8 +122,7 @@ def encode_parts(model: str | Path, config: EncodeConfig, *, block: int = BLOCK,
     Raises:
         NearfarError: see :func:`encode`.
     """
-    if block < 1:
-        raise NearfarError(f"block {block}: must be at least 1.")
+    check_computing(config.device if config.engine == "local" else "cpu", config.precision)
     folder = as_path(model)
     name = str(folder.absolute() if folder.is_dir() else model)  # jobs and workers have other working directories
     try:
@@ -164,6 +163,11 @@ def place_of(config: EncodeConfig) -> Place:
     return open_place(config.output) if config.sharded else LocalFolder(f"{config.output}.partial")
 
 
+def computes_here(config: EncodeConfig) -> bool:
+    """Whether this process encodes, and not workers that write parts."""
+    return config.engine == "local" and config.workers == 1 and not config.threads
+
+
 def agreed_parts(
     model: str,
     config: EncodeConfig,
@@ -171,7 +175,6 @@ def agreed_parts(
     *,
     read_input: Callable[[], list[InputFile]],
     input_changes: Callable[[Plan], list[str]],
-    computes_here: bool,
 ) -> Parts:
     """The parts that all processes write which use a folder: of the plan that is there, or of a new one.
 
@@ -181,7 +184,6 @@ def agreed_parts(
         block: number of texts in a block.
         read_input: returns the files of a new plan.
         input_changes: what changed since a plan was made, in words.
-        computes_here: whether this process encodes, and no others.
 
     Raises:
         NearfarError: settings, model or input differ; the message names what differs.
@@ -197,9 +199,8 @@ def agreed_parts(
 
     def new_plan() -> dict[str, Any]:
         files, device = read_input(), config.device if config.engine == "local" else "cpu"
-        check_computing(device, config.precision)
         opening = {name: wanted[name] for name in OPENING}
-        encoder = load_encoder(model, **opening, device=device if computes_here else "cpu").encoder
+        encoder = load_encoder(model, **opening, device=device if computes_here(config) else "cpu").encoder
         dim = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
         if config.calibrate is not None and len(wanted["calibrate"][0]) != dim:
             raise NearfarError(
@@ -255,7 +256,6 @@ def _encode_file(model: str, config: EncodeConfig, block: int, *, progress: bool
     check_output_path(output)
     for file in files:
         refuse_overwriting_inputs(file, [config.input, config.calibrate])
-    check_computing(config.device, config.precision)
     with folder_lock(place.shared, what=output, remove_if_empty=True):
         if read_plan(place) is None:
             remove_partial(place)  # what a run left that was killed just before its end
@@ -275,8 +275,7 @@ def _encode_file(model: str, config: EncodeConfig, block: int, *, progress: bool
         def texts() -> Iterator[str]:
             return lines.verify_unchanged(lines.read_texts(config.input, config.column), summary, config.input)
 
-        how: dict[str, Any] = {"read_input": lambda: [source], "computes_here": config.processes == 1}
-        parts = agreed_parts(model, config, block, input_changes=changes, **how)
+        parts = agreed_parts(model, config, block, read_input=lambda: [source], input_changes=changes)
         done = parts.records(whole=True)
         try:
             if len(done) < parts.plan.parts:
@@ -311,10 +310,8 @@ def _encode_missing(
                 return opened.pieces(blocks, **how, on_texts=advance)
             opening = {"pooling": opened.encoder.pooling, "max_length": opened.encoder.max_length}
             worker = stream.WorkerConfig(locate(model), opening, {"bf16": opened.bf16, **how})
-            tokens, devices = (
-                stream.tokenize_blocks(opened.encoder, blocks),
-                stream.assign_devices(config.device, processes),
-            )
+            tokens = stream.tokenize_blocks(opened.encoder, blocks)
+            devices = stream.assign_devices(config.device, processes)
             return pieces_of(stream.encode_in_processes(tokens, worker, devices, on_batch=advance), advance)
 
         try:
@@ -346,16 +343,16 @@ def _encode_folder(model: str, config: EncodeConfig, block: int, *, progress: bo
             raise NearfarError(f"--output {place.address}: has the input {inside[0]} in it; choose another folder.")
         return files
 
-    here = config.engine == "local" and config.workers == 1 and not config.threads
-    parts = agreed_parts(model, config, block, read_input=read, input_changes=changes, computes_here=here)
+    here = computes_here(config)
+    parts = agreed_parts(model, config, block, read_input=read, input_changes=changes)
     if not here:
         load_encoder.cache_clear()  # frees it
     local = {"output": place.address, "model": model, "device": config.device}
     uses = "gpu" if config.engine == "ray" and str(config.device).startswith("cuda") else None
     settings: list[dict[str, Any]] = [{"part": part, "plan": parts.plan.digest} for part in range(parts.plan.parts)]
-    jobs = shard_of([Job(JOB, each, local=local, uses=uses) for each in settings], config.shard_numbers)
-    own = list(map(_part_of, jobs))
-    _run_jobs(parts, jobs, config, engine="inline" if here else config.engine, progress=progress)
+    numbers = {Job(JOB, each, local=local, uses=uses): part for part, each in enumerate(settings)}
+    own = {job: numbers[job] for job in shard_of(list(numbers), config.shard_numbers)}
+    _run_jobs(parts, own, config, engine="inline" if here else config.engine, progress=progress)
     records = parts.records()
     complete = len(records) == parts.plan.parts
     if complete:
@@ -364,7 +361,7 @@ def _encode_folder(model: str, config: EncodeConfig, block: int, *, progress: bo
             if name.startswith("part-"):  # left by a killed process
                 place.remove(f"{WRITING}/{name}")
         parts.warn_of_truncated()
-    return EncodeResult(parts.rows_in(own), parts.plan.dim, len(own), complete)
+    return EncodeResult(parts.rows_in(own.values()), parts.plan.dim, len(own), complete)
 
 
 def _check_folder(place: Place, config: EncodeConfig) -> None:
@@ -385,22 +382,18 @@ def _check_folder(place: Place, config: EncodeConfig) -> None:
         )
 
 
-def _part_of(job: Job) -> int:
-    return int(str(job.settings["part"]))
-
-
-def _run_jobs(parts: Parts, jobs: list[Job], config: EncodeConfig, *, engine: str, progress: bool) -> None:
-    """Run the jobs; failures are one error that names the parts."""
+def _run_jobs(parts: Parts, jobs: Mapping[Job, int], config: EncodeConfig, *, engine: str, progress: bool) -> None:
+    """Run the jobs of parts; failures are one error that names the parts."""
     shared, cores = parts.place.shared, min(available_cores(), cpu_quota() or available_cores())
     try:
-        with progress_bar("encoding", parts.rows_in(map(_part_of, jobs)), shown=progress) as advance:
+        with progress_bar("encoding", parts.rows_in(jobs.values()), shown=progress) as advance:
 
             def on_event(event: JobEvent) -> None:
                 if event.kind == "finished":
-                    advance(parts.rows_in([_part_of(event.job)]))
+                    advance(parts.rows_in([jobs[event.job]]))
 
             run_jobs(
-                jobs,
+                list(jobs),
                 ScratchStore(shared / WRITING if shared else None),
                 engine="process" if engine == "local" else engine,
                 workers=config.workers,
@@ -409,7 +402,7 @@ def _run_jobs(parts: Parts, jobs: list[Job], config: EncodeConfig, *, engine: st
                 on_event=on_event,
             )
     except JobsFailedError as error:
-        listed = [f"\n  {file_name(_part_of(each.job))}: {each.message}" for each in error.failures[:_SHOWN]]
+        listed = [f"\n  {file_name(jobs[each.job])}: {each.message}" for each in error.failures[:_SHOWN]]
         raise NearfarError(
             f"{len(error.failures):,} of {len(jobs):,} parts failed:{''.join(listed)}\nThe other parts are kept; "
             "continue with --resume."

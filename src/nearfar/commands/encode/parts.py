@@ -22,7 +22,7 @@ from nearfar.data.lines import Block, blocks
 from nearfar.disk import disk_errors, new_file, sha256_of, write_npy
 from nearfar.disk.places import Place
 from nearfar.disk.work import Work
-from nearfar.quantization import FEW_VECTORS, Quantization, have_no_width, int8_ranges, quantize
+from nearfar.quantization import Quantization, int8_ranges, quantize
 from nearfar.validation import InvalidValueError, convert
 
 if TYPE_CHECKING:
@@ -238,16 +238,11 @@ class Parts:
                 own = {"row": _numbers(piece.start, len(codes)), "vector": _lists(codes)}
                 yield own | take_columns(len(codes))
 
-        try:
-            with disk_errors(target):
-                _write_parquet(target, columns(), dictionaries=self.plan.settings.keep)
-            size, sha256 = target.stat().st_size, sha256_of(target)
-            record = PartRecord(self.plan.digest, self.plan.row_range(part), size, sha256, *counts.tolist())
-            self.place.publish(target, name)
-        except BaseException:
-            with suppress(OSError):
-                target.unlink(missing_ok=True)
-            raise
+        with disk_errors(target):
+            _write_parquet(target, columns(), dictionaries=self.plan.settings.keep)
+        size, sha256 = target.stat().st_size, sha256_of(target)
+        record = PartRecord(self.plan.digest, self.plan.row_range(part), size, sha256, *counts.tolist())
+        self.place.publish(target, name)
         self._work.finish_part(part_name(part), asdict(record))
 
     def warn_of_truncated(self, what: str = "") -> None:
@@ -283,12 +278,6 @@ class Parts:
             if ranges is None:
                 ranges = own = int8_ranges(self._blocks())
                 blocks = (quantize(block, kind, own) for block in blocks)
-                if self.plan.rows < FEW_VECTORS or have_no_width(ranges):
-                    warnings.warn(
-                        f"--quantize int8: the ranges are those of {self.plan.rows} texts, too few or too similar for "
-                        "other texts; give vectors of many typical texts with --calibrate.",
-                        stacklevel=2,
-                    )
             with new_file(ranges_file(output)) as file:
                 write_npy(file, ranges.dtype, ranges.shape, [ranges])
         with new_file(output, refuse_busy=True) as file:

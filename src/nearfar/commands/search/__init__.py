@@ -65,10 +65,8 @@ class Search:
     """The nearest texts of each vector: exact, approximate or quantized search."""
     columns: tuple[str, ...]
     """Names of the other columns."""
-    top: int
-    """Number of hits for each query."""
-    keep_duplicates: bool = False
-    recall: str = ""
+    config: SearchConfig
+    recall: str
     """The recall of approximate or quantized search, in words."""
 
     def hits(self, queries: Sequence[str]) -> list[list[Hit]]:
@@ -79,19 +77,19 @@ class Search:
         """
         if not queries:
             return []
-        found = self.find_texts(np.asarray(self.encode_query(queries), np.float32), self.top)
+        found = self.find_texts(np.asarray(self.encode_query(queries), np.float32), self.config.top)
         rows = self.index.rows_of(found.ids)
         return [
-            list(islice(self._hits_of(texts.tolist(), scores.tolist(), rows), self.top))
+            list(islice(self._hits_of(texts.tolist(), scores.tolist(), rows), self.config.top))
             for texts, scores in zip(found.ids, found.scores, strict=True)
         ]
 
     def _hits_of(self, texts: list[int], scores: list[float], rows: dict[int, list[int]]) -> Iterator[Hit]:
         rank = count(1)
         for text, score in zip(texts, scores, strict=True):
-            for row in rows[text] if self.keep_duplicates else rows[text][:1]:
+            for row in rows[text] if self.config.keep_duplicates else rows[text][:1]:
                 content, *values = self.index.read_row(row)
-                equal = 1 if self.keep_duplicates else len(rows[text])
+                equal = 1 if self.config.keep_duplicates else len(rows[text])
                 yield Hit(next(rank), score, row, content, dict(zip(self.columns, values, strict=True)), equal)
 
 
@@ -198,7 +196,7 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     if inexact:
         sample = encode_query([queries[n] for n in sample_of(len(queries))]) if queries and config.queries else None
         find_texts, recall = _open_inexact(index, config, device, sample, progress=progress)
-    return Search(index, encoded, encode_query, find_texts, corpus.shown, config.top, config.keep_duplicates, recall)
+    return Search(index, encoded, encode_query, find_texts, corpus.shown, config, recall)
 
 
 def _open_inexact(

@@ -146,7 +146,7 @@ class SearchIndex:
         try:
             return nearest(queries, self.vectors, k, similarity=similarity, device=device)
         except NearfarError as error:
-            raise damaged(self.folder / "vectors.npy", f"cannot be searched: {error}") from error
+            raise damaged(self.folder / "vectors.npy", f"cannot be searched ({error})") from error
 
     def rows_of(self, texts: NDArray[np.int64]) -> dict[int, list[int]]:
         """All rows of each of ``texts``, in order."""
@@ -227,9 +227,8 @@ def update_index(
     named: bool = False,
     progress: bool = False,
 ) -> tuple[SearchIndex, int | None]:
-    """Make the index in ``folder`` that of ``corpus``; returns it, and how many texts were encoded.
+    """Make the index in ``folder`` that of ``corpus``; returns it, and how many texts were encoded, or None if it was.
 
-    The number is None if the index was up to date.
     If the file has changed, a new index is written, with the vectors of all texts that the old one has, and takes its
     place. The other vectors are in ``folder.vectors`` until then, so that an interrupted call is continued by the next
     one. A file whose size, time and inode are those of the last call is not read.
