@@ -185,12 +185,10 @@ def read_rows(source: Path, column: str | None) -> InputRows:
         NearfarError: the file or the column is missing, malformed or empty, or it is unclear which is meant.
     """
     name, _ = choose_column(source, column, ("text",), flag="--column")
-    found = [
-        (text_field(value, name, where), where.number) for where, (value,) in open_table(source).text_rows((name,))
-    ]
-    if not found:
+    rows = [(text_field(value, name, where), where.number) for where, (value,) in open_table(source).text_rows((name,))]
+    if not rows:
         raise NearfarError(f"{source}: holds no texts.")
-    texts, lines = zip(*found, strict=True)
+    texts, lines = zip(*rows, strict=True)
     text_of, distinct = pandas.factorize(np.array(texts, object))
     return InputRows(distinct.tolist(), text_of, np.array(lines))
 

@@ -224,14 +224,14 @@ def _measure(name: str, encode: Encode, data: GeometryData, seed: int) -> dict[s
 
 def _project(data: GeometryData, layout: Encode) -> results.Projection | None:
     """The positions of the plotted texts, by their ``layout``; None if there is nothing to plot."""
-    found: dict[str, Any] = {}
+    positions: dict[str, Any] = {}
     if data.extremes is not None:
         texts = [text for pair in chain(*data.extremes) for text in pair[:2]]
-        found["similar"], found["dissimilar"] = layout(texts).reshape(2, -1, 4).tolist()
+        positions["similar"], positions["dissimilar"] = layout(texts).reshape(2, -1, 4).tolist()
     if data.labelled is not None:
         points = pandas.DataFrame(layout(data.labelled[0])).groupby(np.array(data.labelled[1]))
-        found["labelled"] = {label: own.to_numpy().tolist() for label, own in points}
-    return results.Projection(**found) if found else None
+        positions["labelled"] = {label: own.to_numpy().tolist() for label, own in points}
+    return results.Projection(**positions) if positions else None
 
 
 def _layers(encoder: "Encoder", subsets: Subsets, *, progress: bool) -> dict[str, list[float | None]]:

@@ -354,7 +354,7 @@ def find_negatives(
                 break
         return sample[chosen], own[chosen]
 
-    found, counts = list[tuple[NDArray[Any], ...]](), Counter[str]()
+    chunks, counts = list[tuple[NDArray[Any], ...]](), Counter[str]()
     how: dict[str, Any] = {"count": config.negatives, "range_min": config.range_min, "range_max": range_max}
     with progress_bar("searching", len(anchors), unit="anchors", shown=progress) as advance:
         for start in range(0, len(anchors), CHUNK):
@@ -364,14 +364,14 @@ def find_negatives(
             if config.sampling == "random":
                 how["random"] = np.stack([np.random.default_rng((config.seed, n)).random(depth) for n in numbers])
             own = select_negatives(near, excluded, lowest[chunk], limits, **how)
-            found.append((own.queries + start, own.ids, own.scores, np.zeros(len(own.ids), bool)))
+            chunks.append((own.queries + start, own.ids, own.scores, np.zeros(len(own.ids), bool)))
             counts.update(own.counts)
             missing = np.bincount(own.queries, minlength=len(numbers)) < config.negatives
             for row in np.flatnonzero(missing) if config.fill_random else ():
                 drawn, scores = draw_negatives(start + int(row), own.ids[own.queries == row])
-                found.append((np.full(len(drawn), start + row), drawn, scores, np.ones(len(drawn), bool)))
+                chunks.append((np.full(len(drawn), start + row), drawn, scores, np.ones(len(drawn), bool)))
             advance(len(numbers))
-    columns = dict(zip(("anchor", "negative", "negative_score", "filled"), zip(*found, strict=True), strict=True))
+    columns = dict(zip(("anchor", "negative", "negative_score", "filled"), zip(*chunks, strict=True), strict=True))
     negatives = pandas.DataFrame({name: np.concatenate(parts) for name, parts in columns.items()})
     return Mined(_triplets(candidates, positive_scores, negatives), counts.pop("candidates"), dict(counts), depth)
 

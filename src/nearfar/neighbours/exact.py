@@ -109,22 +109,19 @@ def _minus_distances(queries: Tensor, documents: Tensor, norm: float) -> Tensor:
 
 
 def _first_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The ``k`` highest scores of each row and their positions, best first; of equal scores the first positions.
+    """The ``k`` highest scores of each row, of equal ones the first, and their positions, in the order of these.
 
-    :func:`torch.topk` takes any of equal scores, so rows in which the lowest taken score also occurs outside are
-    sorted as a whole.
+    :func:`torch.topk` takes any of equal scores, so rows in which the lowest taken score also occurs outside, as the
+    next one shows, are sorted as a whole.
     """
-    values, positions = torch.topk(scores, k, dim=1)
-    reached = scores >= values[:, -1:]
-    if torch.count_nonzero(reached) > values.numel():
-        tied = reached.sum(dim=1) > k
-        order = torch.argsort(scores[tied], dim=1, descending=True, stable=True)[:, :k]
-        positions[tied] = order
-        values[tied] = scores[tied].gather(1, order)
+    values, positions = torch.topk(scores, min(k + 1, scores.shape[1]), dim=1)
+    tied = (values[:, k - 1 : k] == values[:, k:]).any(dim=1)
+    values, positions = values[:, :k], positions[:, :k]
+    if tied.any():
+        positions[tied] = torch.argsort(scores[tied], dim=1, descending=True, stable=True)[:, :k]
+        values[tied] = scores[tied].gather(1, positions[tied])
     positions, order = positions.sort(dim=1)
-    values = values.gather(1, order)
-    order = torch.argsort(values, dim=1, descending=True, stable=True)
-    return values.gather(1, order), positions.gather(1, order)
+    return values.gather(1, order), positions
 
 
 def finite_block(

@@ -169,14 +169,14 @@ class Parts:
         With ``whole``, only of the parts that are there with the size and the checksum of their record; reads them.
         """
         numbers = {part_name(part): part for part in (range(self.plan.parts) if parts is None else parts)}
-        names, found = self._work.recorded() if parts is None else numbers, dict[int, PartRecord]()
+        names, records = self._work.recorded() if parts is None else numbers, dict[int, PartRecord]()
         for name, written in self._work.records([name for name in names if name in numbers]).items():
             with suppress(InvalidValueError):
                 part, record, file = numbers[name], convert(written, PartRecord), file_name(numbers[name])
                 is_own = record.plan == self.plan.digest and record.rows == self.plan.row_range(part)
                 if is_own and not (whole and self._differs(file, record)):
-                    found[part] = record
-        return found
+                    records[part] = record
+        return records
 
     def _differs(self, file: str, record: PartRecord) -> bool:
         return self.place.size(file) != record.size or self.place.digest(file) != record.sha256

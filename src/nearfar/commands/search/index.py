@@ -203,13 +203,13 @@ def map_array(file: Path, dtype: DTypeLike, shape: tuple[Any, ...]) -> NDArray[A
     try:
         check_regular(file)
         is_array = file.suffix == ".npy"
-        found = np.lib.format.open_memmap(file, mode="r") if is_array else np.memmap(file, dtype, "r", shape=shape)
+        values = np.lib.format.open_memmap(file, mode="r") if is_array else np.memmap(file, dtype, "r", shape=shape)
     except ARRAY_ERRORS as error:
         raise damaged(file, f"is missing, too short or damaged ({error})") from None
-    fits = len(shape) == found.ndim and all(own in (None, size) for own, size in zip(shape, found.shape, strict=True))
-    if found.dtype != np.dtype(dtype) or not fits or not found.flags.c_contiguous:
+    fits = len(shape) == values.ndim and all(own in (None, size) for own, size in zip(shape, values.shape, strict=True))
+    if values.dtype != np.dtype(dtype) or not fits or not values.flags.c_contiguous:
         raise damaged(file, "has other values than the index")
-    return found
+    return values
 
 
 def hash_bytes(content: bytes) -> int:
@@ -342,22 +342,22 @@ def _write_vectors(
 ) -> int:
     """Write the vectors of all texts, those of an older index as they are; returns how many were encoded."""
     first, settings, old = index.first_rows, index.manifest.settings, index.vectors
-    place = np.full(len(first), -1, np.int64)  # in the older index
+    position = np.full(len(first), -1, np.int64)  # in the older index
     if before is not None:
         old = before.vectors
         hashes = pandas.Index(before.rows["text_hash"][before.first_rows])
-        place = hashes.get_indexer(index.rows["text_hash"][first])
-    is_new = place < 0
+        position = hashes.get_indexer(index.rows["text_hash"][first])
+    is_new = position < 0
     missing, new = _Texts(index, first[is_new]), index.vectors
     if len(missing):
         with progress_bar("encoding", len(missing), shown=progress, stderr=True) as advance:
             how: dict[str, Any] = {name: settings.get(name) for name in ("normalize", "dimensions")}
             new = opened.encode_texts(kept, missing, role="document", **how, on_texts=advance)
-    place[is_new] = np.arange(len(missing))
+    position[is_new] = np.arange(len(missing))
 
     def blocks() -> Iterator[Float32[np.ndarray, "block dim"]]:
         for start in range(0, len(first), BLOCK):
-            own, own_new = place[start : start + BLOCK], is_new[start : start + BLOCK]
+            own, own_new = position[start : start + BLOCK], is_new[start : start + BLOCK]
             block = np.empty((len(own), new.shape[1]), np.float32)
             block[own_new], block[~own_new] = new[own[own_new]], old[own[~own_new]]
             yield block
