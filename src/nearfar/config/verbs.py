@@ -400,9 +400,6 @@ class ExportConfig(Settings):
     pairs."""
     opset: Opset | None = None
     """Version of ONNX's operator set, for --format onnx. By default the one that torch recommends."""
-    pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
-    layer:K:max."""
     max_length: bounds.Length | None = None
     """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
     timing: bool = True
