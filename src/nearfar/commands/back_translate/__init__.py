@@ -106,7 +106,7 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
             refuse_changes(file, list_changes(before, settings, WORDS))
         if finished is not None:
             if progress:
-                print(f"{file}: is already finished; nothing to do.", file=sys.stderr)
+                sys.stderr.write(f"{file}: is already finished; nothing to do.\n")
             return file
         if before is None:
             work.begin(settings)
