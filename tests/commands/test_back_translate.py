@@ -358,6 +358,10 @@ def test_files_of_other_programs(fake, tmp_path, metadata, message):
     with pytest.raises(NearfarError, match=message):
         back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
     assert (tmp_path / "bt.tsv").read_text() == "precious\n"
+    if metadata:
+        (tmp_path / "bt.tsv").unlink()
+        with pytest.raises(NearfarError, match=message):
+            back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
 
 
 @pytest.mark.parametrize(

@@ -142,20 +142,21 @@ def _finished_settings(file: Path) -> dict[str, Any] | None:
     """The settings of a finished output; None if there is none.
 
     Raises:
-        NearfarError: the output is another program's, or its record is damaged.
+        NearfarError: the output or its record is another program's, or the record is damaged.
     """
     path = _record_path(file)
-    if not file.exists():
-        return None
     if not path.exists():
-        raise NearfarError(
-            f"{file}: exists without {path.name}, so it is not from back-translate; choose another --output."
-        )
+        if file.exists():
+            raise NearfarError(
+                f"{file}: exists without {path.name}, so it is not from back-translate; choose another --output."
+            )
+        return None
     again = f"Remove it and {file.name} to start again, or choose another --output."
     try:
-        return convert(disk.read_json(path, otherwise=again), _Record).settings
+        record = convert(disk.read_json(path, otherwise=again), _Record)
     except InvalidValueError as error:
         raise NearfarError(f"{path}: is damaged, or not of nearfar back-translate ({error}). {again}") from None
+    return record.settings if file.exists() else None
 
 
 def _translate(
