@@ -31,7 +31,7 @@ from nearfar.data.named_sets import suite_tasks
 from nearfar.data.sources import skipping_empty
 from nearfar.disk.checks import path_errors
 from nearfar.disk.model_folder import model_of_run
-from nearfar.encoder.precision import check_computing, resolve
+from nearfar.encoder.precision import check_computing
 from nearfar.evaluation.probe_settings import CLASSIFIER_SETTINGS, Probe, preset_probe
 from nearfar.evaluation.results import EvaluationResult, ProbeSettings, TransferResults, check_output, provenance
 from nearfar.evaluation.seen import add_seen
@@ -39,7 +39,7 @@ from nearfar.evaluation.sts import evaluate_sts
 from nearfar.evaluation.tables import save_with_tables
 from nearfar.runs.folder import read_run_info
 from nearfar.runs.held_out import TASK
-from nearfar.types import NearfarError, Precision
+from nearfar.types import NearfarError
 
 SMALLER = ("dimensions", "quantize")
 """The settings of smaller embeddings, which a result names only where they are given."""
@@ -81,7 +81,6 @@ def evaluate(
             are not finite for any task, an output that cannot be written.
     """
     check_computing(config.device, config.precision)
-    precision: Precision = "fp32" if config.precision == "auto" else config.precision
     probe, held_out = configured_probe(config), find_held_out(model, config)
     named = (*named_tasks(config), *([TASK] if held_out else []))
     name, file = config.name or model_name(model), None
@@ -97,8 +96,7 @@ def evaluate(
     if isinstance(model, str | Path) and (folder := model_of_run(Path(model))) != Path(model):
         training_seed = read_run_info(Path(model))["config"]["seed"]
         model = folder
-    bf16 = resolve(precision, config.device) == "bf16"
-    opened = open_model(model, config, bf16=bf16, progress=progress, recent=recent)
+    opened = open_model(model, config, progress=progress, recent=recent)
     if config.quantize is not None:
         opened = with_stored_vectors(opened, config.quantize, tasks.distinct_texts())
     settings: dict[str, Any] = {
@@ -106,7 +104,7 @@ def evaluate(
         "pooling": opened.pooling,
         "transductive": opened.transductive,
         "max_length": config.max_length,
-        "precision": precision,
+        "precision": config.precision.replace("auto", "fp32"),
         "resamples": config.resamples,
         "seed": config.seed,
         "training_seed": training_seed,
