@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nearfar.baselines import is_baseline, parse_spec
 from nearfar.baselines.whitening import CachedEncode
 from nearfar.commands.evaluate.model import (
     Model,
@@ -88,8 +87,6 @@ def evaluate(
         spec_parts = re.split("[:@]", model) if isinstance(model, str) else ()  # of a baseline, as in glove:FILE
         inputs = (model_name(model), *spec_parts, *named, *([config.corpus] if config.corpus else []))
         file = check_output(config.output, inputs=inputs, overwrite=config.overwrite)
-    if isinstance(model, str) and is_baseline(model):
-        parse_spec(model)  # an invalid spec is reported before anything is read
     suite = suite_tasks(config.suite or "sts") if config.suite or not named else ()
     with skipping_empty(config.skip_empty):
         tasks = load_tasks(suite, config, held_out)
@@ -161,13 +158,13 @@ def _score(
         voted = score_votes(encode, tasks.votes, opened, resamples=config.resamples, seed=config.seed)
         if tasks.transfer:
             probed = evaluate_transfer(encode, tasks.transfer, probe=probe, **resampling)
-            how: dict[str, Any] = {name: getattr(probe, name) for name in ("protocol", "nhid", "folds")}
-            how["probe"] = ProbeSettings(preset=config.probe_preset, seed=probe.seed, fold_seed=probe.fold_seed)
+            used: dict[str, Any] = {}
             if probe.protocol == "senteval":
-                used: dict[str, Any] = {name: getattr(probe, name) for name in CLASSIFIER_SETTINGS}
+                used = {name: getattr(probe, name) for name in CLASSIFIER_SETTINGS}
                 used |= {"learning_rate": probe.rate, "l2": list(probe.l2)}
-                how["probe"] = replace(how["probe"], **used)
-            transfer = TransferResults(**how, averages=probed.averages, tasks=probed.tasks)
+            settings = ProbeSettings(preset=config.probe_preset, seed=probe.seed, fold_seed=probe.fold_seed, **used)
+            how: dict[str, Any] = {name: getattr(probe, name) for name in ("protocol", "nhid", "folds")}
+            transfer = TransferResults(**how, probe=settings, averages=probed.averages, tasks=probed.tasks)
             widths.insert(0, probed.dim)
         fields["transfer"] = replace(transfer, tasks={**transfer.tasks, **voted})
     elif not fields["tasks"] and not fields.get("retrieval"):
