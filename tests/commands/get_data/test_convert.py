@@ -289,7 +289,7 @@ def test_a_damaged_file_does_not_keep_others_from_being_made(data: Path, tmp_pat
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("sts-dev.csv", "main\tMSRvid\t2012\t1\t5.0\tonly one\n", "line 1: 6 tab-separated fields, but at least 7"),
+        ("sts-dev.csv", "main\tMSRvid\t2012\t1\t5.0\tonly one\n", "line 1: 6 fields, but at least 7"),
         ("sts-dev.csv", "main\tMSRvid\t2012\t1\thigh\tone\ttwo\n", "line 1: 'high' is not a score from 0 to 5"),
         ("RTE/dev.tsv", "index\tsentence1\tsentence2\n", "line 1: no column 'label'"),
         ("RTE/dev.tsv", "sentence1\tsentence2\tlabel\na\tb\tyes\n", "line 2: the label 'yes' is not one of entailment"),
@@ -320,7 +320,7 @@ def test_pairs_and_scores_must_match(data: Path, tmp_path: Path) -> None:
 
 def test_an_unrecognised_source(data: Path, tmp_path: Path) -> None:
     message = error_of(convert, tmp_path / "raw", {"notes.txt": "x\n"})
-    assert "raw: has no file of a known data set, which is made from rt-polarity.pos and rt-polarity.neg, or" in message
+    assert "raw: has no file of a known data set, which is made from test-gold/STS.input.MSRpar.txt and " in message
     message = error_of(convert, tmp_path / "raw", {"rt-polarity.pos": "x\n", "rt-polarity.neg": "y\n"}, "trec")
     assert "has no file of trec, which is made from train_5500.label, or TREC_10.label." in message
     assert "no such file" in error_of(nearfar.get_data, source=tmp_path / "nowhere")
