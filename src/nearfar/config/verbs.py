@@ -188,7 +188,10 @@ class PredictConfig(ComputeOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportConfig(Settings):
-    """Write a report as one offline HTML file and a Markdown file: scores, paired tests, training curves, settings."""
+    """Write a report as one offline HTML file and a Markdown file: scores, paired tests, training curves, settings.
+
+    Two to six evaluated sides are compared.
+    """
 
     output: bounds.Output
     """The .html file to write (with a Markdown file next to it)."""
@@ -196,8 +199,6 @@ class ReportConfig(Settings):
     """Replace OUTPUT even if nearfar did not write it."""
     title: str | None = None
     """Title of the report; by default the names of the models in it."""
-    compare: Literal["auto", "yes", "no"] = "auto"
-    """Whether to test each pair of evaluated models; auto: if there are 2 to 6."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
     """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
     resamples: bounds.Resamples = 10_000
