@@ -36,16 +36,9 @@ def encoder(noise, seed=0):
 
 
 def write_results(folder, pairs, noise, seeds):
+    how = {"tasks": [pairs], "resamples": 0, "name": folder.name, "progress": False}
     for seed in seeds:
-        evaluate(
-            encoder(noise, seed),
-            tasks=[pairs],
-            resamples=0,
-            training_seed=seed,
-            name=folder.name,
-            output=folder / f"{seed}.json",
-            progress=False,
-        )
+        evaluate(encoder(noise, seed), training_seed=seed, output=folder / f"{seed}.json", **how)
     return folder
 
 
