@@ -112,4 +112,4 @@ def test_a_hub_that_responds_and_one_that_does_not(
 def test_offline(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("asked"))
     monkeypatch.setenv(name, "1")
-    assert env_report(capsys)["hub"]["answer"] == f"not asked, because {name} is set"
+    assert env_report(capsys)["hub"]["answer"] == f"not asked, because of {name}"

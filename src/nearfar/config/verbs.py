@@ -187,7 +187,10 @@ class PredictConfig(ComputeOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportConfig(Settings):
-    """Write a report as one offline HTML file and a Markdown file: scores, paired tests, training curves, settings."""
+    """Write a report as one offline HTML file and a Markdown file: scores, paired tests, training curves, settings.
+
+    Two to six evaluated sides are compared.
+    """
 
     output: bounds.Output
     """The .html file to write (with a Markdown file next to it)."""
@@ -195,8 +198,6 @@ class ReportConfig(Settings):
     """Replace OUTPUT even if nearfar did not write it."""
     title: str | None = None
     """Title of the report; by default the names of the models in it."""
-    compare: Literal["auto", "yes", "no"] = "auto"
-    """Whether to test each pair of evaluated models; auto: if there are 2 to 6."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
     """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
     resamples: bounds.Resamples = 10_000
@@ -383,9 +384,6 @@ class ExportConfig(Settings):
     pairs."""
     opset: Opset | None = None
     """Version of ONNX's operator set, for --format onnx. By default the one that torch recommends."""
-    pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
-    layer:K:max."""
     max_length: bounds.Length | None = None
     """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
     timing: bool = True

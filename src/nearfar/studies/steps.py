@@ -109,7 +109,7 @@ def speed(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     texts = list(dict.fromkeys(row[0] for row in load_sentences(config.texts).rows))[: config.limit]
     model = _start(settings, inputs)
     started = time.perf_counter()
-    opened = open_model(model, EvaluateConfig(**config.opening, seed=config.seed), bf16=False, progress=False)
+    opened = open_model(model, EvaluateConfig(**config.opening, seed=config.seed), progress=False)
     opening = time.perf_counter() - started
     if opened.transductive:
         raise NearfarError(

@@ -98,11 +98,11 @@ class Record:
     def __init__(self, folder: Path) -> None:
         self._file = folder / RECORD
         content = read_json(self._file, otherwise=_FIX) if self._file.exists() else {}
+        self._parts: dict[str, dict[str, dict[str, Any]]] = {"downloads": {}, "files": {}}
         try:
-            parts = convert(content, dict[str, dict[str, dict[str, Any]]])
+            self._parts |= convert(content, dict[str, dict[str, dict[str, Any]]])
         except InvalidValueError as error:
             raise NearfarError(f"{self._file}: is damaged ({error}). {_FIX}") from None
-        self._parts = {part: parts.get(part, {}) for part in ("downloads", "files")}
 
     def checksum(self, address: str) -> str | None:
         """The recorded SHA-256 of a download."""
@@ -111,8 +111,7 @@ class Record:
     def add(self, part: Literal["downloads", "files"], name: str, entry: Mapping[str, Any]) -> None:
         """Record what is known of a download, by its address, or of a file of the data folder."""
         self._parts[part][name] = dict(entry)
-        content = {part: dict(sorted(entries.items())) for part, entries in self._parts.items()}
-        write_text(self._file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        write_text(self._file, json.dumps(self._parts, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
 
 
 ZIP = ".zip"
