@@ -142,10 +142,9 @@ class Sources:
             [*self.sides, *inputs.group_by_setting(self.single_results, groups)],
             key=lambda side: self.result_order.index(side.runs[0].source),
         )
-        folders = [os.path.realpath(folder) for folder, _ in self.runs]
-        names = inputs.RunNames(list(zip(folders, runs, strict=True)))
-        sides = [names.side(side) for side in sides]
-        geometries = [(source, names.geometry(result)) for source, result in self.geometries]
+        made = {os.path.realpath(folder): run for (folder, _), run in zip(self.runs, runs, strict=True)}
+        sides = [inputs.name_side(side, made) for side in sides]
+        geometries = [(source, inputs.name_spaces(result, made)) for source, result in self.geometries]
         spaces = (name for _, result in geometries for name in result.models)
         shown = list(dict.fromkeys([*(side.name for side in sides), *(run.group_name for run in runs), *spaces]))
         more = f" and {len(shown) - 3} more" if len(shown) > 4 else ""

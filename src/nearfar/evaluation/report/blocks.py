@@ -8,16 +8,17 @@ the page; it has some 10 kB, because coordinates are rounded and long lines thin
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import count
+from pathlib import Path
 from textwrap import wrap
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 from markupsafe import Markup
 
 from nearfar.evaluation.plots import file_content, new_figure
-from nearfar.evaluation.render import Table, code_block, markdown_text, one_line, template
+from nearfar.evaluation.render import Table, fill_template, one_line, template
 from nearfar.evaluation.render import to_html as table_html
 from nearfar.evaluation.render import to_markdown as table_markdown
 
@@ -33,7 +34,7 @@ MAX_DOTTED_POINTS = 40
 
 
 class Line(NamedTuple):
-    """A line of a chart; points that are not finite, or on a logarithmic axis not positive, are not drawn."""
+    """A line of a chart; points that are not finite, or on logarithmic axes not positive, are not drawn."""
 
     name: str
     x: Sequence[float | None]
@@ -55,8 +56,8 @@ class Chart(NamedTuple):
     title: str
     x_label: str
     lines: Sequence[Line]
-    logarithmic: Literal["neither", "y", "both"] = "neither"
-    """Which axes are logarithmic."""
+    logarithmic: bool = False
+    """Whether both axes are."""
     labels: Sequence[str] = ()
 
 
@@ -93,7 +94,7 @@ def to_html(page: Section) -> str:
     document = template("nearfar.evaluation.report", "page.html").render(
         page=page,
         generator=Markup(GENERATOR),
-        kind_of=lambda block: type(block).__name__,
+        kind_of=_kind_of,
         table=lambda table: table_html(table, name=f"table-{next(numbers)}"),
         image=data_address,
         describe=describe,
@@ -104,26 +105,11 @@ def to_html(page: Section) -> str:
 
 def to_markdown(page: Section) -> str:
     """The page in GitHub's Markdown: the same tables, and only the captions of figures."""
-    return "\n\n".join(_markdown(page, 1)) + "\n"
+    return fill_template(Path(__file__).with_name("page.md"), page=page, kind_of=_kind_of, table=table_markdown)
 
 
-def _markdown(block: Block, level: int) -> Iterator[str]:
-    match block:
-        case Section():
-            title = markdown_text(block.title)
-            yield f"**{title}**" if block.folded else f"{'#' * min(level, 6)} {title}"
-            for inner in block.blocks:
-                yield from _markdown(inner, level + (not block.folded))
-        case Table():
-            yield table_markdown(block)
-        case Figure():
-            yield f"(Figure, see the HTML page: {markdown_text(block.caption)})"
-        case Code():
-            yield code_block(block.text)
-        case str():
-            yield markdown_text(block)
-        case _:
-            yield "\n".join(f"- {markdown_text(item)}" for item in block)
+def _kind_of(block: Block) -> str:
+    return type(block).__name__
 
 
 def line_of(number: int) -> tuple[str, str]:
@@ -151,8 +137,8 @@ def svg(chart: Chart) -> str:
 
 
 def _draw(axes: Any, chart: Chart) -> None:
-    for name in {"neither": "", "y": "y", "both": "xy"}[chart.logarithmic]:
-        getattr(axes, f"set_{name}scale")("log", nonpositive="mask")
+    if chart.logarithmic:
+        axes.loglog(nonpositive="mask")
     for place, line in enumerate(chart.lines):
         colour, style = line_of(line.number)
         shift = 0.8 * ((place + 0.5) / len(chart.lines) - 0.5) if chart.labels else 0.0
