@@ -224,10 +224,9 @@ class Grid:
 
     def _spread(self, score: results.Estimate, side: int) -> str:
         """The interval or the standard deviation in short."""
-        if score.score is None or score.low is None or score.high is None:
-            return ""
-        of_runs = f"± {score.high - score.score:.2f}"
-        return of_runs if len(self.sides[side].runs) > 1 else f"[{score.low:.1f}, {score.high:.1f}]"
+        if len(self.sides[side].runs) == 1 or score.score is None or score.high is None:
+            return score.interval
+        return f"± {score.high - score.score:.2f}"
 
     def headline(self, kind: str, metric: str) -> str:
         """The best side on the average that most sides have, and what the tests say of the others."""

@@ -54,16 +54,11 @@ class Record:
         Raises:
             NearfarError: a missing key or a value of the wrong type; the message names source, key and problem.
         """
-        return convert_record(content, cls, source=source)
+        return convert(content, cls, source=f"{source}: {DAMAGED}")
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object: plain dicts, lists, texts and numbers, with the keys in the order of the fields."""
         return _plain(self)
-
-
-def convert_record(content: object, kind: type[Any], *, source: object) -> Any:
-    """The record of this kind that ``content`` describes; see :meth:`Record.from_dict`."""
-    return convert(content, kind, source=f"{source}: {DAMAGED}")
 
 
 def _plain(value: Any) -> Any:
@@ -101,6 +96,11 @@ class Estimate(Record, kw_only=False):
     high: float | None
     reason: str | None = field(default=None, metadata=OMITTED)
     """Why the score is undefined."""
+
+    @property
+    def interval(self) -> str:
+        """``[low, high]``; empty where there is none."""
+        return "" if self.low is None or self.high is None else f"[{self.low:.1f}, {self.high:.1f}]"
 
 
 Verdict: TypeAlias = Literal["better", "worse", "level", "no worse", "cannot tell"]
@@ -163,16 +163,14 @@ class Result(Record):
         """
         types = {kind: of for kind, of in cls.TYPES.items() if issubclass(of, cls)}
         schema, kind = (content.get("schema"), content.get("kind")) if isinstance(content, dict) else (None, None)
-        if type(schema) is int and schema > SCHEMA:
-            readable = f"(schema {schema}; this version reads up to {SCHEMA}). Update nearfar to read it."
-            raise NearfarError(f"{source}: was written by a newer version of nearfar {readable}")
         if type(schema) is not int or schema != SCHEMA:
+            newer = " Update nearfar to read it." if type(schema) is int and schema > SCHEMA else ""
             why = f"its schema is {format_value(schema)}, and this version reads {SCHEMA}"
-            raise NearfarError(f"{source}: is not a result file of nearfar: {why}.")
-        if not isinstance(kind, str) or kind not in types:
+            raise NearfarError(f"{source}: is not a result file of nearfar: {why}.{newer}")
+        if kind not in list(types):
             why = f"its kind is {format_value(kind)}; expected {join_or(types)}"
             raise NearfarError(f"{source}: is not {cls.WHAT}: {why}.")
-        return convert_record(content, types[kind], source=source)
+        return convert(content, types[kind], source=f"{source}: {DAMAGED}")
 
     def __repr__(self) -> str:
         """The tables that the command prints."""
@@ -217,9 +215,8 @@ def format_json(value: Any, indent: str = "") -> str:
 
 
 _PACKAGES = ("nearfar", "numpy", "scipy", "torch", "transformers", "tokenizers", "sentence-transformers")
-_GENERATED_FOLDERS = ("docs", "studies/results", "benchmarks/results", "tests/campaign/results")
-GENERATED_PATHS = tuple(f":(top,exclude){folder}" for folder in _GENERATED_FOLDERS)
-"""Git pathspecs of results and of pages generated from them: changes there do not mark a commit as dirty."""
+_GENERATED = ("docs", "studies/results", "benchmarks/results", "tests/campaign/results")
+"""Folders of results and of pages generated from them: changes there do not mark a commit as dirty."""
 
 
 class Provenance(Record):
@@ -273,7 +270,8 @@ def _commit() -> str | None:
 
     try:
         git("ls-files", "--error-unmatch", here.name)
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", *GENERATED_PATHS)
+        excluded = [f":(top,exclude){folder}" for folder in _GENERATED]
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", *excluded)
         return git("rev-parse", "HEAD") + "-dirty" * bool(changed)
     except (OSError, subprocess.SubprocessError):
         return None

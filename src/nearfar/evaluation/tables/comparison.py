@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from nearfar.evaluation import results
-from nearfar.evaluation.examples import QueriesInWords, describe_queries
-from nearfar.evaluation.render import Table, format_score, notes
+from nearfar.evaluation.examples import SHOWN_HITS
+from nearfar.evaluation.render import Table, format_score, notes, one_line
 from nearfar.evaluation.tables.evaluation import format_seen, seen_notes
 from nearfar.types import metric_title
 
@@ -65,7 +66,7 @@ def before_after_sentence(row: results.PairedTest) -> str:
 def held_out_notes(result: results.ComparisonResult, task: str) -> list[str]:
     """Which rows a trained model, the first side, was compared with its start on, and of what the interval is."""
     row, seen = result.tasks[task], [(side.seen or {}).get(task) for side in result.sides]
-    shares = [format_seen(one) for one in seen] if any(one and (one.main or one.texts) for one in seen) else []
+    shares = [format_seen(one) for one in seen] if any(one and one.texts for one in seen) else []
     return notes("held_out", row, _UNITS[row.kind], result.first.folds, shares)
 
 
@@ -89,12 +90,22 @@ def _comparison_table(comparison: results.ComparisonResult) -> Table:
     sides = f"first {_side_title(comparison.first)}, second {_side_title(comparison.second)}"
     sentences = notes("comparison", comparison, _units_in_words(comparison.tasks), averages)
     seen = seen_notes(["first", "second"], [side.seen or {} for side in comparison.sides])
-    return Table.of_groups(
-        [[_row_of_test(name, row) for name, row in group.items()] for group in (tasks, averages)],
+    return Table(
+        rows=[_row_of_test(name, row) for name, row in (tasks | averages).items()],
+        breaks=[len(tasks)],
         columns=["task", "first", "second", "first - second [95%]", "verdict"],
         title=f"{_scores_title(comparison.tasks, comparison.config)}: {sides}",
         notes=[*sentences, *seen, *notes("not_compared", comparison)],
     )
+
+
+class QueriesInWords(NamedTuple):
+    """What a comparison says of queries."""
+
+    summary: str
+    """How many queries changed, and how the shown ones are chosen."""
+    lines: list[str]
+    """The shown queries, each with its first hits by the second side, then by the first."""
 
 
 def queries_in_words(comparison: results.ComparisonResult, *, trained: bool = False) -> QueriesInWords | None:
@@ -102,20 +113,25 @@ def queries_in_words(comparison: results.ComparisonResult, *, trained: bool = Fa
     first, second = ("after", "before") if trained else (side.name for side in comparison.sides)
     if comparison.queries is None:
         return None
-    start = "After training" if trained else f"With {first}"
-    return describe_queries(comparison.queries, start=start, first=first, second=second)
+    (summary,) = notes("queries", comparison.queries, "After training" if trained else f"With {first}")
+    lines = []
+    for example in comparison.queries.examples:
+        lines.append(f"{example.change:+.3f}  {one_line(example.query)}")
+        for name, shown in ((second, example.second), (first, example.first)):
+            lines.append(f"  {name}: {f'rank {shown.rank}' if shown.rank else f'not among the first {shown.searched}'}")
+            lines += [f"    {'*' if hit.right else ' '} {hit.score:.3f}  {one_line(hit.text)}" for hit in shown.hits]
+        lines += [*(f"  right: {one_line(text)}" for text in example.right[:SHOWN_HITS]), ""]
+    return QueriesInWords(summary, lines)
 
 
 def pairwise_table(result: results.PairwiseResult) -> Table:
     """Several sides: a column for each, the best of each row marked."""
     tests = [_rows_by_name(one) for one in result.comparisons]
-    groups = [
-        [_pairwise_row(name, result, [of_pair[part][name] for of_pair in tests]) for name in tests[0][part]]
-        for part in (0, 1)
-    ]
+    every = [tasks | averages for tasks, averages in tests]
     seen = seen_notes([side.name for side in result.sides], [side.seen or {} for side in result.sides])
-    return Table.of_groups(
-        groups,
+    return Table(
+        rows=[_pairwise_row(name, result, [of_pair[name] for of_pair in every]) for name in every[0]],
+        breaks=[len(tests[0][0])],
         columns=["task", *map(_side_title, result.sides)],
         title=_scores_title(result.comparisons[0].tasks, result.config),
         notes=[*notes("pairwise", tests[0][1]), *seen, *notes("not_compared", result)],
@@ -182,18 +198,18 @@ def _side_title(side: results.ComparedSide) -> str:
 def _ranks(result: results.PairwiseResult, families: Sequence[str | None]) -> Table:
     """The scores and ranks of all systems, on the mean over tasks (None) and on each task."""
     tasks, several = result.comparisons[0].tasks, len(families) > 1
-    groups = []
+    rows, breaks = list[list[str]](), list[int]()
     for task in families:
-        rows: list[list[str]] = []
+        breaks.append(len(rows))
         for number, one in _best_first(result, task):
             interval = "" if one.low is None else f" [{one.low:.2f}, {one.high:.2f}]"
             ranks = dict.fromkeys(str(rank) for rank in (one.best_rank, one.worst_rank) if rank is not None)
-            family = [] if not several else [""] if rows else [task or MEAN]
+            family = [""] if len(rows) > breaks[-1] else [task or MEAN]
             cells = [_side_title(result.sides[number]), format_score(one.score) + interval, " to ".join(ranks)]
-            rows.append([*family, *cells])
-        groups.append(rows)
-    return Table.of_groups(
-        groups,
+            rows.append([*(family if several else []), *cells])
+    return Table(
+        rows=rows,
+        breaks=breaks,
         columns=[*(["task"] if several else []), "system", "score [95%]", "rank"],
         title=f"{_scores_title(tasks, result.config)}: ranks of {len(result.sides)} systems",
         notes=notes("ranks", result, _units_in_words(tasks)),
