@@ -230,7 +230,7 @@ class Sources:
                     self.missing.append(f"{file}: its last line is incomplete and was skipped.")
                     break
                 raise NearfarError(f"{source}: is not valid JSON ({error}).") from error
-            if results.is_dev_evaluation(line):
+            if isinstance(line, dict) and "metric" in line:
                 evaluations.append(results.DevEvaluation.from_line(line, source=source))
             else:
                 steps.append(results.TrainingStep.from_dict(line, source=source))

@@ -49,12 +49,10 @@ def compose(
     tests = [(run.name, row, words.before_after_sentence(row)) for run in runs for row in run.tests.values()]
     evaluated = {side.name for side in sides}
     known = {run.name for run in runs if run.tested or evaluated & {run.name, run.group_name}}
-    outcomes = [(run.name, *sections.outcome(run)) for run in runs]
-    worse = [name for name, before, best, _ in outcomes if best is not None and before is not None and best <= before]
     summary = [
         *notes("tests", tests, [run.name for run in runs if run.record and run.name not in known]),
         *(line for one in scores for line in one.headlines),
-        *notes("training", runs, worse),
+        *notes("training", runs),
     ]
     tuned = {run.result.transfer.protocol for side in sides for run in side.runs if run.result.transfer} == {"finetune"}
     parts: dict[str, Sequence[Block]] = {

@@ -1,5 +1,6 @@
 """Scores of a report: a row for each side, a column for each task and average, with the best of each marked."""
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, stdev
@@ -66,7 +67,8 @@ def _entries(
 
 def _add_average(runs: Sequence[dict[str, Entry]], kind: Kind) -> None:
     """Where no evaluation has a named average, the mean over the tasks that all have, as in comparisons."""
-    scored = {title: one for title, one in _first(runs).items() if kind != "transfer" or one.metric == "accuracy"}
+    every = ChainMap(*reversed(runs))
+    scored = {title: one for title, one in every.items() if kind != "transfer" or one.metric == "accuracy"}
     shared = {one.tasks[0]: title for title, one in scored.items() if all(title in run for run in runs)}
     if "sickr" in shared:
         shared.pop("sickr-full", None)  # it contains the other one
@@ -78,14 +80,6 @@ def _add_average(runs: Sequence[dict[str, Entry]], kind: Kind) -> None:
     for run in runs:
         of_run = mean_estimate({task: run[title].estimate for task, title in shared.items()}, [np.zeros(0)])
         run[f"average of {name}"] = Entry([*shared], metric, of_run, average=True)
-
-
-def _first(runs: Sequence[dict[str, Entry]]) -> dict[str, Entry]:
-    """The entries of all runs; where several have a title, that of the first one."""
-    merged: dict[str, Entry] = {}
-    for run in runs:
-        merged |= run | merged
-    return merged
 
 
 def _score(runs: Sequence[Mapping[str, Entry]], title: str) -> results.Estimate | None:
@@ -103,6 +97,18 @@ def _score(runs: Sequence[Mapping[str, Entry]], title: str) -> results.Estimate 
     return results.Estimate(middle, middle - sd, middle + sd)
 
 
+def _tests_by_tasks(computed: AnyComparison) -> dict[Any, results.PairedTest]:
+    """The tests by the positions of their sides, their tasks and the metric."""
+    tests = dict[Any, results.PairedTest]()
+    for one in computed.comparisons:
+        rows = [
+            *((row.tasks, row) for row in one.averages.values()),
+            *(([name], row) for name, row in one.tasks.items()),
+        ]
+        tests |= {(frozenset(one.pair), frozenset(tasks), one.tasks[tasks[0]].metric): row for tasks, row in rows}
+    return tests
+
+
 @dataclass
 class Column:
     """A score of each side, under one title."""
@@ -114,8 +120,6 @@ class Column:
     """Side -> its score, where it was evaluated."""
     comparable: bool
     """Whether all scores are on the same data; else none is marked."""
-    complete: bool
-    """Whether all sides were evaluated."""
     tests: dict[int, results.PairedTest] = field(default_factory=dict)
     """Side with a lower score -> the test between it and the best, if there is one; of the lower number first."""
 
@@ -161,11 +165,11 @@ class Grid:
         scored = [n for n, side in enumerate(sides) if any(scores_of(run.result, kind)[0] for run in side.runs)]
         self.sides, self.indices = sides, scored if indices is None else indices
         tested = computed and (kind != "similarity" or aggregate == computed.config.aggregate)
-        self._tests = {tuple(tests.pair): tests for tests in (computed.comparisons if computed and tested else ())}
+        self._tests = _tests_by_tasks(computed) if computed and tested else {}
         self._runs = {n: [_entries(run.result, kind, metric, aggregate) for run in sides[n].runs] for n in self.indices}
         every = [run for runs in self._runs.values() for run in runs]
         _add_average(every, kind)
-        columns = sorted(_first(every).items(), key=lambda item: item[1].average)
+        columns = sorted(ChainMap(*reversed(every)).items(), key=lambda item: item[1].average)
         self.columns = [self._column(title, entry) for title, entry in columns]
 
     def _column(self, title: str, entry: Entry) -> Column:
@@ -178,21 +182,12 @@ class Grid:
             for run, entries in zip(self.sides[n].runs, self._runs[n], strict=True)
             if score.score is not None
         }
-        column = Column(title, entry, scores, comparable=len(data) < 2, complete=len(scores) == len(self.indices))
+        column = Column(title, entry, scores, comparable=len(data) < 2)
         for n in column.untested:
-            if test := self._test(entry, n, column.best[0]):
+            test = self._tests.get((frozenset((n, column.best[0])), frozenset(entry.tasks), entry.metric))
+            if test is not None and test.difference is not None:
                 column.tests[n] = test
         return column
-
-    def _test(self, entry: Entry, *pair: int) -> results.PairedTest | None:
-        """The test of a score of two sides, where there is one."""
-        tests = self._tests.get(tuple(sorted(pair)))
-        tasks = {task: row for task, row in tests.tasks.items() if row.metric == entry.metric} if tests else {}
-        if tests is None or not tasks.keys() >= {*entry.tasks}:
-            return None
-        averages = [one for one in tests.averages.values() if {*one.tasks} == {*entry.tasks}]
-        rows: Sequence[results.PairedTest] = averages if entry.average else [tasks[entry.tasks[0]]]
-        return next((row for row in rows if row.difference is not None), None)
 
     def blocks(self, caption: str) -> list[Block]:
         """The table, with a row for each side, and for a few sides and columns a chart."""

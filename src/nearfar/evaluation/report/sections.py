@@ -19,12 +19,6 @@ from nearfar.evaluation.tables import geometry_table
 
 CHART_POINTS, LINE_POINTS = 600, 30
 """About how many points a chart of losses has, and the fewest of each of its lines."""
-_MEASURES = {
-    "alignment": "Alignment (lower is better)",
-    "uniformity": "Uniformity (lower is more even)",
-    "mean_cosine": "Mean cosine (closer to 0 is more even)",
-    "effective_rank": "Effective rank (higher is more even)",
-}
 
 
 def outcome(run: TrainingRun) -> tuple[float | None, float | None, float | None]:
@@ -48,7 +42,7 @@ def training(runs: Sequence[TrainingRun]) -> list[Block]:
         for name in dict.fromkeys(name for one in run.evaluations for name in one.measures):
             values = ((float(one.step), one.measures.get(name)) for one in run.evaluations)
             known = [(step, value) for step, value in values if value is not None]
-            curves.append((geometry, _MEASURES.get(name, name.replace("_", " ")), known))
+            curves.append((geometry, name.replace("_", " ").capitalize(), known))
         best, number = outcome(run)[2], list(counts).index(run.group_name)
         for figure, title, points in curves:
             if points:

@@ -410,11 +410,6 @@ class EvaluationResult(Result):
         return self.config.get("training_seed")
 
     @property
-    def transductive(self) -> bool:
-        """Whether the model is fitted on the texts of each task."""
-        return bool(self.config.get("transductive"))
-
-    @property
     def resamples(self) -> int:
         """Bootstrap resamples behind each interval; 0 where there are no intervals."""
         return int(self.config.get("resamples") or 0)

@@ -10,14 +10,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from html import escape
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, dataclass_transform, get_args
 
 from msgspec import Meta
 
 from nearfar.disk import read_json, write_text
-from nearfar.evaluation.render import Table, to_html, to_text
+from nearfar.evaluation.render import Table, to_text
 from nearfar.runtime import machine
 from nearfar.runtime.versions import package_version
 from nearfar.types import NearfarError
@@ -41,7 +40,7 @@ class Record:
     """
 
     def __init_subclass__(cls, *, kw_only: bool = True) -> None:
-        dataclass(frozen=True, kw_only=kw_only, repr=not hasattr(cls, "_repr_html_"))(cls)
+        dataclass(frozen=True, kw_only=kw_only, repr=not hasattr(cls, "TABLES"))(cls)
 
     @classmethod
     def from_dict(cls, content: object, *, source: object = "the result") -> Self:
@@ -175,11 +174,6 @@ class Result(Record):
     def __repr__(self) -> str:
         """The tables that the command prints."""
         return "\n".join(map(to_text, self.TABLES())) or f"<{type(self).__name__} of nearfar>"
-
-    def _repr_html_(self) -> str:
-        """The same for a notebook."""
-        tables = [to_html(table, name=f"table-{id(table)}") for table in self.TABLES()]
-        return "\n".join(tables) or escape(repr(self))
 
     @classmethod
     def load(cls, file: str | Path) -> Self:

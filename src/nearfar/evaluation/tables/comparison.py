@@ -11,14 +11,8 @@ from nearfar.evaluation.tables.evaluation import format_seen, seen_notes
 from nearfar.types import metric_title
 
 _AVERAGES = {"overall": "average", "overall_transfer": "average accuracy", "overall_retrieval": "average retrieval"}
-_UNITS = {
-    "similarity": "pairs",
-    "relatedness": "pairs",
-    "classification": "rows",
-    "retrieval": "queries",
-    "scores": "units",
-}
-"""Kind of a task -> what its bootstrap resamples."""
+_UNITS = {"classification": "rows", "retrieval": "queries", "scores": "units"}
+"""Kind of a task -> what its bootstrap resamples, of other kinds pairs."""
 BEFORE_AFTER = ("before", "after", "after - before [95%]", "trained model")
 """The columns of :func:`before_after_cells`."""
 MEAN = "mean over tasks"
@@ -34,7 +28,7 @@ def metric_of(row: results.TaskTest) -> str:
 def verdict_in_words(row: results.PairedTest, *, first: str = "", second: str = "", units: str = "rows") -> str:
     """What a test says of its first side, or where that is worse, of the second; ``units`` are those of an average."""
     if row.verdict == "cannot tell" and row.more_units:
-        units = _UNITS[row.kind] if isinstance(row, results.TaskTest) else units
+        units = _UNITS.get(row.kind, "pairs") if isinstance(row, results.TaskTest) else units
         return f"cannot tell: about {row.more_units:,} more {units} would"
     if row.verdict in (None, "cannot tell", "level"):
         return row.verdict or "undefined"
@@ -67,7 +61,7 @@ def held_out_notes(result: results.ComparisonResult, task: str) -> list[str]:
     """Which rows a trained model, the first side, was compared with its start on, and of what the interval is."""
     row, seen = result.tasks[task], [(side.seen or {}).get(task) for side in result.sides]
     shares = [format_seen(one) for one in seen] if any(one and one.texts for one in seen) else []
-    return notes("held_out", row, _UNITS[row.kind], result.first.folds, shares)
+    return notes("held_out", row, _UNITS.get(row.kind, "pairs"), result.first.folds, shares)
 
 
 def comparison_tables(result: results.ComparisonResult | results.PairwiseResult) -> list[Table]:
@@ -152,7 +146,8 @@ def _rows_by_name(
 
 def _units_in_words(tasks: Mapping[str, results.TaskTest]) -> str:
     """What the bootstrap resamples in tasks of these kinds."""
-    return " or ".join(dict.fromkeys(_UNITS[kind] for kind in _UNITS if kind in {row.kind for row in tasks.values()}))
+    units = {_UNITS.get(row.kind, "pairs") for row in tasks.values()}
+    return " or ".join(unit for unit in ("pairs", *_UNITS.values()) if unit in units)
 
 
 def _scores_title(tasks: Mapping[str, results.TaskTest], config: results.ComparisonSettings) -> str:
