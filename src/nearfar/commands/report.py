@@ -144,15 +144,14 @@ class Sources:
         )
         made = {os.path.realpath(folder): run for (folder, _), run in zip(self.runs, runs, strict=True)}
         sides = [inputs.name_side(side, made) for side in sides]
-        geometries = [(source, inputs.name_spaces(result, made)) for source, result in self.geometries]
-        spaces = (name for _, result in geometries for name in result.models)
+        spaces = (name for _, result in self.geometries for name in result.models)
         shown = list(dict.fromkeys([*(side.name for side in sides), *(run.group_name for run in runs), *spaces]))
         more = f" and {len(shown) - 3} more" if len(shown) > 4 else ""
         return inputs.ReportInputs(
             title=f"Report: {', '.join(shown[: 3 if more else 4]) or 'comparisons'}{more}",
             sides=inputs.disambiguate_names(sides),
             comparisons=self.comparisons,
-            geometries=geometries,
+            geometries=self.geometries,
             runs=runs,
             missing=self.missing,
         )

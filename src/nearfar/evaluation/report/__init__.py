@@ -102,10 +102,8 @@ def transfer(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) ->
     """Accuracies of probes, a table for each protocol."""
     scores, protocols = Scores([], []), defaultdict[tuple[str, str], list[int]](list)
     for n, side in enumerate(sides):
-        known = [run.result.transfer for run in side.runs if run.result.transfer]
-        if known:
-            probes = dict.fromkeys(one.describe_probe() for one in known)
-            protocols[known[0].protocol, " and ".join(probes)].append(n)
+        if probed := next((run.result.transfer for run in side.runs if run.result.transfer), None):
+            protocols[probed.protocol, probed.describe_probe()].append(n)
     for (protocol, probe), indices in protocols.items():
         grid = Grid(sides, computed, "transfer", indices=indices)
         if protocol == "finetune":

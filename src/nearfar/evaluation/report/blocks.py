@@ -3,10 +3,9 @@
 All text is plain; the renderers escape it. The HTML file is self-contained: it loads nothing and runs nothing. Charts
 are SVG images by matplotlib, shown on any background, also in dark mode. They are small, so that labels stay readable
 on a phone; wider pages show several side by side. Each image is an address of its own, so that nothing in it can reach
-the page; it has some 10 kB, because coordinates are rounded and long lines thinned.
+the page; it has some 10 kB, because long lines are thinned.
 """
 
-import re
 import warnings
 from collections.abc import Sequence
 from itertools import count
@@ -129,11 +128,7 @@ def svg(chart: Chart) -> str:
         title = "\n".join(wrap(one_line(chart.title), 56))
         figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold", parse_math=False)
         _draw(figure.subplots(), chart)
-        text = file_content(figure, "svg", transparent=True).decode()
-    # Without what is not shown (metadata, comments, names of groups), and with rounded coordinates.
-    text = re.sub(r'<metadata>.*?</metadata>|<!--.*?-->|<[?!][^>]*>|(?<=<g) id="\w*?_\d+"', "", text, flags=re.DOTALL)
-    coordinate = re.compile(r"(\.\d\d)\d+")
-    return re.sub(r"<[^>]*>", lambda tag: coordinate.sub(r"\1", tag[0]), " ".join(text.split()).replace("> <", "><"))
+        return file_content(figure, "svg", transparent=True).decode()
 
 
 def _draw(axes: Any, chart: Chart) -> None:
@@ -145,8 +140,8 @@ def _draw(axes: Any, chart: Chart) -> None:
         y = [at + shift for at in line.y]
         look = {"color": colour, "linewidth": 1.4, "linestyle": "none" if chart.labels else style}
         axes.plot(line.x, y, marker="." if len(y) <= MAX_DOTTED_POINTS else "", **look)
-        marked = [at for at, x in zip(y, line.x, strict=True) if x == line.best][:1]
-        axes.plot([line.best] * len(marked), marked, color=colour, marker="o", markersize=8, fillstyle="none")
+        if line.best is not None and line.best in line.x:
+            axes.plot(line.best, y[line.x.index(line.best)], color=colour, marker="o", markersize=8, fillstyle="none")
         for at, span in zip(y, line.spans, strict=False):
             axes.plot(span or (), [at] * len(span or ()), color=colour, linewidth=1.4)
     if chart.labels:

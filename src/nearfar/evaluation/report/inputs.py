@@ -4,7 +4,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -46,11 +46,6 @@ class TrainingRun(NamedTuple):
     """The model against the one that training started from, on the test rows that the run held out."""
     held_out: str | None = None
     """The digest of all rows that the run holds out."""
-
-    @property
-    def method(self) -> str | None:
-        """The name of the method."""
-        return self.settings.get("method")
 
     @property
     def seed(self) -> Any:
@@ -145,32 +140,17 @@ def _of_distinct_seeds(keys: Sequence[object], seeds: Sequence[Any]) -> set[obje
 
 
 def disambiguate_names(sides: Sequence[EvaluatedModel]) -> list[EvaluatedModel]:
-    """The sides; where several have the same name, each with its file or folder."""
+    """The sides; where several have the same name, each with its first file."""
     times = Counter(side.name for side in sides)
-    sources = (side.runs[0].source if len(side.runs) == 1 else PurePath(side.runs[0].source).parent for side in sides)
-    return [
-        side if times[side.name] == 1 else side._replace(name=f"{side.name} ({source})")
-        for side, source in zip(sides, sources, strict=True)
-    ]
+    return [one._replace(name=f"{one.name} ({one.runs[0].source})") if times[one.name] > 1 else one for one in sides]
 
 
 def name_side(side: EvaluatedModel, runs: Mapping[str, TrainingRun]) -> EvaluatedModel:
     """The side, under the name of the run that made it, or of the setting of its runs; ``runs`` are by their paths."""
-    made_by = [run for one in side.runs if (run := _run_of(one.result.model, runs))]
+    folders = (os.path.realpath(one.result.model.removesuffix("/model")) for one in side.runs)
+    made_by = [runs[folder] for folder in folders if folder in runs]
     names = {run.name if len(side.runs) == 1 else run.group_name for run in made_by}
     return side._replace(name=names.pop()) if len(names) == 1 else side
-
-
-def name_spaces(result: results.GeometryResult, runs: Mapping[str, TrainingRun]) -> results.GeometryResult:
-    """The geometry, its models under the names of the runs that made them."""
-    made_by = {name: _run_of(model.model or name, runs) for name, model in result.models.items()}
-    named = {run.name if (run := made_by[name]) else name: model for name, model in result.models.items()}
-    return replace(result, models=named) if len(named) == len(result.models) else result
-
-
-def _run_of(model: str, runs: Mapping[str, TrainingRun]) -> TrainingRun | None:
-    """The run that made a model; ``runs`` have their absolute paths, and the model its own, as it was typed."""
-    return runs.get(os.path.realpath(model.removesuffix("/model")))
 
 
 def _strip_seed(name: str, seed: Any) -> str:

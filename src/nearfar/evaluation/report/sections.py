@@ -38,7 +38,7 @@ def training(runs: Sequence[TrainingRun]) -> list[Block]:
     size = math.ceil(max(1, *(len(run.steps) for run in runs)) / max(LINE_POINTS, CHART_POINTS // len(runs)))
     for run in runs:
         means = thinned([(one.step, one.loss) for one in run.steps], size)
-        curves = [(dev, run.dev, run.scores), (losses, f"Loss of {run.method}", means)]
+        curves = [(dev, run.dev, run.scores), (losses, f"Loss of {run.settings.get('method')}", means)]
         for name in dict.fromkeys(name for one in run.evaluations for name in one.measures):
             values = ((float(one.step), one.measures.get(name)) for one in run.evaluations)
             known = [(step, value) for step, value in values if value is not None]
@@ -120,9 +120,7 @@ def _geometry(result: GeometryResult) -> list[Block]:
 
 def _layers(name: str, layers: Mapping[str, Sequence[float | None]], task: str, limits: tuple[float, float]) -> Table:
     def cell(score: float | None) -> Cell:
-        return (
-            Cell("undefined") if score is None else Cell(f"{score:.1f}", shade=float(np.interp(score, limits, (0, 1))))
-        )
+        return Cell("undefined") if score is None else Cell(f"{score:.1f}", shade=np.interp(score, limits, (0, 1)))
 
     rows: list[Row] = [
         [f"{layer} (embeddings)" if layer == 0 else str(layer), *map(cell, scores)]
@@ -137,29 +135,28 @@ def _layers(name: str, layers: Mapping[str, Sequence[float | None]], task: str, 
 def settings(inputs: ReportInputs) -> list[Block]:
     """Configs of training and evaluation, and the provenance of every result."""
     trained = [(run.group_name, run.settings) for run in inputs.runs]
-    evaluations = [(side.name, run) for side in inputs.sides for run in side.runs]
-    blocks: list[Block] = [
-        *_differences("Differences between the training runs", "run", trained),
-        *_differences(
-            "Differences between the evaluations", "model", [(n, one.result.config) for n, one in evaluations]
-        ),
-    ]
+    evaluated = [(side.name, run.result.config) for side in inputs.sides for run in side.runs]
+    blocks = _differences("training runs", "run", trained) + _differences("evaluations", "model", evaluated)
     origins: dict[str, Provenance] = {run.source: run.record for run in inputs.runs if run.record}
-    origins |= {run.source: run.result.provenance for _, run in evaluations}
+    origins |= {run.source: run.result.provenance for side in inputs.sides for run in side.runs}
     origins |= {source: result.provenance for source, result in (*inputs.comparisons, *inputs.geometries)}
     origins = {source: origin for source, origin in origins.items() if origin.date or origin.command}
     if origins:
         commands = [f"# {source}, {origin.date}\n{origin.command}" for source, origin in origins.items()]
         blocks.append(Section("Commands", [Code("\n".join(commands))]))
         blocks.append(Section("Machines and versions", [_environments(origins)]))
-    configs = [Section(f"Training of {run.name}", _run_settings(run), folded=True) for run in inputs.runs]
+    configs = list[Section]()
+    for run in inputs.runs:
+        texts = [f"# {name}\n{text.rstrip()}" for name, text in run.files.items()] or [_lines(run.settings)]
+        facts = [run.record.data] if run.record and run.record.data else []
+        configs.append(Section(f"Training of {run.name}", [*map(Code, texts), *facts], folded=True))
     for side in inputs.sides:
         files = [Code(f"# {run.source}\n{_lines(run.result.config)}") for run in side.runs]
         configs.append(Section(f"Evaluation of {side.name}", files, folded=True))
     return [*blocks, *([Section("All settings", configs)] if configs else [])]
 
 
-def _differences(caption: str, title: str, configs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Block]:
+def _differences(what: str, title: str, configs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Block]:
     """A row for each name, with the values of all its configs, and a column for each key that differs."""
     if len(configs) < 2:
         return []
@@ -167,10 +164,10 @@ def _differences(caption: str, title: str, configs: Sequence[tuple[str, Mapping[
     every = pd.DataFrame(values, index=[name for name, _ in configs]).fillna(DASH)
     differ = every.loc[:, every.nunique() > 1]
     if differ.empty:
-        return [[f"{caption}: none, except for the output folder."]]
+        return [[f"Differences between the {what}: none, except for the output folder."]]
     rows = differ.groupby(level=0, sort=False).agg(lambda column: ", ".join(column.unique()))
     legend = f"{DASH}: off, empty, or not a setting of this method."
-    columns = [title, *differ]
+    caption, columns = f"Differences between the {what}", [title, *differ]
     return [Table(title=caption, columns=columns, rows=[*rows.itertuples()], notes=[legend], left=len(columns))]
 
 
@@ -178,11 +175,6 @@ def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or DASH
     return DASH if value is None or value is False or value in ("", 0) else str(value)
-
-
-def _run_settings(run: TrainingRun) -> list[Block]:
-    files = [f"# {name}\n{text.rstrip()}" for name, text in run.files.items()] or [_lines(run.settings)]
-    return [*map(Code, files), *([[*run.record.data]] if run.record and run.record.data else [])]
 
 
 def _lines(config: Mapping[str, Any]) -> str:
