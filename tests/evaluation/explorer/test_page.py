@@ -85,7 +85,9 @@ def test_the_policy_allows_the_script_and_the_style_by_hash_and_nothing_else(tmp
 
 @pytest.mark.parametrize("text", ["</script>", "<!--", "\u2028\u2029", "&amp;", "\ud800", 'a"\\b\x00', "ß😀"])
 def test_json_in_a_script_element(text: str) -> None:
-    (_, written, _) = elements_of(explorer_html({text: [text]}, "t"))
+    page = explorer_html({text: [text]}, "</title>{data}")
+    assert "<title>&lt;/title&gt;{data}</title>" in page
+    (_, written, _) = elements_of(page)
     assert not re.search("[<>&\u2028\u2029\ud800-\udfff]", written)
     assert json.loads(written) == {text: [text]}
 
@@ -97,24 +99,17 @@ def test_long_texts_and_values_are_shortened(tmp_path: Path) -> None:
     assert [len(name) for name in data["columns"][0]["categories"]] == [VALUE_LENGTH + 1, VALUE_LENGTH + 1, 1]
 
 
-def test_the_title_is_escaped(tmp_path: Path) -> None:
-    assert "<title>&lt;/title&gt;{data}</title>" in explorer_html({}, "</title>{data}")
-
-
 @pytest.mark.parametrize(
     ("values", "kind", "categories"),
     [
         (["b", "a", "", "a"], "categories", ["a", "b"]),
-        (["10", "9", "10", ""], "categories", ["9", "10"]),
         (["1.5", "-2", "0"], "categories", ["-2", "0", "1.5"]),
         ([str(n) for n in range(10)], "categories", [str(n) for n in range(10)]),
         ([str(n / 2) for n in range(11)], "numbers", []),
-        ([*map(str, range(40)), ""], "numbers", []),
         ([*map(str, range(40)), "many"], "values", []),
         ([f"c{n:02d}" for n in range(30)], "categories", [f"c{n:02d}" for n in range(30)]),
         ([f"c{n}" for n in range(31)], "values", []),
         (["", ""], "values", []),
-        (["nan", "inf"], "categories", ["inf", "nan"]),
     ],
 )
 def test_kind(values: list[str], kind: str, categories: list[str]) -> None:

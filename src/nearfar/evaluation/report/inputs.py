@@ -19,11 +19,6 @@ class EvaluatedModel(NamedTuple):
     name: str
     runs: tuple[EvaluationRun, ...]
 
-    @property
-    def seeds(self) -> tuple[int | None, ...]:
-        """The training seed of each run, None where it is not known."""
-        return tuple(run.result.training_seed for run in self.runs)
-
 
 class TrainingRun(NamedTuple):
     """One training run, finished or not."""

@@ -252,5 +252,5 @@ def dots(
 def _name(side: EvaluatedModel) -> Cell:
     if len(side.runs) == 1:
         return Cell(side.name)
-    known = [str(seed) for seed in side.seeds if seed is not None]
+    known = [str(seed) for run in side.runs if (seed := run.result.training_seed) is not None]
     return Cell(side.name, f"{len(side.runs)} seeds{': ' if known else ''}{', '.join(known)}")

@@ -164,7 +164,7 @@ class Result(Record):
         schema, kind = (content.get("schema"), content.get("kind")) if isinstance(content, dict) else (None, None)
         if type(schema) is not int or schema != SCHEMA:
             newer = " Update nearfar to read it." if type(schema) is int and schema > SCHEMA else ""
-            why = f"its schema is {format_value(schema)}, and this version reads {SCHEMA}"
+            why = f"it has schema {format_value(schema)}, and this version reads {SCHEMA}"
             raise NearfarError(f"{source}: is not a result file of nearfar: {why}.{newer}")
         if kind not in list(types):
             why = f"its kind is {format_value(kind)}; expected {join_or(types)}"

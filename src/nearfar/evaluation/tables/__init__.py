@@ -41,8 +41,7 @@ def screen_tables(result: results.Result) -> list[Table]:
         case EvaluationResult():
             return evaluation_tables(result, screen=True)
         case ComparisonResult() | PairwiseResult():
-            ranked = isinstance(result, PairwiseResult) and result.ranked
-            return comparison_tables(result)[: 1 + ranked]
+            return comparison_tables(result)[: 1 + (isinstance(result, PairwiseResult) and result.ranked)]
         case results.GeometryResult():
             return [geometry_table(result)]
     return []
@@ -61,7 +60,7 @@ def result_markdown(result: Tabulated) -> str:
             title, tables = "Geometry of embedding spaces", [geometry_table(result)]
         case _:
             names, tables = [side.name for side in result.sides], comparison_tables(result)
-            title = (" against " if isinstance(result, ComparisonResult) else ", ").join(names)
+            title = (" against " if len(names) == 2 else ", ").join(names)
             if isinstance(result, PairwiseResult) and result.ranked:
                 title = f"{len(names)} systems compared"
     return fill_template(
@@ -70,7 +69,7 @@ def result_markdown(result: Tabulated) -> str:
         tables=[to_markdown(table, level=2) for table in tables],
         queries=queries_in_words(result) if isinstance(result, ComparisonResult) else None,
         origin=result.provenance,
-        plots=result.plots if isinstance(result, results.GeometryResult) else [],
+        plots=getattr(result, "plots", []),
     )
 
 
