@@ -16,7 +16,6 @@ from nearfar.evaluation.explorer import (
     VALUE_LENGTH,
     Neighbourhoods,
     change,
-    check_color_column,
     cosines,
     describe_column,
     explorer_html,
@@ -115,14 +114,6 @@ def test_long_texts_and_values_are_shortened(tmp_path: Path) -> None:
 def test_kind(values: list[str], kind: str, categories: list[str]) -> None:
     column = describe_column("c", values)
     assert (column.kind, column.categories, column.values) == (kind, categories, values)
-
-
-def test_a_column_without_colours_is_refused() -> None:
-    columns = [describe_column("id", [f"x{n}" for n in range(1200)]), describe_column("topic", ["a", "b"])]
-    check_color_column(columns, "topic", "t.tsv")
-    for name in ("id", "tpic"):
-        with pytest.raises(NearfarError, match=rf"--color-by {name}: t.tsv has no other column .* colours: topic\."):
-            check_color_column(columns, name, "t.tsv")
 
 
 @pytest.mark.parametrize("count", [2, 5, 11, 12, 300])

@@ -212,10 +212,8 @@ class Grid:
         score, test = column.scores.get(side), column.tests.get(side)
         if score is None or score.score is None:
             return Cell("undefined" if score else DASH)
-        near = test is not None and not tells_apart(test)
-        return Cell(
-            f"{score.score:.2f}", self._spread(score, side), "best" if side in column.best else "near" if near else ""
-        )
+        mark: Literal["", "near", "best"] = "near" if test is not None and not tells_apart(test) else ""
+        return Cell(f"{score.score:.2f}", self._spread(score, side), "best" if side in column.best else mark)
 
     def _spread(self, score: results.Estimate, side: int) -> str:
         """The interval or the standard deviation in short."""

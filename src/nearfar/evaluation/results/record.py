@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, dataclass_transform, get_args
 
@@ -200,14 +201,12 @@ class Result(Record):
 def format_json(value: Any, indent: str = "") -> str:
     """JSON with nested objects on lines of their own, and objects of scalars (an estimate) and arrays on one line."""
     if not isinstance(value, dict) or not any(isinstance(item, dict | list) for item in value.values()):
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    deeper = indent + " "
-    items = (
-        f"\n{deeper}{json.dumps(key, ensure_ascii=False)}: {format_json(item, deeper)}" for key, item in value.items()
-    )
+        return _compact(value)
+    items = [f"\n{indent} {_compact(key)}: {format_json(item, f'{indent} ')}" for key, item in value.items()]
     return "{" + ",".join(items) + f"\n{indent}}}"
 
 
+_compact = partial(json.dumps, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _PACKAGES = ("nearfar", "numpy", "scipy", "torch", "transformers", "tokenizers", "sentence-transformers")
 _GENERATED = ("docs", "studies/results", "benchmarks/results", "tests/campaign/results")
 """Folders of results and of pages generated from them: changes there do not mark a commit as dirty."""
