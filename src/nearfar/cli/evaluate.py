@@ -63,16 +63,18 @@ def geometry(call: Call, config: "nearfar.GeometryConfig", models: tuple[str, ..
         raise NearfarError("no model given: nearfar geometry MODEL [MODEL ...] --output FOLDER")
     config.check_models(len(models))
 
+    from nearfar.evaluation.render import notes
     from nearfar.evaluation.results import ExplorerPage
-    from nearfar.evaluation.tables import explorer_notes, geometry_notes, geometry_table
+    from nearfar.evaluation.tables import geometry_table
 
     result = nearfar.geometry(models, config)
     page = result if isinstance(result, ExplorerPage) else result.page
     if not isinstance(result, ExplorerPage):
-        call.show(replace(geometry_table(result), notes=()))
-        call.say(*geometry_notes(result), f"Wrote geometry.json, {', '.join(result.plots)} to {config.output}")
+        table = geometry_table(result)
+        call.show(replace(table, notes=()))
+        call.say(*table.notes, f"Wrote geometry.json, {', '.join(result.plots)} to {config.output}")
     if page is not None:
-        call.say(*explorer_notes(page))
+        call.say(*notes("explorer", page))
 
 
 @verb()

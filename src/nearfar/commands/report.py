@@ -129,21 +129,20 @@ class Sources:
         short = short_names([run.source for run in self.runs])
         runs = [run._replace(name=short[run.source], group_name=short[run.source]) for run in self.runs]
         runs, order = inputs.assign_seed_groups(runs), list(self.opened)
-        names = inputs.RunNames([(os.path.realpath(run.source), run) for run in runs])
+        made = {os.path.realpath(run.source): run for run in runs}
         grouped = inputs.group_by_setting(self.single_results, {run.source: run.group_name for run in runs})
         sides = sorted(
-            map(names.side, [*self.sides, *grouped]),
+            (inputs.name_side(side, made) for side in [*self.sides, *grouped]),
             key=lambda side: order.index(os.path.realpath(side.runs[0].source)),
         )
-        geometries = [(source, names.geometry(result)) for source, result in self.geometries]
-        spaces = (name for _, result in geometries for name in result.models)
+        spaces = (name for _, result in self.geometries for name in result.models)
         shown = list(dict.fromkeys([*(side.name for side in sides), *(run.group_name for run in runs), *spaces]))
         more = f" and {len(shown) - 3} more" if len(shown) > 4 else ""
         return inputs.ReportInputs(
             title=f"Report: {', '.join(shown[: 3 if more else 4]) or 'comparisons'}{more}",
             sides=inputs.disambiguate_names(sides),
             comparisons=self.comparisons,
-            geometries=geometries,
+            geometries=self.geometries,
             runs=runs,
             missing=self.missing,
         )
@@ -218,7 +217,7 @@ class Sources:
                     self.missing.append(f"{file}: its last line is incomplete and was skipped.")
                     break
                 raise NearfarError(f"{source}: is not valid JSON ({error}).") from error
-            if results.is_dev_evaluation(line):
+            if isinstance(line, dict) and "metric" in line:
                 evaluations.append(results.DevEvaluation.from_line(line, source=source))
             else:
                 steps.append(results.TrainingStep.from_dict(line, source=source))

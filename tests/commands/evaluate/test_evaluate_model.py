@@ -232,4 +232,3 @@ def test_a_result_is_shown_as_its_table_and_tells_the_bytes_of_a_vector(workspac
         result = evaluated(tasks="pairs.tsv", **settings)
         assert stored_bytes(result) == size
     assert "tiny: Spearman x 100 [95% interval]" in repr(result)
-    assert result._repr_html_().startswith("<figure>")

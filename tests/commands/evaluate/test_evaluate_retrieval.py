@@ -125,6 +125,6 @@ def test_a_transductive_baseline_is_fitted_on_the_texts_of_each_task(beir, pairs
     both, alone = (
         evaluate("whitening:bert,dimensions=16", retrieval=tasks, **how) for tasks in ([beir, pairs], [pairs])
     )
-    assert both.transductive
+    assert both.config["transductive"]
     assert list(both.retrieval) == [beir, pairs]
     assert alone.retrieval[pairs] == both.retrieval[pairs]
