@@ -48,7 +48,7 @@ BASELINES: Mapping[str, Baseline] = {
     "bow": Baseline("bow", alone=True),
     "glove": Baseline("glove:FILE"),
     "use": Baseline("use or use:PATH", alone=True),
-    "wk": Baseline("wk:MODEL", ("layer_start", "window"), encoder=True),
+    "wk": Baseline("wk:MODEL", ("layer_start",), encoder=True),
     "whitening": Baseline(
         "whitening:MODEL or whitening:MODEL@TEXTS", ("pooling", "dimensions"), fitted=True, encoder=True
     ),
@@ -200,7 +200,6 @@ def open_baseline(
 def _parse_number(spec: str, key: str, value: str) -> float:
     """An integer; for ``layer_start`` also a share of the depth, ``1/3`` or ``0.33``."""
     try:
-        return float(Fraction(value)) if key == "layer_start" and not value.isdecimal() else int(value)
+        return int(value) if key == "dimensions" or value.isdecimal() else float(Fraction(value))
     except (ValueError, ZeroDivisionError):
-        share = ", such as 4, or a share of the depth, such as 1/3" * (key == "layer_start")
-        raise NearfarError(f"{spec}: {key} is {value!r}, but must be an integer{share}.") from None
+        raise NearfarError(f"{spec}: {key} is {value!r}, but must be an integer, or as a layer_start a share, such as 1/3.") from None
