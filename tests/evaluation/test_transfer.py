@@ -45,7 +45,7 @@ def test_a_text_that_is_not_finite_leaves_out_only_its_tasks():
 
         def encode(texts, value=value):
             found = vectors(texts).astype(np.float64)
-            found[[texts.index(text), texts.index(other)], 1] = value
+            found[[row for row, one in enumerate(texts) if one in (text, other)], 1] = value
             return found
 
         tasks = {"bad": bad, "good": good, "scored": scored}
@@ -92,9 +92,7 @@ def test_an_invalid_named_set_is_reported_with_its_reason_and_the_others_are_sco
     assert entries["few"].accuracy.reason.startswith("every row has the label 'u'")
     assert entries["none"].spearman.reason == "no pairs in train"
     assert entries["mine"].accuracy.score > 60
-    assert result.texts == 60
-    separate = evaluate_transfer(refuse, {"few": few}, **FAST_SETTINGS)
-    assert (separate.texts, separate.dim) == (0, None)
+    assert evaluate_transfer(refuse, {"few": few}, **FAST_SETTINGS).dim is None
 
 
 @pytest.mark.long

@@ -202,4 +202,6 @@ def _parse_number(spec: str, key: str, value: str) -> float:
     try:
         return int(value) if key == "dimensions" or value.isdecimal() else float(Fraction(value))
     except (ValueError, ZeroDivisionError):
-        raise NearfarError(f"{spec}: {key} is {value!r}, but must be an integer, or as a layer_start a share, such as 1/3.") from None
+        raise NearfarError(
+            f"{spec}: {key} is {value!r}, but must be an integer, or as a layer_start a share, such as 1/3."
+        ) from None

@@ -32,7 +32,7 @@ from nearfar.data.fingerprints import units_of_rows
 from nearfar.data.retrieval import MEASURES, RetrievalTask
 from nearfar.evaluation.results import RetrievalScores
 from nearfar.evaluation.statistics import bootstrap_means, estimate, plain_numbers
-from nearfar.evaluation.tasks import ScoredTasks, TextEmbeddings, embed, embed_tasks
+from nearfar.evaluation.tasks import ScoredTasks, TextEmbeddings, embed
 from nearfar.neighbours import pair_similarities, unit_rows
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import Encode, NearfarError, VectorSimilarity
@@ -62,7 +62,7 @@ def evaluate_retrieval(
     Each distinct text of a task is encoded once as a query and once as a document, or once in all if the two functions
     are the same. Texts are encoded in blocks of :data:`TEXTS_PER_CALL`. A zero vector has cosine 0 with everything.
 
-    A task with a vector that is not finite is listed in ``unavailable``.
+    A task with a vector that is not finite, or whose texts cannot be encoded, is listed in ``unavailable``.
 
     Args:
         encode_query: queries -> vectors.
@@ -70,8 +70,7 @@ def evaluate_retrieval(
         tasks: by name, from :mod:`nearfar.data.retrieval`.
         similarity: how vectors are compared.
         per_task: call ``encode_document`` once for each task, with all its queries and documents, and use its vectors
-            for both. Baselines that are fitted on the texts they encode need this. If it raises for one task, only
-            that task has no score.
+            for both. Baselines that are fitted on the texts they encode need this.
         resamples: bootstrap resamples of queries for each 95% interval; 0 for no intervals. The intervals depend on the
             task's name and ``seed`` but not on the other tasks.
         seed: seed of the bootstrap.
@@ -79,14 +78,9 @@ def evaluate_retrieval(
         progress: show a progress bar of the search.
 
     Raises:
-        NearfarError: no tasks, a task without queries or documents; ``encode_query`` or ``encode_document`` does not
-            return one vector per text, or their vectors have different widths.
+        NearfarError: ``encode_query`` or ``encode_document`` does not return one vector per text, or their vectors have
+            different widths.
     """
-    if not tasks:
-        raise NearfarError("no retrieval tasks to evaluate on.")
-    for name, task in tasks.items():
-        if not task.queries or not task.documents:
-            raise NearfarError(f"task {name} has no {'documents' if task.queries else 'queries'}.")
     scored: dict[str, RetrievalScores] = {}
     unavailable: dict[str, str] = {}
     dim, search = None, _Search(encode_query, encode_document, similarity, per_task, device, progress)
@@ -98,8 +92,7 @@ def evaluate_retrieval(
         dim = embedded.documents.vectors.shape[1]
         values = measure_rankings(search.rank(task, embedded, name), task.relevant)
         scored[name] = retrieval_scores(name, task, values, resamples=resamples, seed=seed)
-    distinct = {text for task in tasks.values() for text in (*task.queries, *task.documents)}
-    return ScoredTasks(scored, {}, unavailable, len(distinct), dim)
+    return ScoredTasks(scored, {}, unavailable, dim)
 
 
 def best_hits(
@@ -154,20 +147,17 @@ class _Search(NamedTuple):
         order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
         texts = list(dict.fromkeys(task.documents[position] for position in order))
         apart = not self.per_task and self.encode_query is not self.encode_document
-        every = list(dict.fromkeys(task.queries if apart else [*texts, *task.queries]))
-        if self.per_task:
-            queries = embed_tasks(self.encode_document, {"": every}, per_task=True)[""]
-            queries = queries._replace(vectors=queries.vectors.astype(np.float32))
-        else:
-            queries = embed(self.encode_query, every, texts_per_call=TEXTS_PER_CALL)
+        every = task.queries if apart else [*texts, *task.queries]
+        size = len(every) if self.per_task else TEXTS_PER_CALL
+        queries = embed(self.encode_query if apart else self.encode_document, every, texts_per_call=size)
         documents = queries._replace(vectors=queries.vectors[: len(texts)])
         if apart:
-            documents = embed(self.encode_document, texts, texts_per_call=TEXTS_PER_CALL)
+            documents = embed(self.encode_document, texts, texts_per_call=size)
         if self.similarity == "cosine":
             unit_rows(queries.vectors)
             if apart:  # else they are among these
                 unit_rows(documents.vectors)
-        failure = queries.failure_reason(queries.rows) or documents.failure_reason(documents.rows)
+        failure = queries.failure or documents.failure
         widths = queries.vectors.shape[1], documents.vectors.shape[1]
         if not failure and widths[0] != widths[1]:
             raise NearfarError(

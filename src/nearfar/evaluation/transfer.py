@@ -24,7 +24,7 @@ from nearfar.evaluation import probes, results
 from nearfar.evaluation.correlation import CORRELATIONS, Floats, Indices, undefined_reason
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.statistics import bootstrap_means, correlation_estimate, estimate, mean_estimate, plain_numbers
-from nearfar.evaluation.tasks import TRANSFER_AVERAGES, ScoredTasks, TextEmbeddings, embed_tasks, encoded_size
+from nearfar.evaluation.tasks import TRANSFER_AVERAGES, ScoredTasks, TextEmbeddings, embed, widest
 from nearfar.neighbours import unit_rows
 from nearfar.neighbours.exact import nearest
 from nearfar.types import Encode, NearfarError, VectorSimilarity
@@ -41,12 +41,11 @@ def evaluate_transfer(
     tasks: Mapping[str, TransferTask],
     *,
     probe: Probe = DEFAULT_PROBE,
-    per_task: bool = False,
     seed: int = 1111,
     resamples: int = 1000,
     progress: bool = False,
 ) -> ScoredTasks[results.TransferScores, results.TransferAverage]:
-    """Probe ``encode`` on ``tasks``; all their distinct texts are encoded in one call, or in one for each task.
+    """Probe ``encode`` on ``tasks``; it is called once for each task, with its distinct texts.
 
     A task has no score where a vector of its texts holds a NaN or infinity, or where a named task cannot be probed. Its
     entry says why, and the other tasks are scored.
@@ -55,30 +54,24 @@ def evaluate_transfer(
         encode: texts -> vectors.
         tasks: by name, from :mod:`nearfar.data.classification`.
         probe: settings of the classifiers; learned relatedness uses only their seed.
-        per_task: call ``encode`` once for each task with that task's texts, for baselines that are fitted on the texts
-            they encode.
         seed: seed of the bootstrap.
         resamples: bootstrap resamples of the tested rows behind each 95% interval; 0 for no intervals. Classifiers are
             not retrained.
         progress: show a progress bar.
 
     Raises:
-        NearfarError: no tasks; a user's own data set that cannot be probed (one label,
-            or too few rows of a label for the folds), before anything is encoded; ``encode`` does not return one
-            vector per text.
+        NearfarError: a user's own data set that cannot be probed (one label, or too few rows of a label for the folds),
+            before anything is encoded; ``encode`` does not return one vector per text.
     """
-    if not tasks:
-        raise NearfarError("no transfer tasks to evaluate on.")
     reasons = {name: _unprobeable_reason(task, probe) for name, task in tasks.items()}
     prepared = {name: _SortedRows.of(task) for name, task in tasks.items()}
-    distinct = {name: {text for row in rows.texts for text in row} for name, rows in prepared.items()}
-    texts = {name: sorted(distinct[name]) for name in tasks if not reasons[name]}
-    embedded = embed_tasks(encode, texts, per_task=per_task)
+    texts = {name: sorted({text for row in rows.texts for text in row}) for name, rows in prepared.items()}
+    embedded = {name: embed(encode, [] if reasons[name] else own) for name, own in texts.items()}
     entries: dict[str, results.TransferScores] = {}
     draws: dict[str, Floats] = {}
     bar = track(prepared.items(), "probing", console=Console(stderr=True), transient=True, disable=not progress)
     for name, rows in bar:
-        reason = reasons[name] or embedded[name].failure_reason(distinct[name])
+        reason = reasons[name] or embedded[name].failure
         features = np.zeros((0, 0), dtype=np.float32) if reason else _features(rows.texts, embedded[name])
         if not np.isfinite(features).all():
             reason = "the embeddings are so large that products of them are infinite"
@@ -97,7 +90,7 @@ def evaluate_transfer(
         for name, members in TRANSFER_AVERAGES.items()
         if set(members) <= set(draws)
     }
-    return ScoredTasks(entries, averages, {}, *encoded_size(embedded.values()))
+    return ScoredTasks(entries, averages, {}, widest(embedded.values()))
 
 
 class _SortedRows(NamedTuple):

@@ -136,7 +136,7 @@ def _score(
         NearfarError: no task can be scored.
     """
     encode = opened.encode if opened.per_task else CachedEncode(opened.encode)
-    resampling: dict[str, Any] = {"per_task": opened.per_task, "resamples": config.resamples, "progress": progress}
+    resampling: dict[str, Any] = {"resamples": config.resamples, "progress": progress}
     compared: dict[str, Any] = {**resampling, "similarity": opened.similarity, "seed": config.seed}
     fields: dict[str, Any] = {"tasks": {}, "unavailable": dict(tasks.unavailable), "texts": len(tasks.distinct_texts())}
     widths: list[int | None] = []
@@ -152,7 +152,8 @@ def _score(
         texts = sum(len(task.queries) + len(task.documents) for task in tasks.retrieval.values())
         if texts <= MAX_CACHED_TEXTS and not opened.per_task:  # tasks share texts; an equal function has one cache
             queries, documents = (encode if one == opened.encode else CachedEncode(one) for one in (queries, documents))
-        ranked = evaluate_retrieval(queries, documents, tasks.retrieval, device=opened.device, **compared)
+        compared |= {"per_task": opened.per_task, "device": opened.device}
+        ranked = evaluate_retrieval(queries, documents, tasks.retrieval, **compared)
         fields["retrieval"] = ranked.tasks
         fields["unavailable"] |= ranked.unavailable
         widths.append(ranked.dim)
