@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SimilarityFunction
     from torch import Tensor
 
-_FULL_PRECISION = (None, "float32")
-_UNKNOWN: dict[str, Any] = dict.fromkeys(("loader", "release_date", "languages", "license", "open_weights"))
-_UNKNOWN |= dict.fromkeys(("public_training_code", "public_training_data", "training_datasets"))
-"""What mteb asks of a model and nearfar does not know."""
-
 
 class MtebModel:
     """A model for ``mteb.evaluate``: encodes as :meth:`nearfar.Encoder.encode` does, and describes itself.
@@ -81,13 +76,10 @@ class MtebModel:
         self.dim = truncated_width(dimensions, self.encoder.dim, self.encoder.matryoshka)
         self.name = _name(model) if name is None else name
         self.revision = fingerprint_model(model)
-        self._encode_settings: dict[str, Any] = {
-            "dimensions": dimensions,
-            "normalize": normalize,
-            "precision": precision,
-        }
-        defaults = {**dict.fromkeys((*opening, "dimensions")), "normalize": False, "precision": "fp32"}
-        self._experiment = {key: settings[key] for key, default in defaults.items() if settings[key] != default}
+        encoding = ("dimensions", "normalize", "precision")
+        self._encode_settings = {key: settings[key] for key in encoding}
+        defaults = (None, False, "fp32")
+        self._experiment = {key: settings[key] for key in (*opening, *encoding) if settings[key] not in defaults}
 
     def encode(self, inputs: Iterable[Any], *, prompt_type: Any = None, **kwargs: Any) -> NDArray[np.float32]:
         """The embeddings of all texts of mteb's batches, float32 [texts, dim].
@@ -98,7 +90,7 @@ class MtebModel:
             NearfarError: inputs without texts, a ``precision`` of mteb other than float32, and an embedding that is not
                 finite (the text is named).
         """
-        if kwargs.get("precision") not in _FULL_PRECISION:
+        if kwargs.get("precision") not in (None, "float32"):
             raise NearfarError(
                 f"precision {kwargs['precision']!r} in encode_kwargs: nearfar's model returns float32; leave it out"
             )
@@ -139,19 +131,19 @@ class MtebModel:
         encoder = self.encoder
         parameters = sum(parameter.numel() for parameter in encoder.parameters())
         prompts = (encoder.query_prompt, encoder.document_prompt, encoder.resolve_prompt())
-        return ModelMeta(
-            name=self.name,
-            revision=self.revision,
-            n_parameters=parameters,
-            memory_usage_mb=round(4 * parameters / 2**20),
-            max_tokens=encoder.max_length,
-            embed_dim=self.dim,
-            framework=["Sentence Transformers", "PyTorch"],
-            similarity_fn_name=ScoringFunction(encoder.inference_settings.similarity_fn_name),
-            use_instructions=any(prompts),
-            experiment_kwargs=self._experiment or None,
-            **_UNKNOWN,
-        )
+        known = {
+            "name": self.name,
+            "revision": self.revision,
+            "n_parameters": parameters,
+            "memory_usage_mb": round(4 * parameters / 2**20),
+            "max_tokens": encoder.max_length,
+            "embed_dim": self.dim,
+            "framework": ["Sentence Transformers", "PyTorch"],
+            "similarity_fn_name": ScoringFunction(encoder.inference_settings.similarity_fn_name),
+            "use_instructions": any(prompts),
+            "experiment_kwargs": self._experiment or None,
+        }
+        return ModelMeta.create_empty(known)
 
 
 def _name(model: str | Path) -> str:

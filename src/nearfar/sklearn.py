@@ -75,11 +75,10 @@ class NearfarTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.progress = progress
 
     def fit(self, X: Iterable[str], y: object = None) -> "NearfarTransformer":  # noqa: ARG002, N803
-        """Open the model and check parameters and texts; learns nothing.
+        """Open the model and check parameters; learns nothing.
 
         Raises:
-            NearfarError: an unusable model, an invalid parameter, or ``X`` is not a sequence of texts (the row is
-                named).
+            NearfarError: an unusable model, an invalid parameter, or ``X`` is not a sequence.
         """
         _texts(X)
         self._width()
@@ -89,7 +88,7 @@ class NearfarTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """The embeddings of texts, float32 [texts, dim]; each distinct text is encoded once.
 
         Raises:
-            NearfarError: as :meth:`fit`, and an embedding that is not finite (the text is named).
+            NearfarError: as :meth:`fit`, and a row that is no text, or an embedding that is not finite (it is named).
         """
         names = ("prompt", "prompt_name", "dimensions", "normalize", "precision", "progress")
         return self._encoder().encode(_texts(X), **{name: getattr(self, name) for name in names})
@@ -153,17 +152,11 @@ def _texts(X: Iterable[str]) -> list[str]:  # noqa: N803
     """The texts as a list.
 
     Raises:
-        NearfarError: a single text, a table, or something that is not a text.
+        NearfarError: a single text, or a table.
     """
-    if isinstance(X, str):
-        raise NearfarError("X must be a sequence of texts, not a single text; put it in a list")
-    if getattr(X, "ndim", 1) != 1:
+    if isinstance(X, str) or getattr(X, "ndim", 1) != 1:
         raise NearfarError(
-            "X must be one column of texts, not a table; in a ColumnTransformer, name the column by a string, "
-            "'text', not by a list, ['text']"
+            "X must be one column of texts, not a single text or a table; in a ColumnTransformer, name the column by a "
+            "string, 'text', not by a list, ['text']"
         )
-    texts = list(X)
-    for row, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise NearfarError(f"X: row {row} is {text!r}, not a text; fill missing texts with '' first")
-    return texts
+    return list(X)

@@ -80,5 +80,5 @@ def test_an_encoder_text_by_text(architecture: str, tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("layer_start", [1 / 3, 1, -1])
 def test_too_few_layers(layer_start: float, tmp_path: Path) -> None:
-    with pytest.raises(NearfarError, match="layer_start -?1: SBERT-WK needs three layers .* to 2"):
+    with pytest.raises(NearfarError, match=r"layer_start -?1: SBERT-WK needs three layers .* to 2"):
         SbertWk(Encoder.from_pretrained(save_tiny(tmp_path)), layer_start=layer_start)

@@ -103,13 +103,7 @@ def finetuned_entry(
         validation: scores on the validation rows, by metric, in [-1, 1] (:func:`validation_scores`), if there are any.
         resamples: bootstrap resamples of the tested rows behind each interval.
         seed: seed of the bootstrap.
-
-    Raises:
-        NearfarError: outputs that are not finite.
     """
-    if not np.isfinite(outputs).all():
-        row = int(np.flatnonzero(~np.isfinite(outputs).all(axis=1))[0])
-        raise NearfarError(f"the classifier's output for test row {row}, {' / '.join(texts[row])!r}, is not finite.")
     names = [label_names[int(label)] if label_names else label for label in gold]
     dev = {f"dev_{metric}": round(100 * score, 4) for metric, score in (validation or {}).items()}
     known: dict[str, Any] = {"texts": texts, "resamples": resamples, "seed": seed, **dev}

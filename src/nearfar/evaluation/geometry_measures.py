@@ -56,14 +56,12 @@ def uniformity(embeddings: ArrayLike, *, seed: int = 0, pairs: int = PAIRS) -> f
         pairs: number of pairs to draw, with replacement; if there are no more than this, all are used.
 
     Raises:
-        NearfarError: fewer than two texts, fewer than one pair, or a NaN or infinity.
+        NearfarError: fewer than two texts, or a NaN or infinity.
 
     Example:
         >>> round(uniformity([[1.0, 0.0], [0.0, 1.0]]), 6)  # one pair, ||x - y||^2 = 2: log(exp(-4))
         -4.0
     """
-    if pairs < 1:
-        raise NearfarError(f"pairs {pairs}: must be 1 or more.")
     x = _unit_rows(embeddings, at_least=2)
     if len(x) * (len(x) - 1) // 2 <= pairs:
         i, j = np.triu_indices(len(x), k=1)

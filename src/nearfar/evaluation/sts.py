@@ -41,7 +41,7 @@ def evaluate_sts(
     seed: int = 0,
     progress: bool = False,
 ) -> ScoredTasks[results.SimilarityScores, results.SimilarityAverage]:
-    """Score ``encode`` on ``tasks`` (task -> subset -> pairs); it is called once for each task, with its distinct texts.
+    """Score ``encode`` on ``tasks`` (task -> subset -> pairs); it is called once for each task with its distinct texts.
 
     A task with a text whose vector is not finite is skipped and listed in ``unavailable``.
 
