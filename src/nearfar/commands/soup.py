@@ -20,8 +20,6 @@ from nearfar.runs.folder import RUN_INFO, read_run_info
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from nearfar.commands.train.dev import DevSet
     from nearfar.encoder.encoder import Encoder
 
@@ -103,29 +101,29 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
         from nearfar.data.rows import load_pairs
 
         dev = scored_dev(load_pairs(config.evaluate_on), config.evaluate_on)
-    encoder = _open(names[0], folders[0], config)
-    scores: list[float] = []
-    for name, folder in zip(names, folders, strict=True):
-        opened = _open(name, folder, config)
-        _check_same(names[0], encoder, name, opened)
-        scores += [] if dev is None else [dev.measure(opened, config.precision).score or 0.0]
+    encoders = [_open(name, folder, config) for name, folder in zip(names, folders, strict=True)]
+    for name, other in zip(names[1:], encoders[1:], strict=True):
+        _check_same(names[0], encoders[0], name, other)
+    average = _open(names[0], folders[0], config)
 
-    order = sorted(range(len(names)), key=lambda number: -scores[number]) if scores else range(len(names))
-    sums: dict[str, Tensor] = {}
-    kept: list[int] = []
-    best = -math.inf
-    for number in order:  # equal scores in the order in which they were named
-        candidate = _plus(sums, _open(names[number], folders[number], config), weights[number])
-        if dev is not None:
-            _copy_mean(candidate, len(kept) + 1, encoder)
-            score = (dev.measure(encoder, config.precision).score or 0.0) if kept else scores[number]
-            if score < best:
-                continue
-            best = score
-        sums = candidate
-        kept.append(number)
-    total = sum(weights[number] for number in kept)
-    _copy_mean(sums, total, encoder)
+    def measure(numbers: Sequence[int]) -> float:
+        """Let ``average`` be the average of some models; its score on the dev set, if there is one."""
+        states = [(weights[number], encoders[number].state_dict()) for number in numbers]
+        for key, tensor in average.state_dict().items():
+            if tensor.is_floating_point():  # on the CPU, as some devices have no float64
+                tensor.copy_(sum(weight * state[key].cpu().double() for weight, state in states) / total(numbers))
+        return 0.0 if dev is None else dev.measure(average, config.precision).score or 0.0
+
+    def total(numbers: Sequence[int]) -> float:
+        return sum(weights[number] for number in numbers)
+
+    kept, best, scores = list(range(len(names))), -math.inf, []
+    if dev is not None:
+        scores, kept = [measure([number]) for number in kept], []
+        for number in sorted(range(len(names)), key=lambda number: -scores[number]):  # equal ones as they were named
+            if (score := measure([*kept, number])) >= best:
+                kept, best = [*kept, number], score
+    measure(kept)
 
     used = {folders[number]: names[number] for number in sorted(kept)}
     _warn_of_different_starts(used)
@@ -133,7 +131,7 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
         Ingredient(
             model=name,
             fingerprint=fingerprint_model(folders[number]),
-            weight=weights[number] / total if number in kept else 0.0,
+            weight=weights[number] / total(kept) if number in kept else 0.0,
             score=round(100 * scores[number], 4) if scores else None,
         )
         for number, name in enumerate(names)
@@ -145,9 +143,9 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
         score=None if dev is None else round(100 * best, 4),
         provenance=provenance(),
     )
-    encoder.seen = _seen(used, dev) if config.fingerprints else None
+    average.seen = _seen(used, dev) if config.fingerprints else None
     with new_folder(output) as fresh:
-        encoder.save_pretrained(fresh)
+        average.save_pretrained(fresh)
         (fresh / SOUP_FILE).write_text(format_json(result.to_dict()) + "\n", encoding="utf-8")
     return result
 
@@ -175,20 +173,6 @@ def _open(name: str, folder: Path, config: SoupConfig) -> "Encoder":
     if holds_classifier(transformer_folder(folder)):
         raise NearfarError(f"{name}: is a classifier; soup averages sentence encoders.")
     return Encoder.from_pretrained(folder, device=config.device)
-
-
-def _plus(sums: "Mapping[str, Tensor]", encoder: "Encoder", weight: float) -> "dict[str, Tensor]":
-    """Sums of weights in float64, with ``weight`` times the encoder's added; numbers without a point are left out."""
-    state = {name: tensor for name, tensor in encoder.state_dict().items() if tensor.is_floating_point()}
-    # Some devices have no float64.
-    return {name: sums.get(name, 0.0) + weight * tensor.cpu().double() for name, tensor in state.items()}
-
-
-def _copy_mean(sums: "Mapping[str, Tensor]", total: float, encoder: "Encoder") -> None:
-    """Replace the encoder's weights by ``sums`` divided by the ``total`` of the models' weights."""
-    for name, tensor in encoder.state_dict().items():
-        if name in sums:
-            tensor.copy_(sums[name] / total)
 
 
 def _check_same(first: str, encoder: "Encoder", other: str, opened: "Encoder") -> None:

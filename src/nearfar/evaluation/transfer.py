@@ -128,15 +128,12 @@ class _SortedRows(NamedTuple):
 
 
 def _unprobeable_reason(task: TransferTask, probe: Probe) -> str | None:
-    """Why a task cannot be probed; raises for a user's own data set."""
+    """Why a task with labels cannot be probed; raises for a user's own data set."""
+    if not task.label_names:
+        return None
     try:
-        if task.label_names:
-            labels = {name: [int(target) for target in rows.targets] for name, rows in task.splits.items()}
-            probes.check_labels(labels, task.label_names, probe)
-        else:
-            for name, rows in task.splits.items():
-                if not rows.texts or not np.isfinite(rows.targets).all():
-                    return f"{'a score is not finite' if rows.texts else 'no pairs'} in {name}"
+        labels = {name: [int(target) for target in rows.targets] for name, rows in task.splits.items()}
+        probes.check_labels(labels, task.label_names, probe)
     except NearfarError as error:
         if task.source:
             raise NearfarError(f"{task.source}: {error}") from error
