@@ -249,7 +249,9 @@ def test_means_have_the_interval_of_the_differences_of_their_units(kind, units):
 
 
 def test_other_protocols_rows_or_queries_are_refused():
-    with pytest.raises(NearfarError, match=r"in different ways \(task mr, probe: senteval, 0 hidden units, 10 folds; exact"):
+    with pytest.raises(
+        NearfarError, match=r"in different ways \(task mr, probe: senteval, 0 hidden units, 10 folds; exact"
+    ):
         compare_runs([probed(0.8, 1)], [probed(0.8, 2, protocol="exact")])
     other, queries = probed(0.8, 2), ranked({"t": [0.1, 0.2]})
     for tasks in (other.result.transfer.tasks, queries.result.retrieval):

@@ -222,9 +222,8 @@ def compare_pairwise(
     ``margin`` is the largest difference, in points, that counts as level.
 
     Raises:
-        NearfarError: as :func:`compare_runs`; fewer than two ``resamples``, or a negative ``seed``.
+        NearfarError: as :func:`compare_runs`.
     """
-    correlation.check_resampling(resamples, seed, at_least=2)
     runs = [run for side in sides for run in side]
     chosen = list(dict.fromkeys(tasks or shared_tasks(runs)))
     facts = {task: _describe_task(task, runs, measure) for task in chosen}

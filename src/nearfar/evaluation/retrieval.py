@@ -83,7 +83,8 @@ def evaluate_retrieval(
     """
     scored: dict[str, RetrievalScores] = {}
     unavailable: dict[str, str] = {}
-    dim, how = None, {"similarity": similarity, "per_task": per_task, "device": device}
+    dim: int | None = None
+    how: dict[str, Any] = {"similarity": similarity, "per_task": per_task, "device": device}
     for name, task in tasks.items():
         queries, _, ranked = _search(encode_query, encode_document, task, **how, shown=name if progress else "")
         if queries.failure:
