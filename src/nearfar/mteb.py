@@ -15,8 +15,6 @@ from nearfar.types import NearfarError, Precision
 
 if TYPE_CHECKING:
     from mteb.models.model_meta import ModelMeta
-    from sentence_transformers import SimilarityFunction
-    from torch import Tensor
 
 
 class MtebModel:
@@ -65,6 +63,8 @@ class MtebModel:
         device: str | None = None,
     ) -> None:
         settings = locals()
+        from sentence_transformers import SimilarityFunction
+
         from nearfar.encoder.encoder import Encoder
         from nearfar.encoder.precision import check_precision
         from nearfar.encoder.prompts import truncated_width
@@ -76,6 +76,11 @@ class MtebModel:
         self.dim = truncated_width(dimensions, self.encoder.dim, self.encoder.matryoshka)
         self.name = _name(model) if name is None else name
         self.revision = fingerprint_model(model)
+        function = SimilarityFunction(self.encoder.inference_settings.similarity_fn_name)
+        self.similarity = function.to_similarity_fn(function)
+        """The similarities of all embeddings of the one with all of the other, by the model's similarity function."""
+        self.similarity_pairwise = function.to_similarity_pairwise_fn(function)
+        """The similarity of each embedding of the one with the same row of the other."""
         encoding = ("dimensions", "normalize", "precision")
         self._encode_settings = {key: settings[key] for key in encoding}
         defaults = (None, False, "fp32")
@@ -102,20 +107,6 @@ class MtebModel:
         roles = {"query": self.encoder.encode_query, "document": self.encoder.encode_document}
         encode = roles.get(getattr(prompt_type, "value", prompt_type), self.encoder.encode)
         return encode(texts, progress=bool(kwargs.get("show_progress_bar")), **self._encode_settings)
-
-    def similarity(self, embeddings1: Any, embeddings2: Any) -> "Tensor":
-        """The similarities of all embeddings of the one with all of the other, by the model's similarity function."""
-        return self._function.to_similarity_fn(self._function)(embeddings1, embeddings2)
-
-    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> "Tensor":
-        """The similarity of each embedding of the one with the same row of the other."""
-        return self._function.to_similarity_pairwise_fn(self._function)(embeddings1, embeddings2)
-
-    @property
-    def _function(self) -> "SimilarityFunction":
-        from sentence_transformers import SimilarityFunction
-
-        return SimilarityFunction(self.encoder.inference_settings.similarity_fn_name)
 
     @property
     def mteb_model_meta(self) -> "ModelMeta":

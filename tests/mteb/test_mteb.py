@@ -96,9 +96,11 @@ def test_the_model_describes_itself(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
-def test_similarities_are_those_of_the_model(folder: Path, similarity: Any) -> None:
-    model = MtebModel(folder)
-    model.encoder._inference = model.encoder._inference._replace(similarity_fn_name=similarity)
+def test_similarities_are_those_of_the_model(folder: Path, similarity: Any, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(folder)
+    encoder._inference = encoder._inference._replace(similarity_fn_name=similarity)
+    encoder.save_pretrained(tmp_path / "saved")
+    model = MtebModel(tmp_path / "saved")
     first, second = np.random.default_rng(0).normal(size=(2, 3, 4))
     lengths = np.linalg.norm(first, axis=1)[:, None] * np.linalg.norm(second, axis=1)
     expected = {

@@ -162,9 +162,8 @@ def open_baseline(
         from nearfar.baselines.words import PUBLISHED, Glove, Use, bag_of_words
 
         given = {"pooling": pooling, "max_length": max_length, "device": device, "prompt": prompt}
-        for setting, value in {**given, "precision": bf16 or None}.items():
-            if value is not None:
-                raise NearfarError(f"{setting} is a setting of an encoder; {spec} has none.")
+        if own := [name for name, value in {**given, "precision": bf16 or None}.items() if value is not None]:
+            raise NearfarError(f"{own[0]} is a setting of an encoder; {spec} has none.")
         if name == "bow":
             return bag_of_words
         return Glove.from_file(source) if name == "glove" else Use(source or PUBLISHED)

@@ -12,8 +12,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 
 from nearfar.data.fingerprints import units_of_rows
 from nearfar.evaluation import correlation, results
@@ -39,7 +37,6 @@ def evaluate_sts(
     similarity: VectorSimilarity = "cosine",
     resamples: int = 1000,
     seed: int = 0,
-    progress: bool = False,
 ) -> ScoredTasks[results.SimilarityScores, results.SimilarityAverage]:
     """Score ``encode`` on ``tasks`` (task -> subset -> pairs); it is called once for each task with its distinct texts.
 
@@ -62,7 +59,7 @@ def evaluate_sts(
     available = [task for task in tasks if task not in unavailable]
     scored: dict[str, results.SimilarityScores] = {}
     draws: dict[str, Draws] = {}
-    for task in track(available, "bootstrap", console=Console(stderr=True), transient=True, disable=not progress):
+    for task in available:
         rows = np.array([embedded[task].rows[text] for text in texts[task]], dtype=np.int64).reshape(-1, 2)
         cosines, zeros = _compare_pairs(embedded[task].vectors, rows, similarity)
         how: dict[str, Any] = {"zero_vectors": zeros, "resamples": resamples, "seed": seed}

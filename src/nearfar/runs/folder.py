@@ -96,10 +96,6 @@ class RunFolder(ExitStack):
     def _compare_input(self, what: str) -> None:
         if self._before is None or self._before.get(what) == self.inputs[what]:
             return
-        if what not in self._before:
-            raise NearfarError(
-                f"{self.path / INPUTS}: is damaged: it has no entry for {what}. {_start_again(self.path)}"
-            )
         raise NearfarError(
             f"{self.path}: {what} changed since this run started. Restore it; or else: {_start_again(self.path)}"
         )
