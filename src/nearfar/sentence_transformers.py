@@ -174,9 +174,8 @@ def token_rows(features: Features) -> list[list[int]]:
     rows: list[Any] = ids.tolist()
     if ids.ndim == 1:  # StaticEmbedding
         return [rows[start:end] for start, end in pairwise([*features["offsets"].tolist(), len(rows)])]
-    if "attention_mask" not in features:
-        return rows
-    return [list(compress(*both)) for both in zip(rows, features["attention_mask"].tolist(), strict=True)]
+    mask = features.get("attention_mask", torch.ones_like(ids)).tolist()
+    return [list(compress(*both)) for both in zip(rows, mask, strict=True)]
 
 
 def text_ids(columns: Sequence[Features], edges: frozenset[int]) -> list[Int[Tensor, " batch"]]:

@@ -6,7 +6,6 @@ Importing this module imports scikit-learn; torch is imported when the first tex
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +16,6 @@ from nearfar.types import NearfarError, Precision
 
 if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder
-
-_OPENING = Lock()
 
 
 class NearfarTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -118,15 +115,10 @@ class NearfarTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return truncated_width(self.dimensions, encoder.dim, encoder.matryoshka)
 
     def _encoder(self) -> "Encoder":
-        if not isinstance(self.model, str | Path):
-            raise NearfarError(
-                f"model must be a model folder or the name of a model on the hub, not {type(self.model).__name__}"
-            )
         from nearfar.encoder.weights import locate
 
         folder = locate(self.model)
-        with _OPENING:
-            return _open(folder, _state(folder), self.pooling, self.max_length, self.device)
+        return _open(folder, _state(folder), self.pooling, self.max_length, self.device)
 
 
 @lru_cache(maxsize=2)

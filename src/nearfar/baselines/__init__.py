@@ -84,7 +84,7 @@ def parse_spec(spec: str) -> Spec:
     """Split a spec into its parts.
 
     Raises:
-        NearfarError: an unknown baseline or setting (with a suggestion), a repeated setting, or a missing part.
+        NearfarError: an unknown baseline or setting (with a suggestion), or a missing part.
     """
     name, _, source = spec.partition(":")
     if name not in BASELINES:
@@ -96,8 +96,6 @@ def parse_spec(spec: str) -> Spec:
     if not Path(source).expanduser().exists():  # else commas and at-signs belong to the path
         while found := _OPTION.search(source):
             source = source[: found.start()]
-            if found[1] in options:
-                raise NearfarError(f"{spec}: {found[1]} is set twice.")
             options[found[1]] = found[2]
         if baseline.fitted and "@" in source:
             source, _, texts = source.rpartition("@")

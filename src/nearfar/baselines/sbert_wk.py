@@ -63,7 +63,7 @@ class SbertWk:
         self, encoder: Encoder, *, layer_start: float = 1 / 3, bf16: bool = False, progress: bool = False
     ) -> None:
         last = encoder.backbone.config.num_hidden_layers
-        start = first_state(layer_start, last)
+        start = layer_start if isinstance(layer_start, int) else round(layer_start * last)
         if not 0 <= start <= last - 2:
             raise NearfarError(
                 f"layer_start {start}: SBERT-WK needs three layers from there on, but the layers of this encoder are 0 "
@@ -86,15 +86,6 @@ class SbertWk:
 
         shape, progress = (encoder.backbone.config.hidden_size,), self._progress
         return compute_distinct(encoder, texts, encoder.tokenize, embed, shape, progress=progress, check_finite=False)
-
-
-def first_state(layer_start: float, layers: int) -> int:
-    """The number of the first hidden state that is used, of 0 to ``layers``: an integer itself, a share of the depth.
-
-    >>> [first_state(1 / 3, layers) for layers in (6, 12, 24)], first_state(4, 24)
-    ([2, 4, 8], 4)
-    """
-    return layer_start if isinstance(layer_start, int) else round(layer_start * layers)
 
 
 def sentence_vectors(

@@ -77,7 +77,7 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
     set, so that :func:`nearfar.evaluate` reports which test rows were seen; and ``soup.json``, a record of its models.
 
     Args:
-        models: two or more run folders, model folders, or names on the hub.
+        models: two or more run folders, model folders, or names on the hub. All are in memory at once.
         config: the settings.
 
     Raises:
@@ -109,13 +109,11 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
     def measure(numbers: Sequence[int]) -> float:
         """Let ``average`` be the average of some models; its score on the dev set, if there is one."""
         states = [(weights[number], encoders[number].state_dict()) for number in numbers]
+        total = sum(weight for weight, _ in states)
         for key, tensor in average.state_dict().items():
             if tensor.is_floating_point():  # on the CPU, as some devices have no float64
-                tensor.copy_(sum(weight * state[key].cpu().double() for weight, state in states) / total(numbers))
+                tensor.copy_(sum(weight * state[key].cpu().double() for weight, state in states) / total)
         return 0.0 if dev is None else dev.measure(average, config.precision).score or 0.0
-
-    def total(numbers: Sequence[int]) -> float:
-        return sum(weights[number] for number in numbers)
 
     kept, best, scores = list(range(len(names))), -math.inf, []
     if dev is not None:
@@ -125,13 +123,14 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
                 kept, best = [*kept, number], score
     measure(kept)
 
+    total = sum(weights[number] for number in kept)
     used = {folders[number]: names[number] for number in sorted(kept)}
     _warn_of_different_starts(used)
     ingredients = [
         Ingredient(
             model=name,
             fingerprint=fingerprint_model(folders[number]),
-            weight=weights[number] / total(kept) if number in kept else 0.0,
+            weight=weights[number] / total if number in kept else 0.0,
             score=round(100 * scores[number], 4) if scores else None,
         )
         for number, name in enumerate(names)
@@ -197,10 +196,7 @@ def _aspects(encoder: "Encoder") -> dict[str, Any]:
         "architectures": {"class": type(encoder.backbone).__name__, **shape},
         "tokenizers": tokenizer,
         "poolings": encoder.pooling,
-        "modules after the pooling": [
-            (type(module).__name__, module.get_config_dict())  # type: ignore[operator]
-            for module in encoder.tail
-        ],
+        "modules after the pooling": repr(encoder.tail),
         "normalization": encoder.normalizes,
         "prompts or similarities": inference,
         "widths of --matryoshka": encoder.matryoshka,

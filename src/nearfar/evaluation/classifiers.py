@@ -12,6 +12,7 @@ at most two layers; the last column of a weight is its bias.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -125,8 +126,7 @@ def _start(dim: int, nhid: int, classes: int, seed: int) -> list[Tensor]:
     """The initial weights of the layers, [1, units, inputs + 1] each, as torch initialises them."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        layers = [torch.nn.Linear(dim, nhid), torch.nn.Linear(nhid, classes)] if nhid else []
-        layers = layers or [torch.nn.Linear(dim, classes)]
+        layers = [torch.nn.Linear(*sizes) for sizes in pairwise([dim, *[nhid] * bool(nhid), classes])]
     return [torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach()[None] for layer in layers]
 
 

@@ -107,8 +107,6 @@ class Scores(NamedTuple):
         """
         if kind == "all":
             return self.all
-        if not sum(self.sizes):
-            return np.full_like(self.all, np.nan)
         weights = np.asarray(self.sizes) if kind == "wmean" else np.ones(len(self.sizes))
         return np.einsum("xsr,s->xr", self.subsets, weights / weights.sum())
 

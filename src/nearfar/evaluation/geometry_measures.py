@@ -5,7 +5,6 @@ and stays zero, so that its cosine with every vector is 0, as in :mod:`nearfar.e
 :func:`collapse_warning` gives a warning.
 """
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -173,9 +172,9 @@ def geometry(
 def collapse_warning(measures: Mapping[str, float]) -> str | None:
     """A warning if the space has collapsed (mean cosine above 0.95 or effective rank below 5), else None.
 
-    ``measures`` are those of :func:`geometry`; a missing or NaN measure is ignored.
+    ``measures`` are those of :func:`geometry`.
     """
-    cosine, rank = measures.get("mean_cosine", math.nan), measures.get("effective_rank", math.nan)
+    cosine, rank = measures["mean_cosine"], measures["effective_rank"]
     narrow = [f"two random texts have a mean cosine of {cosine:.2f}"] if cosine > COLLAPSED_COSINE else []
     found = narrow + ([f"the embeddings use only about {rank:.1f} directions"] if rank < COLLAPSED_RANK else [])
     if not found:

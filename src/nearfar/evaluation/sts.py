@@ -122,13 +122,12 @@ def _undefined_mean_reason(task: str, subsets: Sequence[str], whys: Sequence[str
 def _average(
     members: Sequence[str], scored: Mapping[str, results.SimilarityScores], draws: Mapping[str, Draws]
 ) -> results.SimilarityAverage:
-    averages = {}
-    for metric in CORRELATIONS:
-        each = {kind: {task: scored[task].metric(metric).of(kind) for task in members} for kind in AGGREGATES}
-        means = {
-            kind: mean_estimate(each[kind], [draws[task][metric][kind] for task in members]) for kind in AGGREGATES
-        }
-        averages[metric] = results.AggregateEstimates(**means)
+    def mean(metric: str, kind: Aggregate) -> results.Estimate:
+        estimates = {task: scored[task].metric(metric).of(kind) for task in members}
+        return mean_estimate(estimates, [draws[task][metric][kind] for task in members])
+
+    means = {metric: {kind: mean(metric, kind) for kind in AGGREGATES} for metric in CORRELATIONS}
+    averages = {metric: results.AggregateEstimates(**of_metric) for metric, of_metric in means.items()}
     return results.SimilarityAverage(tasks=list(members), **averages)
 
 

@@ -303,10 +303,8 @@ def neighbour_vote(
         device: where similarities are computed.
 
     Raises:
-        NearfarError: no labelled text; a vector is not finite.
+        NearfarError: a vector is not finite.
     """
-    if not len(labelled):
-        raise NearfarError("there is no labelled text to vote.")
     if similarity == "cosine":
         vectors, labelled = (unit_rows(np.array(side, dtype=np.float32)) for side in (vectors, labelled))
     found = nearest(vectors, labelled, k, similarity=similarity, device=device)
@@ -326,8 +324,7 @@ def vote_scores(
 
     ``settings`` are ``resamples``, ``seed`` and ``digest``, of the texts and their neighbours (:func:`classification`).
     """
-    classes = sorted({*gold, *predicted})
-    numbers = {name: number for number, name in enumerate(classes)}
-    right, voted = (np.array([numbers[label] for label in side], dtype=np.intp) for side in (gold, predicted))
-    rows = [(text,) for text in texts]
-    return classification(right, voted, protocol=VOTE, names=classes, texts=rows, **settings)[0]
+    classes, numbers = np.unique([*gold, *predicted], return_inverse=True)
+    settings |= {"protocol": VOTE, "names": classes.tolist(), "texts": [(text,) for text in texts]}
+    right, voted = np.split(numbers, [len(gold)])
+    return classification(right, voted, **settings)[0]
