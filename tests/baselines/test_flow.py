@@ -72,7 +72,6 @@ def test_the_optimiser_matches_plain_loops(monkeypatch):
     ("embeddings", "settings", "message"),
     [
         (cone(63), {}, "batch_size is 64, but must be from 2 to the number of texts, 63"),
-        (cone(100), {"batch_size": 1}, "batch_size is 1"),
         (np.full((100, 16), 0.3), {}, "all 100 embeddings are equal"),
         (cone(100, 4), {}, "choose fewer levels"),
     ],

@@ -5,13 +5,7 @@ import pytest
 from scipy import stats
 
 from nearfar.evaluation import correlation
-from nearfar.evaluation.correlation import (
-    bootstrap_scores,
-    pearson,
-    spearman,
-    weighted_pearson,
-    weighted_spearman,
-)
+from nearfar.evaluation.correlation import bootstrap_scores, pearson, spearman, weighted_pearson, weighted_spearman
 
 SCIPY = [(weighted_spearman, stats.spearmanr), (weighted_pearson, stats.pearsonr)]
 
