@@ -158,7 +158,6 @@ def test_a_greedy_average_is_recipe_1(folder: Path) -> None:
     assert {one.model for one in result.used} == set(kept)
     assert {one.weight for one in result.used} == {1 / len(kept)}
     assert result.score == pytest.approx(score, abs=1e-3)
-    assert result.score >= max(one.score or 0 for one in result.models)
     assert [one.score for one in result.models] == [
         pytest.approx(dev_score(Encoder.from_pretrained(name)), abs=1e-3) for name in names
     ]
@@ -172,8 +171,8 @@ def test_a_greedy_average_is_recipe_1(folder: Path) -> None:
     assert set(dev_texts.tolist()) < set(seen.chosen_texts.tolist())
 
 
-def test_runs_are_averaged_with_what_they_have_seen(folder: Path) -> None:
-    """Runs from different models with a warning, and others without."""
+def test_runs_from_different_models(folder: Path) -> None:
+    """They are averaged with a warning, and others without."""
     save_tiny(folder / "other", seed=3)
     for seed, model in ((1, "tiny"), (2, "other")):
         write_nli(folder / f"nli{seed}.tsv", premises=12, seed=seed)
@@ -185,8 +184,6 @@ def test_runs_are_averaged_with_what_they_have_seen(folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         soup("run1", "run3/model", output="same")
-    seen, *each = (read_seen(Path(name)) for name in ("out", "run1", "run2"))
-    assert set(seen.trained_pairs.tolist()) == {pair for one in each for pair in one.trained_pairs.tolist()}
 
 
 def test_an_average_is_pushed_without_the_names_of_folders(folder: Path) -> None:
@@ -208,11 +205,6 @@ def changed(name: str, change: Callable[[Encoder], object]) -> str:
     return name
 
 
-def edit(file: str, **settings: Any) -> None:
-    path = Path(file)
-    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
-
-
 def refuse(match: str, *models: str, **settings: Any) -> None:
     with pytest.raises(NearfarError, match=match):
         soup(*models, **{"output": "out", **settings})
@@ -231,24 +223,19 @@ def test_models_that_differ_in_more_than_their_weights_are_refused(folder: Path)
         ("prompts or similarities", lambda encoder: encoder.set_prompts(query="q: ")),
     ):
         refuse(f"different .*{what}", "a", changed(what, change))
-    for name in ("heads", "words", "cased"):
+    for name, file, settings in (
+        ("architectures", "config.json", {"num_attention_heads": 4}),
+        ("tokenizers", "tokenizer.json", {"normalizer": None}),
+    ):
         shutil.copytree("a", name)
-    edit("heads/config.json", num_attention_heads=4)
-    refuse("heads: .*different architectures", "a", "heads")
-    model = json.loads(Path("words/tokenizer.json").read_text())["model"]
-    swapped = {"dog": model["vocab"]["cat"], "cat": model["vocab"]["dog"]}
-    edit("words/tokenizer.json", model=model | {"vocab": model["vocab"] | swapped})
-    refuse("words: .*different tokenizers", "a", "words")
-    edit("cased/tokenizer.json", normalizer=None)
-    refuse("cased: .*different tokenizers", "a", "cased")
+        path = Path(name, file)
+        path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+        refuse(f"{name}: .*different {name}", "a", name)
 
 
 def test_models_that_are_no_encoders_are_refused(folder: Path) -> None:
     Classifier.from_pretrained("tiny", label_names=["warm", "cold"]).save_pretrained("classifier")
     refuse("^classifier: is a classifier; soup averages sentence encoders", "classifier", "a")
-    shutil.copytree("a", "adapted")
-    Path("adapted/adapter_config.json").write_text("{}")
-    refuse("nearfar does not load adapters; merge the adapter into its model", "a", "adapted")
 
 
 def test_lists_of_models_that_cannot_be_averaged(folder: Path) -> None:

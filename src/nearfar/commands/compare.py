@@ -166,7 +166,7 @@ def compare_queries(
         model = model_of_run(Path(str(side))) if is_run else side
         opened = open_model(model, EvaluateConfig(device=device), progress=progress, recent=recent)
         how: dict[str, Any] = {name: getattr(opened, name) for name in ("similarity", "per_task", "device")}
-        rankings.append(best_hits(opened.encode_query, opened.encode_document, task, **how, progress=progress))
+        rankings.append(best_hits(opened.encode_query, opened.encode_document, task, **how))
     relevant = [{task.documents[position] for position in grades} for grades in task.relevant]
     return compare_rankings(task.queries, relevant, *rankings)
 

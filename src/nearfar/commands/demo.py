@@ -153,18 +153,9 @@ def _open_elsewhere(texts: Sequence[str], model: Path) -> dict[str, Any]:
     return {"model": model.as_posix(), "difference": f"{float(np.abs(own - theirs).max()):.1e}"}
 
 
-def command_line(verb: str, *arguments: str, **settings: str | PathLike[str] | float) -> str:
-    """The command line of a verb with these settings.
-
-    >>> command_line("train", data="my pairs.tsv", hold_out=100)
-    "nearfar train --data 'my pairs.tsv' --hold-out 100"
-    """
-    flags = [word for name, value in settings.items() for word in (flag(name), str(value))]
-    return shlex.join(["nearfar", verb, *arguments, *flags])
-
-
 def _announce(console: Console, verb: str, *arguments: str, **settings: str | PathLike[str] | float) -> str:
     """Print the command line of a verb with these settings, and return it."""
-    line = command_line(verb, *arguments, **settings)
+    flags = [word for name, value in settings.items() for word in (flag(name), str(value))]
+    line = shlex.join(["nearfar", verb, *arguments, *flags])
     console.print(f"$ {line}", markup=False, highlight=False)
     return line

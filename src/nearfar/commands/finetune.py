@@ -157,28 +157,16 @@ def load_task(config: FinetuneConfig) -> ClassificationTask:
             label_column=config.label_column,
             limit=config.limit,
         )
-    metric_of(config, task)
+    main_metric(task, config.metric)
     return _add_noise(config, _draw_sample(config, task))
-
-
-def metric_of(config: FinetuneConfig, task: ClassificationTask) -> str:
-    """The metric that chooses the step.
-
-    Raises:
-        NearfarError: the task does not have it.
-    """
-    return main_metric(task.metric, config.metric, labels=len(task.label_names), pairs=task.pairs)
 
 
 def resolve_splits(config: FinetuneConfig) -> Splits:
     """The splits of a config, with ``auto`` resolved; files of validation or test rows mean held-out splits."""
-    if config.splits == "auto" and (config.validation is not None or config.test is not None):
-        return "held-out"
-    return (
-        default_splits(config.task, sampled=config.sample_size is not None)
-        if config.splits == "auto"
-        else config.splits
-    )
+    if config.splits != "auto":
+        return config.splits
+    of_files = config.validation is not None or config.test is not None
+    return "held-out" if of_files else default_splits(config.task, sampled=config.sample_size is not None)
 
 
 def _draw_sample(config: FinetuneConfig, task: ClassificationTask) -> ClassificationTask:
@@ -277,7 +265,7 @@ class ClassifierRun(Run):
         self.task, self.classifier = task, classifier
         prepared = prepare(config, task, classifier, processes=context.processes.size)
         how: dict[str, Any] = {"folder": folder, "context": context, "evaluated_on": f"{config.task}, validation"}
-        super().__init__(config, prepared, **how, metric=metric_of(config, task))
+        super().__init__(config, prepared, **how, metric=main_metric(task, config.metric))
         trained = [task.train.texts]
         if config.noise != "none":  # the texts before it are what the model has seen too
             trained.append(load_task(replace(config, noise="none")).train.texts)

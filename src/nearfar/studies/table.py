@@ -20,7 +20,7 @@ from msgspec import structs
 
 from nearfar.evaluation import results
 from nearfar.evaluation.comparison import difference_fields, with_verdicts
-from nearfar.evaluation.correlation import Floats, check_resampling
+from nearfar.evaluation.correlation import Floats
 from nearfar.evaluation.results import StudyComparison, StudyTable
 from nearfar.evaluation.statistics import crossed_difference
 from nearfar.studies.groups import RANK, Scores, scores_of
@@ -51,10 +51,9 @@ def build_table(
     written to the file ``units``.
 
     Raises:
-        NearfarError: a column that no run has; no validation score where the study keeps the best replicates; fewer
-            than one resample; ``units`` cannot be written.
+        NearfarError: a column that no run has; no validation score where the study keeps the best replicates;
+            ``units`` cannot be written.
     """
-    check_resampling(resamples, seed, at_least=1)
     for cell in [run.cell for run in runs] if study.best else ():
         if cell.missing is None and "validation" not in cell.values:
             raise NearfarError(

@@ -131,7 +131,7 @@ def _score(
         NearfarError: no task can be scored.
     """
     encode = opened.encode if opened.per_task else CachedEncode(opened.encode)
-    resampling: dict[str, Any] = {"per_task": opened.per_task, "resamples": config.resamples, "progress": progress}
+    resampling: dict[str, Any] = {"resamples": config.resamples}
     compared: dict[str, Any] = {**resampling, "similarity": opened.similarity, "seed": config.seed}
     fields: dict[str, Any] = {"tasks": {}, "unavailable": dict(tasks.unavailable), "texts": len(tasks.distinct_texts())}
     widths: list[int | None] = []
@@ -147,7 +147,8 @@ def _score(
         texts = sum(len(task.queries) + len(task.documents) for task in tasks.retrieval.values())
         if texts <= MAX_CACHED_TEXTS and not opened.per_task:  # tasks share texts; an equal function has one cache
             queries, documents = (encode if one == opened.encode else CachedEncode(one) for one in (queries, documents))
-        ranked = evaluate_retrieval(queries, documents, tasks.retrieval, device=opened.device, **compared)
+        compared |= {"per_task": opened.per_task, "device": opened.device, "progress": progress}
+        ranked = evaluate_retrieval(queries, documents, tasks.retrieval, **compared)
         fields["retrieval"] = ranked.tasks
         fields["unavailable"] |= ranked.unavailable
         widths.append(ranked.dim)
@@ -157,7 +158,7 @@ def _score(
         transfer = TransferResults(protocol=VOTE, averages={}, tasks={})
         voted = score_votes(encode, tasks.votes, opened, resamples=config.resamples, seed=config.seed)
         if tasks.transfer:
-            probed = evaluate_transfer(encode, tasks.transfer, probe=probe, **resampling)
+            probed = evaluate_transfer(encode, tasks.transfer, probe=probe, progress=progress, **resampling)
             used: dict[str, Any] = {}
             if probe.protocol == "senteval":
                 used = {name: getattr(probe, name) for name in CLASSIFIER_SETTINGS}

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,8 +163,7 @@ def prepare(
     if cut := texts.tokens.truncated:
         length = min(config.train_max_length or encoder.max_length, encoder.max_length)
         facts.append(f"{cut} of {len(texts.tokens)} sentences have over {length} tokens and are truncated")
-    what: dict[str, Any] = {"encoder": encoder, "texts": texts, "mixture": mixture, "facts": facts, "merge": merge}
-    return PreparedRun(**what, teachers=teachers)
+    return PreparedRun(encoder=encoder, texts=texts, mixture=mixture, facts=facts, merge=merge, teachers=teachers)
 
 
 def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
@@ -209,8 +207,7 @@ class EncoderRun(Run):
         folder: RunFolder,
         context: ProcessContext,
     ) -> None:
-        how: dict[str, Any] = {"folder": folder, "context": context, "metric": dev.metric, "evaluated_on": dev.name}
-        super().__init__(config, prepared, **how)
+        super().__init__(config, prepared, folder=folder, context=context, metric=dev.metric, evaluated_on=dev.name)
         self.prepared, self.encoder, self.objectives, self.dev = prepared, prepared.encoder, objectives, dev
         self.facts = [*prepared.facts, *dev.facts]
         self.warned_of_collapse = False
