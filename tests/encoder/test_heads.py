@@ -24,7 +24,7 @@ def affine(linear: nn.Linear, x: Matrix) -> Matrix:
 def masked_lm(head: MaskedLmHead, x: Matrix) -> Matrix:
     features = gelu(affine(head.dense, x))
     centred = features - features.mean(-1, keepdims=True)
-    unit = centred / np.sqrt((centred**2).mean(-1, keepdims=True))
+    unit = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-12)
     words = head._tied[0].weight.detach().numpy()
     scaled = unit * head.norm.weight.detach().numpy() + head.norm.bias.detach().numpy()
     return scaled @ words.T + head.bias.detach().numpy()

@@ -47,12 +47,6 @@ def test_emulated_bfloat16_warns_once(requested: Precision, environment: str, mo
     assert precision_record("bf16", "cpu") == EMULATED
 
 
-def test_the_warning_for_a_gpu_without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(monkeypatch, native=False)
-    with pytest.warns(UserWarning, match="bfloat16 is not native here. Use --precision fp32"):
-        resolve("bf16", "cuda:0")
-
-
 def test_the_requested_device_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NEARFAR_PRECISION")
     monkeypatch.setattr(precision, "is_native", lambda device: str(device) == "cuda:1")

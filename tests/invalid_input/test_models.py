@@ -206,7 +206,7 @@ MODULE_LISTS: list[tuple[Any, str]] = [
     ([FIRST, SECOND | {"path": "nowhere"}], "nowhere/config.json: cannot be read"),
     ([FIRST | {"path": "nowhere"}, SECOND], "nowhere: holds no config.json"),
     ([FIRST, SECOND | {"type": FIRST["type"]}], "module 1 is a 'Transformer'"),
-    ([FIRST, SECOND | {"type": "sentence_transformers.models.WordWeights"}], "has no Pooling"),
+    ([FIRST, SECOND | {"type": "sentence_transformers.models.WordWeights"}], "weights of single words"),
 ]
 LABELS = "id2label must name each label by its number"
 INCONSISTENT: list[Row] = [

@@ -127,7 +127,7 @@ def _choose_labels(
 
 def _load(folder: Path, config: PretrainedConfig, *, has_head: bool) -> PreTrainedModel:
     """The model: with its saved head, or with a new one, and perhaps a new pooler, on a complete backbone."""
-    model, absent = pretrained.load_model(folder, config, kind="sequence classifier", dtype=torch.float32)
+    model, absent = pretrained.load_model(folder, config, kind="sequence classifier")
     prefix = f"{model.base_model_prefix}."
 
     def required(name: str) -> bool:

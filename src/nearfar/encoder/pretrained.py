@@ -15,14 +15,14 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import normalizers
+from tokenizers import Tokenizer, normalizers
 from torch import nn
 
 from nearfar.encoder import folder_checks as checks
-from nearfar.encoder.folder_checks import quoted
 from nearfar.encoder.weights import check_weights
 from nearfar.runtime.memory import paused
 from nearfar.types import NearfarError
+from nearfar.validation import format_value
 
 with paused():
     import transformers
@@ -74,13 +74,13 @@ def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
     _refuse_custom_code(folder, settings, kind)
     with opening(file), quiet():
         config: PretrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    problem = REFUSED_TYPES.get(settings["model_type"])
+    name = settings["model_type"]
+    problem = REFUSED_TYPES.get(name)
     if type(config) not in MODELS[kind]._model_mapping:
-        problem = f"transformers has no {kind} of the model type {quoted(settings['model_type'])}"
+        problem = f"transformers has no {kind} of the model type {format_value(name)}"
     elif kind == "encoder" and config.is_encoder_decoder and _auto_class(config, kind) is AutoModel:
         problem = (
-            f"{quoted(settings['model_type'])} is an encoder with a decoder, and nearfar trains encoders alone (of T5, "
-            "MT5 and UMT5 it takes the encoder)"
+            f"{name} is an encoder with a decoder, and nearfar takes encoders alone, also those of T5, MT5 and UMT5"
         )
     if problem is not None:
         raise NearfarError(f"{file}: {problem}; choose another model.")
@@ -90,8 +90,8 @@ def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
     return config
 
 
-def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings: Any) -> tuple[Any, dict[str, str]]:
-    """The model of a transformers folder, and its weights that are missing or, with both shapes in words, misshapen.
+def load_model(folder: Path, config: PretrainedConfig, *, kind: str) -> tuple[Any, dict[str, str]]:
+    """The model of a transformers folder in float32, and its weights that are missing or have another shape, in words.
 
     Raises:
         NearfarError: transformers cannot open it, or it is much larger than its weights.
@@ -110,7 +110,7 @@ def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings:
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
-            **settings,
+            dtype=torch.float32,
         )
     misshapen = {
         str(name): f" ({[*found]} in the file, {[*own]} by config.json)" for name, found, own in info["mismatched_keys"]
@@ -132,13 +132,15 @@ def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBas
         NearfarError: its files are missing or damaged; ``fast`` is set and it is not a fast tokenizer; or
             tokenizer_config.json names a tokenizer of another type than that in tokenizer.json.
     """
-    vocabulary, kind = checks.check_tokenizer_files(folder)
+    vocabulary, kind = checks.check_tokenizer_files(folder), None
     settings = checks.transformer_settings(folder)
     with opening(vocabulary), quiet():
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             folder, trust_remote_code=False, **settings.tokenizer
         )
         tokenizer("a", "b")  # a damaged post-processor fails only now
+        if vocabulary.name == "tokenizer.json":
+            kind = type(Tokenizer.from_str(vocabulary.read_text(encoding="utf-8")).model).__name__
     if fast and not tokenizer.is_fast:
         raise NearfarError(f"{folder}: has no fast tokenizer (tokenizer.json), which nearfar needs.")
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -224,10 +226,8 @@ def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, model: Pr
     rows, tokens = embeddings.weight.shape[0], max(vocabulary.values()) + 1
     last = max([tokens - 1, *tokenizer("a", "b")["input_ids"]])
     if last >= rows or rows > 2 * tokens:
-        name = next((word for word, number in vocabulary.items() if number == last), "")
-        problem = (
-            f"the tokenizer has token ids up to {last} ({quoted(name)}), but the model has embeddings for {rows} tokens"
-        )
+        name = format_value(next((word for word, number in vocabulary.items() if number == last), ""))
+        problem = f"the tokenizer has token ids up to {last} ({name}), but the model has embeddings for {rows} tokens"
         raise NearfarError(f"{folder}: {problem}; copy the tokenizer files of the original model.")
 
 
@@ -279,5 +279,5 @@ def _refuse_custom_code(folder: Path, settings: Mapping[str, Any], kind: str) ->
         for auto, reference in (named if isinstance(named, dict) else {"AutoTokenizer": named}).items():
             built_in = hasattr(transformers, str(reference).rsplit(".", 1)[-1])
             if auto == "AutoTokenizer" or (auto in ("AutoConfig", "AutoModel", MODELS[kind].__name__) and not built_in):
-                needs = f"the model needs custom code ({auto} in auto_map is {quoted(reference)})"
+                needs = f"the model needs custom code ({auto} in auto_map is {format_value(reference)})"
                 raise NearfarError(f"{file}: {needs}, and nearfar never runs code from a model folder.")

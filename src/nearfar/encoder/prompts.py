@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Float
 from msgspec import Meta, Struct
 
-from nearfar.encoder.folder_checks import quoted, read_settings
+from nearfar.encoder.folder_checks import read_settings
 from nearfar.types import NearfarError, VectorSimilarity
+from nearfar.validation import format_value
 
 WIDTHS = "matryoshka"
 """The key of ``config_sentence_transformers.json`` with the widths at which a model was trained, widest first.
@@ -119,9 +120,11 @@ def read_inference_settings(folder: Path) -> InferenceSettings:
     texts = {name: text or "" for name, text in (saved.prompts or {}).items()}
     prompts, default = {QUERY: "", DOCUMENT: "", **texts}, saved.default_prompt_name
     if default is not None and default not in prompts:
-        raise NearfarError(f"{file}: default_prompt_name is {quoted(default)}, but must be one of {_listed(prompts)}.")
+        raise NearfarError(
+            f"{file}: default_prompt_name is {format_value(default)}, but must be one of {_listed(prompts)}."
+        )
     if (width := saved.truncate_dim) is not None:
-        raise NearfarError(f"{file}: truncate_dim is {quoted(width)}; remove this entry, and use --dimensions.")
+        raise NearfarError(f"{file}: truncate_dim is {format_value(width)}; remove this entry, and use --dimensions.")
     return InferenceSettings(prompts, default, saved.similarity_fn_name or "cosine", matryoshka=saved.matryoshka or ())
 
 

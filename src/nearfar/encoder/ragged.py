@@ -81,16 +81,10 @@ class RaggedBatch:
         """Groups of texts of equal length, in packed order."""
         return group_by_length(self.lengths)
 
-    def by_length(self) -> list["RaggedBatch"]:
-        """A batch for each length, in packed order; those of texts without tokens are left out."""
-        batches, first = [], 0
-        for group in self.groups:
-            texts, first = slice(first, first + group.num_texts), first + group.num_texts
-            if group.length:
-                types = None if self.types is None else self.types[group.span]
-                ids, lengths = self.ids[group.span], self.lengths[texts]
-                batches.append(replace(self, ids=ids, lengths=lengths, order=self.order[texts], types=types))
-        return batches
+    def part(self, group: LengthGroup) -> "RaggedBatch":
+        """The tokens of a group's texts, without their order."""
+        types = None if self.types is None else self.types[group.span]
+        return replace(self, ids=self.ids[group.span], lengths=(group.length,) * group.num_texts, types=types)
 
     def positions(self) -> Int[Tensor, " tokens"]:
         """Each token's position in its own text, from 0."""
@@ -136,7 +130,8 @@ def hidden_states(
         states = torch.zeros(0, backbone.config.hidden_size, dtype=backbone.dtype, device=backbone.device)
         return [states] * (backbone.config.num_hidden_layers + 1 if all_layers else 1)
     if route.equal_lengths and isinstance(batch, RaggedBatch):
-        parts = [hidden_states(backbone, part, PADDED, all_layers=all_layers) for part in batch.by_length()]
+        alone = [batch.part(group) for group in batch.groups if group.length]
+        parts = [hidden_states(backbone, part, PADDED, all_layers=all_layers) for part in alone]
         return [torch.cat(layer) for layer in zip(*parts, strict=True)]
     arguments, real = _arguments(backbone, batch, route)
     output = backbone(**arguments, output_hidden_states=all_layers)

@@ -99,8 +99,8 @@ def static_tokenizer(tokenizer: Tokenizer) -> "tuple[PreTrainedTokenizerFast, in
     return PreTrainedTokenizerFast(tokenizer_object=plain, model_max_length=UNLIMITED), min(length, UNLIMITED)
 
 
-def read_static(folder: Path, *, dtype: torch.dtype) -> tuple[StaticBackbone, PreTrainedTokenizerBase, int]:
-    """Read the module StaticEmbedding from its folder: the table, the tokenizer, the maximum number of tokens.
+def read_static(folder: Path) -> tuple[StaticBackbone, PreTrainedTokenizerBase, int]:
+    """Read the module StaticEmbedding from its folder: a float32 table, the tokenizer, the maximum number of tokens.
 
     Raises:
         NearfarError: a file is missing or damaged, or the tokenizer belongs to another table.
@@ -125,7 +125,7 @@ def read_static(folder: Path, *, dtype: torch.dtype) -> tuple[StaticBackbone, Pr
     last = max(tokenizer.get_vocab().values(), default=-1)
     if last >= len(table):
         raise NearfarError(f"{folder}: the tokenizer has token ids up to {last}, but there are {len(table)} vectors.")
-    return StaticBackbone(table.to(dtype)), tokenizer, length
+    return StaticBackbone(table.float()), tokenizer, length
 
 
 def static_module(backbone: StaticBackbone, tokenizer: PreTrainedTokenizerBase, *, max_length: int) -> nn.Module:

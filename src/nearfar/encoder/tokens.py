@@ -159,7 +159,7 @@ class TokenStore:
         """Tokenise the texts that are not in the store yet."""
         fresh = [text for text in dict.fromkeys(texts) if text not in self._rows]
         shared = sum(map(len, fresh)) >= SHARED_FROM
-        flat, lengths, truncated = [self.flat], [np.empty(0, dtype=np.int64)], 0
+        parts = [(self.flat, np.empty(0, dtype=np.int64), self.truncated)]
 
         def tokenize(block: list[str]) -> tuple[NDArray[Any], NDArray[np.int64], int]:
             ids, block_truncated = self._tokenize(block)
@@ -172,14 +172,9 @@ class TokenStore:
             for start in range(0, len(fresh), BLOCK):
                 block = fresh[start : start + BLOCK]
                 compute = partial(tokenize, block)
-                block_flat, block_lengths, block_truncated = (
-                    self._broadcast_from_first(compute) if shared else compute()
-                )
-                flat.append(block_flat)
-                lengths.append(block_lengths)
-                truncated += block_truncated
+                parts.append(self._broadcast_from_first(compute) if shared else compute())
                 advance(len(block))
-        self.flat = np.concatenate(flat)
+        flat, lengths, truncated = zip(*parts, strict=True)
+        self.flat, self.truncated = np.concatenate(flat), sum(truncated)
         self.offsets = np.concatenate([self.offsets, self.offsets[-1] + np.concatenate(lengths).cumsum()])
-        self.truncated += truncated
         self._rows.update((text, row) for row, text in enumerate(fresh, start=len(self._rows)))

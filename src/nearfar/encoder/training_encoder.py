@@ -83,18 +83,18 @@ class TrainingEncoder:
 
     def read(self, rows: Iterable[Sequence[TrainingText]]) -> None:
         """Tokenise the texts of ``rows``; all processes that train together must read the same rows."""
-        self.tokens.read(self._with_prompt(text) for row in rows for text in row)
+        self.tokens.read(prompt + text for row in rows for prompt, text in map(self._prompted, row))
 
     def ids(self, texts: Sequence[TrainingText]) -> TokenRows:
         """Token ids of texts, which must have been read."""
-        rows = self.tokens.select([self._with_prompt(text) for text in texts])
-        lengths = [self._prompt_length(self._prompt(text)) for text in texts]
+        prompted = [self._prompted(text) for text in texts]
+        rows = self.tokens.select([prompt + text for prompt, text in prompted])
+        lengths = [self._prompt_length(prompt) for prompt, _ in prompted]
         return replace(rows, prompt_lengths=np.array(lengths, dtype=np.int64)) if any(lengths) else rows
 
     def lengths(self, texts: Sequence[TrainingText]) -> list[int]:
         """Number of tokens of each text; the texts must have been read."""
-        lengths: list[int] = self.ids(texts).lengths.tolist()
-        return lengths
+        return list(map(int, self.ids(texts).lengths))
 
     def embed(self, texts: Sequence[TrainingText]) -> Tensor:
         """Embeddings [texts, dim] with gradient, in float32."""
@@ -134,13 +134,8 @@ class TrainingEncoder:
         tokenized = self.encoder.tokenize(texts, prompt="", max_length=self._max_length)
         return tokenized.ids, tokenized.truncated
 
-    def _prompt(self, text: TrainingText) -> str:
-        return self.default_prompt if isinstance(text, str) else text.prompt
-
-    def _with_prompt(self, text: TrainingText) -> str:
-        if isinstance(text, str):
-            return self.default_prompt + text if self.default_prompt else text
-        return text.prompt + text.text
+    def _prompted(self, text: TrainingText) -> PromptedText:
+        return PromptedText(self.default_prompt, text) if isinstance(text, str) else text
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.encoder.device.type, dtype=torch.bfloat16, enabled=self.bf16)

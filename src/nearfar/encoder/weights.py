@@ -11,8 +11,9 @@ from safetensors import SafetensorError, safe_open
 
 from nearfar import disk
 from nearfar.disk.model_folder import model_of_run
-from nearfar.encoder.folder_checks import quoted, read_object
+from nearfar.encoder.folder_checks import read_object
 from nearfar.types import NearfarError
+from nearfar.validation import format_value
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 FILES = ["*.json", "*.txt", "*.model", "*.spm", "*.safetensors", "model.onnx*", "openvino_model.*"]
@@ -163,7 +164,7 @@ def shapes_of(file: Path) -> dict[str, tuple[int, ...]]:
         with safe_open(file, framework="pt") as weights:
             tensors = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118, not a dict
     except SafetensorError as error:
-        raise NearfarError(f"{file}: the weights are truncated or damaged ({quoted(str(error))}).") from error
+        raise NearfarError(f"{file}: the weights are truncated or damaged ({format_value(str(error))}).") from error
     except OSError as error:
         raise NearfarError(f"{file}: cannot be read ({error.strerror or error}).") from error
     for name, tensor in tensors.items():

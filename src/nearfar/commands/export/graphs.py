@@ -110,7 +110,7 @@ def open_source(folder: Path, config: ExportConfig) -> Source:
     encoder = Encoder.from_pretrained(folder, pooling=config.pooling, **opened)
     refuse_graph(encoder.backbone, "exported again")
     with opening(folder):
-        parts = encoder_folder.read(folder, dtype=torch.float32, pooling=config.pooling)
+        parts = encoder_folder.read(folder, pooling=config.pooling)
     if not parts.inference.include_prompt:
         raise NearfarError(
             f"{folder}: its Pooling module leaves out the tokens of prompts (include_prompt false), whose number is "
