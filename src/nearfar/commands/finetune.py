@@ -227,8 +227,7 @@ def open_classifier(config: FinetuneConfig, task: ClassificationTask, *, device:
     seed_rng(config.seed)
     return Classifier.from_pretrained(
         config.model,
-        label_names=task.label_names or None,
-        regression=not task.label_names,
+        label_names=task.label_names,
         dropout=config.dropout,
         max_length=config.max_length,
         device=device,
@@ -290,7 +289,7 @@ class ClassifierRun(Run):
     def save_model(self, folder: Path) -> None:
         """Write the classifier, with the hashes of the texts that it has seen."""
         self.classifier.save_pretrained(folder)
-        read_classifier(folder, label_names=None, regression=False, dropout=None)  # a finished run's model opens
+        read_classifier(folder)  # a finished run's model opens
 
     def conclude(self) -> None:
         """Test the kept weights, and write the result into the run folder."""

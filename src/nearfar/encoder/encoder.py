@@ -297,11 +297,7 @@ class Encoder(Prompts, nn.Module):
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a sentence-transformers folder; ``SentenceTransformer(folder).encode(x)`` equals :meth:`encode`."""
-        parts = encoder_folder.EncoderComponents(
-            *(self.backbone, self.tokenizer, self._pooling.name, self.max_length, tuple(self.tail), self.normalizes),
-            inference=self.inference_settings,
-        )
-        encoder_folder.write(Path(folder), parts, self._pooling, dim=self.dim)
+        encoder_folder.write(Path(folder), self, self._pooling)
         write_seen(Path(folder), self.seen)
 
 

@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PureWindowsPath
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -36,6 +36,9 @@ from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_st
 from nearfar.encoder.weights import check_weights
 from nearfar.types import NearfarError
 from nearfar.validation import format_value
+
+if TYPE_CHECKING:
+    from nearfar.encoder.encoder import Encoder
 
 
 class EncoderComponents(NamedTuple):
@@ -75,11 +78,7 @@ def read(folder: Path, *, pooling: str | None = None, max_length: int | None = N
                 refuse_graph(backbone, f"pooled by {pooling}")
             pooling = backbone.pooling
         else:
-            loaded, absent = pretrained.load_model(inner, pretrained.load_config(inner), kind="encoder")
-            pretrained.check_complete(inner, absent, lambda key: bool(absent[key]) or not key.startswith("pooler."))
-            if absent:
-                loaded.pooler = None  # transformers initialised it with random weights
-            backbone = loaded
+            backbone = pretrained.load_model(inner)
         tokenizer = pretrained.load_tokenizer(inner)
         if not graph:
             pretrained.check_vocabulary(inner, tokenizer, backbone)
@@ -308,29 +307,27 @@ def new_dense(dim: int, width: int, activation: nn.Module) -> Any:
 # --- writing ---
 
 
-def write(folder: Path, parts: EncoderComponents, pooling: Pooling, *, dim: int) -> None:
+def write(folder: Path, encoder: "Encoder", pooling: Pooling) -> None:
     """Write what sentence-transformers would, so that ``SentenceTransformer(folder).encode`` equals ``Encoder.encode``.
-
-    ``dim`` is the width of embeddings.
 
     Raises:
         NearfarError: the backbone has LoRA adapters, which a plain transformers folder cannot hold, or is a graph.
     """
-    backbone, inference, length = parts.backbone, parts.inference, parts.max_length
+    backbone, inference, length = encoder.backbone, encoder.inference_settings, encoder.max_length
     refuse_graph(backbone, "saved")
     if hasattr(backbone, "peft_config"):
         raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
     st, config, modules = pretrained.module_classes(), backbone.config, list[Any]()
     if is_static(backbone):
-        modules = [static_module(cast(Any, backbone), parts.tokenizer, max_length=length)]
+        modules = [static_module(cast(Any, backbone), encoder.tokenizer, max_length=length)]
     else:
         config.output_hidden_states = bool(pooling.layers)
-        pretrained.save_transformer(folder, backbone, parts.tokenizer, max_length=length)
+        pretrained.save_transformer(folder, backbone, encoder.tokenizer, max_length=length)
         # sentence-transformers neither writes do_lower_case nor knows the lengths of roles
         lower_case = {"do_lower_case": True} if inference.lower_case else {}
         write_json(folder / checks.TRANSFORMER_SETTINGS[0], {**checks.ONLY, **inference.role_lengths, **lower_case})
-        modules = [st.Transformer, *_pooling_modules(parts, pooling)]
-    modules += [*parts.tail, *([st.Normalize()] if parts.normalize else [])]
+        modules = [st.Transformer, *_pooling_modules(encoder, pooling)]
+    modules += [*encoder.tail, *([st.Normalize()] if encoder.normalizes else [])]
     listing = []
     for number, module in enumerate(modules):
         kind: Any = module if isinstance(module, type) else type(module)
@@ -345,18 +342,18 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling, *, dim: int)
         apply_umask(file)  # safetensors writes files that only the owner can read
     template = Path(__file__).with_name("model_card.md").read_text(encoding="utf-8")
     card = template.format(
-        dim=dim,
+        dim=encoder.dim,
         pooling=pooling.name,
         length=f"up to {length} tokens" if length < UNLIMITED else "of any length",
-        widths=prompts.describe_widths(dim, inference.matryoshka),
+        widths=prompts.describe_widths(encoder.dim, inference.matryoshka),
         mark=CARD_MARK,
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _pooling_modules(parts: EncoderComponents, pooling: Pooling) -> list[nn.Module]:
-    st, mode = pretrained.module_classes(), str(pooling.tokens)
-    dim, layers = parts.backbone.config.hidden_size, parts.backbone.config.num_hidden_layers
+def _pooling_modules(encoder: "Encoder", pooling: Pooling) -> list[nn.Module]:
+    st, tokenizer, mode = pretrained.module_classes(), encoder.tokenizer, str(pooling.tokens)
+    dim, layers = encoder.backbone.config.hidden_size, encoder.backbone.config.num_hidden_layers
     modules: list[nn.Module] = []
     if pooling.layers:
         weights = torch.zeros(layers + 1)
@@ -365,10 +362,9 @@ def _pooling_modules(parts: EncoderComponents, pooling: Pooling) -> list[nn.Modu
             st.WeightedLayerPooling(dim, num_hidden_layers=layers, layer_start=0, layer_weights=nn.Parameter(weights))
         )
     if mode == "mean_without_cls":
-        vocabulary = parts.tokenizer.get_vocab()
-        mode = "mean"
-        modules.append(st.WordWeights(sorted(vocabulary, key=vocabulary.__getitem__), {parts.tokenizer.cls_token: 0.0}))
-    return [*modules, st.Pooling(dim, pooling_mode=mode, include_prompt=parts.inference.include_prompt)]
+        vocabulary, mode = tokenizer.get_vocab(), "mean"
+        modules.append(st.WordWeights(sorted(vocabulary, key=vocabulary.__getitem__), {tokenizer.cls_token: 0.0}))
+    return [*modules, st.Pooling(dim, pooling_mode=mode, include_prompt=encoder.inference_settings.include_prompt)]
 
 
 def static_components(

@@ -90,12 +90,27 @@ def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
     return config
 
 
-def load_model(folder: Path, config: PretrainedConfig, *, kind: str) -> tuple[Any, dict[str, str]]:
-    """The model of a transformers folder in float32, and its weights that are missing or have another shape, in words.
+def load_model(
+    folder: Path,
+    config: PretrainedConfig | None = None,
+    *,
+    kind: str = "encoder",
+    required: Callable[[str], bool] = lambda name: not name.startswith("pooler."),
+) -> Any:
+    """The model of a transformers folder in float32; an encoder has no pooler if the folder has none.
+
+    Args:
+        folder: the folder.
+        config: the result of :func:`load_config`, perhaps changed.
+        kind: one of :data:`MODELS`.
+        required: whether the weight with this name must be there. Others are initialised anew where they are missing or
+            have another shape than the config says.
 
     Raises:
-        NearfarError: transformers cannot open it, or it is much larger than its weights.
+        NearfarError: transformers cannot open it, or it is much larger than its weights; a required weight is missing
+            or has another shape.
     """
+    config = config or load_config(folder, kind=kind)
     file, elements = folder / "config.json", sum(map(prod, check_weights(folder).values()))
     with opening(file), quiet(), torch.device("meta"):  # takes no memory for weights
         described = _auto_class(config, kind).from_config(config)
@@ -112,10 +127,15 @@ def load_model(folder: Path, config: PretrainedConfig, *, kind: str) -> tuple[An
             ignore_mismatched_sizes=True,
             dtype=torch.float32,
         )
-    misshapen = {
-        str(name): f" ({[*found]} in the file, {[*own]} by config.json)" for name, found, own in info["mismatched_keys"]
-    }
-    return model, dict.fromkeys(map(str, info["missing_keys"]), "") | misshapen
+    absent = dict.fromkeys(info["missing_keys"], "")
+    for name, found, own in info["mismatched_keys"]:
+        absent[name] = f" ({[*found]} in the file, {[*own]} by config.json)"
+    if wrong := sorted(filter(required, absent)):
+        first = f"{wrong[0]}{absent[wrong[0]]}"
+        raise NearfarError(f"{folder}: {len(wrong)} weights are missing or misshapen, the first is {first}.")
+    if absent and kind == "encoder":
+        model.pooler = None  # transformers initialised it with random weights
+    return model
 
 
 def _auto_class(config: PretrainedConfig, kind: str) -> Any:
@@ -174,16 +194,13 @@ def save_transformer(
     folder: str | Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, max_length: int
 ) -> None:
     """Write a transformers folder, whose tokenizer truncates to ``max_length``."""
-    limit, backend = tokenizer.model_max_length, cast(Any, tokenizer).backend_tokenizer
+    backend = cast(Any, tokenizer).backend_tokenizer
     if backend.truncation is not None:  # the saved length is the model's, not that of the tokenizer's last call
         backend.enable_truncation(**{**backend.truncation, "max_length": max_length})
     tokenizer.model_max_length = max_length
-    try:
-        with quiet():
-            model.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
-    finally:
-        tokenizer.model_max_length = limit
+    with quiet():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
 
 
 def encode_with_sentence_transformers(folder: Path, texts: Sequence[str], *, device: str) -> NDArray[np.float32]:
@@ -194,22 +211,6 @@ def encode_with_sentence_transformers(folder: Path, texts: Sequence[str], *, dev
     with quiet():
         model = SentenceTransformer(str(folder), device=device, trust_remote_code=False, local_files_only=True)
         return np.asarray(model.encode(list(texts), show_progress_bar=False), dtype=np.float32)
-
-
-def check_complete(folder: Path, absent: Mapping[str, str], required: Callable[[str], bool]) -> None:
-    """Check that no required weight is missing or has another shape than the config says.
-
-    Args:
-        folder: the folder of the weights, for the message.
-        absent: the result of :func:`load_model`.
-        required: whether the weight with this name is required.
-
-    Raises:
-        NearfarError: a required weight is missing or has another shape.
-    """
-    if wrong := sorted(filter(required, absent)):
-        count, first = len(wrong), f"{wrong[0]}{absent[wrong[0]]}"
-        raise NearfarError(f"{folder}: {count} weights are missing or misshapen, the first is {first}.")
 
 
 def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:

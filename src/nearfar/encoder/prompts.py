@@ -53,14 +53,14 @@ def choose_width(dimensions: int | None, dim: int, trained: Sequence[int]) -> in
     return width
 
 
-def describe_widths(dim: int, widths: Sequence[int], *, name: str = "this folder") -> str:
-    """A sentence for the card of the model ``name``, after a space; empty if it was trained at its full width only."""
+def describe_widths(dim: int, widths: Sequence[int]) -> str:
+    """A sentence for the card of the model, after a space; empty if it was trained at its full width only."""
     smaller = [str(width) for width in widths if width < dim]
     if not smaller:
         return ""
     return (
         f" The first {', '.join(smaller)} dimensions were trained to be embeddings of their own (Matryoshka): "
-        f'`SentenceTransformer("{name}", truncate_dim={smaller[0]})` gives smaller vectors.'
+        f'`SentenceTransformer("this folder", truncate_dim={smaller[0]})` gives smaller vectors.'
     )
 
 
@@ -217,12 +217,11 @@ class Prompts:
         """
         flags = ((QUERY, "--query-prompt", query), (DOCUMENT, "--document-prompt", document))
         texts = {name: self._find_prompt(flag, value) for name, flag, value in flags if value is not None}
-        text = None if default is None else self._find_prompt("--prompt", default)
+        if default is not None:
+            text = self._find_prompt("--prompt", default)
+            self.default_prompt_name = "default" if text else None
+            texts |= {"default": text} if text else {}
         self.prompts |= texts
-        if text is not None:
-            name = default if default in self.prompts and self.prompts[default] == text else "default"
-            self.default_prompt_name = name if text else None
-            self.prompts |= {name: text} if text else {}
 
     def describe_prompts(self) -> str | None:
         """The prompts in words; None if all are empty."""

@@ -103,7 +103,7 @@ def open_source(folder: Path, config: ExportConfig) -> Source:
         classifier = Classifier.from_pretrained(folder, **opened)
         refuse_graph(classifier.model, "exported again")
         with opening(folder):
-            model = read_classifier(folder, label_names=None, regression=False, dropout=None).model.eval()
+            model = read_classifier(folder).model.eval()
         model.set_attn_implementation("eager")
         inputs = (IDS, MASK, TYPES) if uses_token_types(classifier.backbone) else (IDS, MASK)
         return Source(classifier, model, model.config, inputs)
