@@ -23,7 +23,7 @@ class Head(nn.Sequential):
 
     def forward(self, vectors: Float[Tensor, "*batch width"]) -> Float[Tensor, "*outputs"]:
         """The output for each vector; leading axes are kept."""
-        return super().forward(vectors.to(next(self.parameters()).dtype))  # type: ignore[no-untyped-call, no-any-return]
+        return super().forward(vectors.to(next(self.parameters()).dtype))  # type: ignore[no-untyped-call]
 
 
 class SoftmaxHead(Head):
