@@ -238,14 +238,13 @@ def test_regression_has_one_output_and_no_labels(folder: Path, tmp_path: Path) -
 
 
 def test_the_saved_config_names_the_labels_for_transformers(folder: Path, tmp_path: Path) -> None:
-    classifier = opened(folder, label_names=LABELS, max_length=17, dropout=0.25)
+    classifier = opened(folder, label_names=LABELS, max_length=17)
     classifier.save_pretrained(tmp_path / "saved")
     config = transformers.AutoConfig.from_pretrained(tmp_path / "saved")
     assert config.id2label == {0: "no", 1: "maybe", 2: "yes"}
     assert config.label2id == {"no": 0, "maybe": 1, "yes": 2}
     assert config.architectures == ["BertForSequenceClassification"]
     assert config.problem_type == "single_label_classification"
-    assert config.attention_probs_dropout_prob == config.hidden_dropout_prob == config.classifier_dropout == 0.25
     assert "nearfar" not in (tmp_path / "saved" / "config.json").read_text()
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "saved").model_max_length == 17
     assert [file.name for file in (tmp_path / "saved").glob("*.safetensors")] == ["model.safetensors"]

@@ -289,7 +289,7 @@ INCONSISTENT: list[Row] = [
     ("plain", settings(TOKENIZER, post_processor=template([])), ("cannot be opened",)),
     *(("modules", settings(file, note="a\ud800b"), (file, "half a surrogate pair")) for file in (CONFIG, POOLING)),
 ]
-LINK = ("is a link to", "outside the model folder", "replace the link by a copy")
+LINK = ("is a link to", "outside the model folder", "copy the file here")
 SMALL = {f"small.{number}": torch.zeros(1) for number in range(1500)}
 HOSTILE: list[Row] = [
     *(

@@ -246,8 +246,7 @@ def prepare(
     size = min(config.batch_size * processes, len(texts))  # a few-shot sample may be smaller than a batch
     batches = TextBatches(texts, size, config.seed, targets, balanced=config.balanced, min_batch_size=1)
     bf16 = resolve(config.precision, classifier.device) == "bf16"
-    trained = TrainingClassifier(classifier, max_length=config.train_max_length, bf16=bf16)
-    trained.read(texts)
+    trained = TrainingClassifier(classifier, texts, max_length=config.train_max_length, bf16=bf16)
     method = scl_finetune(config, trained.states, trained.head, batches, label_names=task.label_names)
     facts = [*task.sources, *task.labels]
     if trained.truncated:

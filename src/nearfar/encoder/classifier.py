@@ -98,11 +98,9 @@ class Classifier(nn.Module):
                 labels; dropout is outside [0, 1); ``max_length`` is over the model's limit; the architecture's head
                 needs more than [CLS] (the message lists those that work).
         """
-        target = choose_device(device)
-        folder = locate(model)
+        target, folder = choose_device(device), locate(model)
         with opening(folder):
             parts = read_classifier(folder, label_names=label_names, dropout=dropout, max_length=max_length)
-        with opening(folder / "config.json"):
             classifier = cls(parts)
         classifier.seen = read_seen(folder)
         classifier.to(target).eval()

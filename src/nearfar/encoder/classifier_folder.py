@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nearfar.encoder import encoder_folder, pretrained
-from nearfar.encoder.dropout import evaluating
+from nearfar.encoder.dropout import evaluating, set_dropout
 from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
 from nearfar.encoder.folder_checks import transformer_settings
 from nearfar.encoder.pretrained import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, opening
@@ -76,12 +76,9 @@ def read_classifier(
         config.problem_type = "single_label_classification" if names else "regression"
         if hasattr(config, "classifier_pooling"):  # ModernBERT's, where it may be "mean"
             config.classifier_pooling = "cls"
-    if dropout is not None and not 0 <= dropout < 1:
-        raise NearfarError(f"dropout {dropout}: must be in [0, 1).")
-    for name in config.to_dict() if dropout is not None else ():  # of embeddings, hidden states, attention and head
-        if "dropout" in name:
-            setattr(config, name, float(dropout or 0))
     model = _load(inner, config, has_head=names == saved)
+    if dropout is not None:
+        set_dropout(model, dropout)
     tokenizer = pretrained.load_tokenizer(inner)
     backbone = cast(PreTrainedModel, model.base_model)
     pretrained.check_vocabulary(inner, tokenizer, backbone)

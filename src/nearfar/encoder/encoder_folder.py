@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PureWindowsPath
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -27,9 +27,10 @@ from nearfar.disk import apply_umask
 from nearfar.disk.model_folder import CARD_MARK
 from nearfar.encoder import folder_checks as checks
 from nearfar.encoder import pretrained, prompts
+from nearfar.encoder.backbone import keep_layers as keep_some_layers
 from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
 from nearfar.encoder.folder_checks import TransformerSettings, write_json
-from nearfar.encoder.pooling import Pooling, mean_of_layers
+from nearfar.encoder.pooling import Pooling, mean_of_layers, parse_pooling
 from nearfar.encoder.pretrained import PreTrainedModel, PreTrainedTokenizerBase, opening
 from nearfar.encoder.prompts import InferenceSettings
 from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
@@ -37,52 +38,51 @@ from nearfar.encoder.weights import check_weights
 from nearfar.types import NearfarError
 from nearfar.validation import format_value
 
-if TYPE_CHECKING:
-    from nearfar.encoder.encoder import Encoder
-
 
 class EncoderComponents(NamedTuple):
     """The content of a model folder. ``tail``: modules after pooling, except a final Normalize (``normalize``)."""
 
     backbone: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    pooling: str
+    pooling: Pooling
     max_length: int
     tail: tuple[nn.Module, ...]
     normalize: bool
     inference: InferenceSettings
 
 
-def read(folder: Path, *, pooling: str | None = None, max_length: int | None = None) -> EncoderComponents:
+def read(
+    folder: Path, *, pooling: str | None = None, max_length: int | None = None, keep_layers: str | None = None
+) -> EncoderComponents:
     """Open a sentence-transformers folder or a plain transformers encoder, in float32.
 
-    ``pooling`` and ``max_length`` override the folder's.
+    ``pooling`` and ``max_length`` override the folder's; ``keep_layers`` is as in :meth:`Encoder.from_pretrained`.
 
     Raises:
         NearfarError: weights are missing, truncated or of another architecture; nearfar does not support a module, the
-            pooling or another setting; ``max_length`` is over the model's limit.
+            pooling or another setting; ``max_length`` is over the model's limit; no such layers.
     """
     (kind, inner), *rest = modules_of(folder)
-    settings, include_prompt = TransformerSettings(), True
+    graph, only = graph_format(inner), "mean" if kind == STATIC else None
     backbone: PreTrainedModel
     if kind == STATIC:
-        if pooling not in (None, "mean"):
-            raise NearfarError(f"{folder}: a static encoder takes the mean of its tokens; use --pooling mean.")
         backbone, tokenizer, length = read_static(inner)
-        settings, pooling = TransformerSettings(max_seq_length=length), "mean"
+        settings = TransformerSettings(max_seq_length=length)
     else:
-        settings, graph = checks.transformer_settings(inner), graph_format(inner)
-        if graph:
-            backbone = GraphBackbone(inner, graph)
-            if pooling not in (None, backbone.pooling):
-                refuse_graph(backbone, f"pooled by {pooling}")
-            pooling = backbone.pooling
-        else:
-            backbone = pretrained.load_model(inner)
+        settings = checks.transformer_settings(inner)
+        backbone = GraphBackbone(inner, graph) if graph else pretrained.load_model(inner)
         tokenizer = pretrained.load_tokenizer(inner)
-        if not graph:
+        if isinstance(backbone, GraphBackbone):
+            only = backbone.pooling
+        else:
             pretrained.check_vocabulary(inner, tokenizer, backbone)
-        pooling, include_prompt = _read_pooling(folder, dict(rest), tokenizer, asked=pooling)
+    if only and pooling not in (None, only):
+        raise NearfarError(f"{folder}: its pooling cannot be changed; use --pooling {only}.")
+    name, include_prompt = _read_pooling(folder, dict(rest), tokenizer, asked=only or pooling)
+    if keep_layers is not None:
+        keep_some_layers(backbone, keep_layers)
+    of_graph = Pooling(name, (), "cls")  # a graph pools, and gives the embedding in the first place
+    own = of_graph if graph else parse_pooling(name, layers=backbone.config.num_hidden_layers)
     length = choose_length(inner, settings, backbone, tokenizer, max_length)
     tail, normalize = _read_tail(folder, rest, backbone.config.hidden_size)
     inference = prompts.read_inference_settings(folder)._replace(
@@ -91,7 +91,7 @@ def read(folder: Path, *, pooling: str | None = None, max_length: int | None = N
         role_lengths=settings.role_lengths if max_length is None else {},
     )
     normalize = normalize or getattr(backbone, "normalized", False)
-    return EncoderComponents(backbone, tokenizer, pooling, length, tail, normalize, inference)
+    return EncoderComponents(backbone, tokenizer, own, length, tail, normalize, inference)
 
 
 def choose_length(
@@ -299,35 +299,32 @@ def _check_settings(kind: str, folder: Path) -> None:
             raise NearfarError(f"{file}: {name} is {value}, but all dimensions of the weights are smaller.")
 
 
-def new_dense(dim: int, width: int, activation: nn.Module) -> Any:
-    """A new module for the ``tail``: Linear(dim, width), then the activation."""
-    return pretrained.module_classes().Dense(dim, width, activation_function=activation)
-
-
 # --- writing ---
 
 
-def write(folder: Path, encoder: "Encoder", pooling: Pooling) -> None:
+def write(folder: Path, parts: EncoderComponents, *, dim: int) -> None:
     """Write what sentence-transformers would, so that ``SentenceTransformer(folder).encode`` equals ``Encoder.encode``.
+
+    ``dim`` is the width of embeddings.
 
     Raises:
         NearfarError: the backbone has LoRA adapters, which a plain transformers folder cannot hold, or is a graph.
     """
-    backbone, inference, length = encoder.backbone, encoder.inference_settings, encoder.max_length
+    backbone, pooling, inference, length = parts.backbone, parts.pooling, parts.inference, parts.max_length
     refuse_graph(backbone, "saved")
     if hasattr(backbone, "peft_config"):
         raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
     st, config, modules = pretrained.module_classes(), backbone.config, list[Any]()
     if is_static(backbone):
-        modules = [static_module(cast(Any, backbone), encoder.tokenizer, max_length=length)]
+        modules = [static_module(cast(Any, backbone), parts.tokenizer, max_length=length)]
     else:
         config.output_hidden_states = bool(pooling.layers)
-        pretrained.save_transformer(folder, backbone, encoder.tokenizer, max_length=length)
+        pretrained.save_transformer(folder, backbone, parts.tokenizer, max_length=length)
         # sentence-transformers neither writes do_lower_case nor knows the lengths of roles
         lower_case = {"do_lower_case": True} if inference.lower_case else {}
         write_json(folder / checks.TRANSFORMER_SETTINGS[0], {**checks.ONLY, **inference.role_lengths, **lower_case})
-        modules = [st.Transformer, *_pooling_modules(encoder, pooling)]
-    modules += [*encoder.tail, *([st.Normalize()] if encoder.normalizes else [])]
+        modules = [st.Transformer, *_pooling_modules(parts)]
+    modules += [*parts.tail, *([st.Normalize()] if parts.normalize else [])]
     listing = []
     for number, module in enumerate(modules):
         kind: Any = module if isinstance(module, type) else type(module)
@@ -342,18 +339,23 @@ def write(folder: Path, encoder: "Encoder", pooling: Pooling) -> None:
         apply_umask(file)  # safetensors writes files that only the owner can read
     template = Path(__file__).with_name("model_card.md").read_text(encoding="utf-8")
     card = template.format(
-        dim=encoder.dim,
+        dim=dim,
         pooling=pooling.name,
         length=f"up to {length} tokens" if length < UNLIMITED else "of any length",
-        widths=prompts.describe_widths(encoder.dim, inference.matryoshka),
+        widths=prompts.describe_widths(dim, inference.matryoshka),
         mark=CARD_MARK,
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _pooling_modules(encoder: "Encoder", pooling: Pooling) -> list[nn.Module]:
-    st, tokenizer, mode = pretrained.module_classes(), encoder.tokenizer, str(pooling.tokens)
-    dim, layers = encoder.backbone.config.hidden_size, encoder.backbone.config.num_hidden_layers
+def _pooling_modules(parts: EncoderComponents) -> list[nn.Module]:
+    st, tokenizer, pooling, mode = (
+        pretrained.module_classes(),
+        parts.tokenizer,
+        parts.pooling,
+        str(parts.pooling.tokens),
+    )
+    dim, layers = parts.backbone.config.hidden_size, parts.backbone.config.num_hidden_layers
     modules: list[nn.Module] = []
     if pooling.layers:
         weights = torch.zeros(layers + 1)
@@ -364,7 +366,7 @@ def _pooling_modules(encoder: "Encoder", pooling: Pooling) -> list[nn.Module]:
     if mode == "mean_without_cls":
         vocabulary, mode = tokenizer.get_vocab(), "mean"
         modules.append(st.WordWeights(sorted(vocabulary, key=vocabulary.__getitem__), {tokenizer.cls_token: 0.0}))
-    return [*modules, st.Pooling(dim, pooling_mode=mode, include_prompt=encoder.inference_settings.include_prompt)]
+    return [*modules, st.Pooling(dim, pooling_mode=mode, include_prompt=parts.inference.include_prompt)]
 
 
 def static_components(
@@ -373,4 +375,6 @@ def static_components(
     """A new static encoder with these vectors [vocabulary, dim], for the tokens of an encoder's tokenizer."""
     plain, _ = static_tokenizer(Tokenizer.from_str(cast(Any, tokenizer).backend_tokenizer.to_str()))
     backbone = StaticBackbone(torch.from_numpy(table))
-    return EncoderComponents(backbone, plain, "mean", UNLIMITED, (), normalize, InferenceSettings({}))
+    return EncoderComponents(
+        backbone, plain, Pooling("mean", (), "mean"), UNLIMITED, (), normalize, InferenceSettings({})
+    )

@@ -103,7 +103,7 @@ def check_links(folder: Path, root: Path) -> None:
         return
     if outside is not None:
         raise NearfarError(
-            f"{outside}: is a link to {outside.resolve()}, outside the model folder; replace the link by a copy."
+            f"{outside}: is a link to {outside.resolve()}, outside the model folder; copy the file here."
         )
 
 
@@ -126,9 +126,7 @@ def check_config(folder: Path) -> dict[str, Any]:
             raise NearfarError(f"{file}: has {name}; nearfar opens full-precision weights in model.safetensors alone.")
     for name, value in nested_entries(settings):
         if name.strip("_").removesuffix("_internal") in CODE and value not in (None, *BUILT_IN):
-            raise NearfarError(
-                f"{file}: {name} is {format_value(value)}; nearfar runs no code from the hub: remove this entry."
-            )
+            raise NearfarError(f"{file}: {name} is {format_value(value)}; remove it: code from the hub is never run.")
         least = 1 if name in SIZES else -inf
         most = MAX_MODULES if MODULES.search(name) else MAX_LABELS if name == "num_labels" else inf
         if type(value) is int and not least <= value <= most:
@@ -194,9 +192,7 @@ def transformer_settings(folder: Path) -> TransformerSettings:
     keywords = [*found.model_args, *found.model_kwargs, *found.config_args, *found.config_kwargs, *found.tokenizer]
     unknown = [name for name in keywords if name not in KEYWORDS] + [*settings.keys() - {*found.__struct_fields__}]
     if unknown:
-        raise NearfarError(
-            f"{file}: has {format_value(unknown[0])}, which nearfar does not support; remove this entry."
-        )
+        raise NearfarError(f"{file}: has {format_value(unknown[0])}, which nearfar does not support; remove it.")
     return found
 
 
@@ -223,7 +219,6 @@ def check_tokenizer_files(folder: Path) -> Path:
                 raise NearfarError(f"{file}: {name} names {value}, a file outside the model folder; remove this entry.")
     length = settings.get("model_max_length")
     if settings.get("init_inputs") or not (length is None or (type(length) in (int, float) and length >= 3)):
-        raise NearfarError(
-            f"{file}: model_max_length is {format_value(length)}, and must be from 3; init_inputs must be left out."
-        )
+        problem = f"model_max_length is {format_value(length)}, and must be from 3; init_inputs must be left out"
+        raise NearfarError(f"{file}: {problem}.")
     return vocabulary

@@ -79,20 +79,17 @@ class Guide(nn.Module):
     def views(self, token_ids: Sequence[Sequence[int]]) -> Float[Tensor, "batch layers dim"]:
         """The views of each text, in the caller's order, without gradient, in float32 also under autocast.
 
-        With ``keep``, a text that is not cached yet is computed alone. Its views then do not depend on the batch that
-        requested it first, and a resumed run gets bit-identical numbers.
+        With ``keep``, those of texts that are not cached yet are cached.
         """
         if self._cache is None:
             return self._views(token_ids)
-        for ids in dict.fromkeys(map(tuple, token_ids)):
-            if ids not in self._cache:
-                self._cache[ids] = self._views([ids])[0].cpu()
+        self.precompute_views(token_ids)
         return torch.stack([self._cache[tuple(ids)] for ids in token_ids]).to(self.backbone.device)
 
     def precompute_views(self, token_ids: Sequence[Sequence[int]]) -> None:
-        """Compute and cache the views of these texts in batches, which is faster than one by one.
+        """Compute and cache the views of these texts in batches. Does nothing without ``keep``.
 
-        The same texts in the same order give bit-identical numbers. Does nothing without ``keep``.
+        The same texts in the same order give bit-identical numbers, as of a resumed run.
         """
         if self._cache is None:
             return

@@ -120,9 +120,9 @@ def add_projection(encoder: "Encoder", width: int) -> nn.Linear:
 
     It starts as :class:`LinearHead`, which is used where the projection is dropped after training.
     """
-    from nearfar.encoder.encoder_folder import new_dense
+    from nearfar.encoder.pretrained import module_classes
 
-    dense = new_dense(encoder.dim, width, nn.Identity())
+    dense = module_classes().Dense(encoder.dim, width, activation_function=nn.Identity())
     start_orthogonal(dense.linear)
     encoder.append_module(dense)
     linear: nn.Linear = dense.linear

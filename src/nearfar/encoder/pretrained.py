@@ -79,9 +79,7 @@ def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
     if type(config) not in MODELS[kind]._model_mapping:
         problem = f"transformers has no {kind} of the model type {format_value(name)}"
     elif kind == "encoder" and config.is_encoder_decoder and _auto_class(config, kind) is AutoModel:
-        problem = (
-            f"{name} is an encoder with a decoder, and nearfar takes encoders alone, also those of T5, MT5 and UMT5"
-        )
+        problem = f"{name} is an encoder with a decoder, and nearfar takes encoders alone, as those of T5, MT5 and UMT5"
     if problem is not None:
         raise NearfarError(f"{file}: {problem}; choose another model.")
     config.return_dict = True  # changes only the type of the output, no vector
@@ -152,22 +150,21 @@ def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBas
         NearfarError: its files are missing or damaged; ``fast`` is set and it is not a fast tokenizer; or
             tokenizer_config.json names a tokenizer of another type than that in tokenizer.json.
     """
-    vocabulary, kind = checks.check_tokenizer_files(folder), None
-    settings = checks.transformer_settings(folder)
+    vocabulary, settings = checks.check_tokenizer_files(folder), checks.transformer_settings(folder)
     with opening(vocabulary), quiet():
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             folder, trust_remote_code=False, **settings.tokenizer
         )
         tokenizer("a", "b")  # a damaged post-processor fails only now
-        if vocabulary.name == "tokenizer.json":
-            kind = type(Tokenizer.from_str(vocabulary.read_text(encoding="utf-8")).model).__name__
     if fast and not tokenizer.is_fast:
         raise NearfarError(f"{folder}: has no fast tokenizer (tokenizer.json), which nearfar needs.")
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    loaded = type(backend.model).__name__ if backend else None
-    if kind is not None and loaded is not None and kind != loaded:  # another type splits words differently
-        problem = f"selects a {loaded} tokenizer, but tokenizer.json holds a {kind} tokenizer"
-        raise NearfarError(f"{folder / 'tokenizer_config.json'}: {problem}; copy both from the original model.")
+    if backend and vocabulary.name == "tokenizer.json":
+        in_file = Tokenizer.from_str(vocabulary.read_text(encoding="utf-8"))
+        held, loaded = (type(one.model).__name__ for one in (in_file, backend))
+        if held != loaded:  # another type splits words differently
+            problem = f"selects a {loaded} tokenizer, but tokenizer.json holds a {held} tokenizer"
+            raise NearfarError(f"{folder / 'tokenizer_config.json'}: {problem}; copy both from the original model.")
     if settings.do_lower_case and backend:
         steps = [normalizers.Lowercase(), *([backend.normalizer] if backend.normalizer else [])]
         backend.normalizer = normalizers.Sequence(steps)

@@ -160,23 +160,18 @@ def _arguments(
     backbone: PreTrainedModel, batch: RaggedBatch | FixedShapeBatch, route: Route
 ) -> tuple[dict[str, Any], Any]:
     """Arguments of the backbone's forward, and the index that selects the concatenated tokens from its output."""
+    tokens = {"input_ids": batch.ids} | ({} if batch.types is None else {"token_type_ids": batch.types})
     if route.ragged or isinstance(batch, FixedShapeBatch):
-        positions = batch.positions()[None] + route.first_position
-        arguments: dict[str, Any] = {"input_ids": batch.ids[None], "position_ids": positions, "segments": batch}
-        if batch.types is not None:
-            arguments["token_type_ids"] = batch.types[None]
-        return arguments, 0
-    lengths = tuple(length for length in batch.lengths if length)
-    ids = _padded(batch.ids, lengths, backbone.config.pad_token_id or 0)
-    real = torch.arange(ids.shape[1], device=ids.device) < torch.tensor(lengths, device=ids.device)[:, None]
-    arguments = {"input_ids": ids, "attention_mask": real.long()}
-    if batch.types is not None:
-        arguments["token_type_ids"] = _padded(batch.types, lengths, 0)
-    return arguments, real
-
-
-def _padded(tokens: Tensor, lengths: tuple[int, ...], padding: int) -> Tensor:
-    return nn.utils.rnn.pad_sequence(list(tokens.split(list(lengths))), batch_first=True, padding_value=padding)
+        tokens["position_ids"] = batch.positions() + route.first_position
+        return {name: ids[None] for name, ids in tokens.items()} | {"segments": batch}, 0
+    lengths, pad = [length for length in batch.lengths if length], {"input_ids": backbone.config.pad_token_id or 0}
+    padded_tokens = {
+        name: nn.utils.rnn.pad_sequence(list(ids.split(lengths)), batch_first=True, padding_value=pad.get(name, 0))
+        for name, ids in tokens.items()
+    }
+    device = batch.ids.device
+    real = torch.arange(max(lengths), device=device) < torch.tensor(lengths, device=device)[:, None]
+    return {**padded_tokens, "attention_mask": real.long()}, real
 
 
 def uses_token_types(backbone: PreTrainedModel) -> bool:

@@ -29,12 +29,6 @@ UNLIMITED = 10**6
 """The maximum number of tokens in a text, if the tokenizer does not truncate."""
 
 
-class StaticBackboneConfig(PretrainedConfig):
-    """The sizes of a :class:`StaticBackbone`, as transformers calls those of an encoder without layers."""
-
-    model_type = "static"
-
-
 class StaticBackbone(PreTrainedModel):
     """A table of token vectors, with the interface of a transformer without layers.
 
@@ -42,14 +36,13 @@ class StaticBackbone(PreTrainedModel):
         weights: the vectors [vocabulary, dim].
     """
 
-    config_class = StaticBackboneConfig
+    config_class = PretrainedConfig
     _supports_attention_backend = False
 
     def __init__(self, weights: Float[Tensor, "vocabulary dim"]) -> None:
         vocabulary, dim = weights.shape
-        sizes: dict[str, Any] = {"vocab_size": vocabulary, "hidden_size": dim}
-        sizes |= {"intermediate_size": 0, "num_hidden_layers": 0}
-        super().__init__(StaticBackboneConfig(**sizes))
+        sizes = {"vocab_size": vocabulary, "hidden_size": dim, "intermediate_size": 0, "num_hidden_layers": 0}
+        super().__init__(PretrainedConfig.from_dict(sizes))
         self.word_embeddings = nn.Embedding(vocabulary, dim, _weight=weights)
 
     def get_input_embeddings(self) -> nn.Module:
@@ -77,9 +70,8 @@ def merge_square_layers(backbone: "PreTrainedModel", tail: nn.ModuleList) -> Non
     dim = table.shape[1]
     while len(tail):
         linear, activation = (getattr(tail[0], name, None) for name in ("linear", "activation_function"))
-        if not isinstance(linear, nn.Linear) or not isinstance(activation, nn.Identity):
-            break
-        if linear.weight.shape != (dim, dim):
+        is_square = isinstance(linear, nn.Linear) and linear.weight.shape == (dim, dim)
+        if linear is None or not is_square or not isinstance(activation, nn.Identity):
             break
         with torch.no_grad():
             bias = None if linear.bias is None else linear.bias.double()
@@ -106,9 +98,6 @@ def read_static(folder: Path) -> tuple[StaticBackbone, PreTrainedTokenizerBase, 
         NearfarError: a file is missing or damaged, or the tokenizer belongs to another table.
     """
     vocabulary, weights = folder / "tokenizer.json", folder / "model.safetensors"
-    for file in (vocabulary, weights):
-        if not file.is_file():
-            raise NearfarError(f"{folder}: holds no {file.name}, so it is no static encoder.")
     shapes = shapes_of(weights)
     with pretrained.opening(vocabulary):
         tokenizer, length = static_tokenizer(Tokenizer.from_str(vocabulary.read_text(encoding="utf-8")))

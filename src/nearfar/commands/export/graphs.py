@@ -42,7 +42,7 @@ from nearfar.encoder.exported import (
     refuse_graph,
 )
 from nearfar.encoder.folder_checks import holds_classifier
-from nearfar.encoder.pooling import TokenPooling, parse_pooling
+from nearfar.encoder.pooling import TokenPooling
 from nearfar.encoder.pretrained import opening, reason
 from nearfar.encoder.ragged import uses_token_types
 from nearfar.types import NearfarError, Precision
@@ -286,7 +286,7 @@ class EncoderGraph(nn.Module):
         self.backbone = parts.backbone
         self.tail = nn.ModuleList(parts.tail)
         self.normalize = parts.normalize
-        self.pooling = parse_pooling(parts.pooling, layers=parts.backbone.config.num_hidden_layers)
+        self.pooling = parts.pooling
         self.backbone.set_attn_implementation("eager")  # matrix products and a softmax, which runtimes fuse
         self.eval()
 

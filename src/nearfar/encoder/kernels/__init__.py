@@ -142,8 +142,6 @@ def why_off() -> str | None:
         raise NearfarError(f"{VARIABLE}={requested}: must be 0 (off), 1 (on) or rebuild (on, and compile again).")
     if requested == "0":
         return f"{VARIABLE}=0"
-    if machine.SYSTEM == "win32":
-        return "off on Windows"
     if requested or (machine.SYSTEM == "linux" and "avx512f" in machine.instruction_sets()):
         return None
     return f"off without Linux and AVX-512; {VARIABLE}=1 turns them on"
