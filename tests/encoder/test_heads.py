@@ -30,10 +30,6 @@ def masked_lm(head: MaskedLmHead, x: Matrix) -> Matrix:
     return scaled @ words.T + head.bias.detach().numpy()
 
 
-def words(width: int) -> nn.Embedding:
-    return nn.Embedding(11, width).double()
-
-
 HEADS = {
     "softmax of one layer": (SoftmaxHead(4, classes=5, layers=1), lambda head, x: affine(head.linears[0], x)),
     "softmax": (SoftmaxHead(4, classes=5), lambda head, x: affine(head.linears[1], affine(head.linears[0], x))),
@@ -43,8 +39,8 @@ HEADS = {
         ProjectionHead(12, 6, std=0.5),
         lambda head, x: gelu(affine(head.layers[2], gelu(affine(head.layers[0], x)))),
     ),
-    "masked lm": (MaskedLmHead(12, words(12)), masked_lm),
-    "masked lm, narrow": (MaskedLmHead(12, words(3)), masked_lm),
+    "masked lm": (MaskedLmHead(12, nn.Embedding(11, 12).double()), masked_lm),
+    "masked lm, narrow": (MaskedLmHead(12, nn.Embedding(11, 3).double()), masked_lm),
     "regression": (RegressionHead(6), lambda head, x: affine(head.linear, x)[..., 0]),
 }
 

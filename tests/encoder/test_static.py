@@ -15,7 +15,6 @@ from tokenizers import Tokenizer
 from nearfar import Encoder, NearfarError
 from nearfar.encoder.backbone import add_lora
 from nearfar.encoder.classifier import Classifier
-from nearfar.encoder.ragged import RaggedBatch
 from nearfar.encoder.static import UNLIMITED, merge_square_layers
 from tests.tiny import WORDS, save_tiny, sentences
 
@@ -75,20 +74,6 @@ def test_square_linear_layers_are_merged_into_the_vectors(tmp_path: Path) -> Non
     np.testing.assert_allclose(np.delete(after, empty, axis=0), np.delete(before, empty, axis=0), atol=1e-6)
     encoder.save_pretrained(tmp_path / "merged")
     np.testing.assert_allclose(theirs(tmp_path / "merged"), after, atol=1e-6)
-
-
-@pytest.mark.long
-def test_batches_with_and_without_tokens_are_ragged(tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(save_static(tmp_path / "static"))
-    assert encoder.route.ragged
-    one = np.concatenate([encoder.encode([text]) for text in TEXTS])
-    np.testing.assert_allclose(encoder.encode(TEXTS), one, atol=1e-6)
-    gradient = encoder(encoder.tokenize(TEXTS).ids).sum()
-    gradient.backward()
-    used = {token for ids in encoder.tokenize(TEXTS).ids for token in ids}
-    found = encoder.backbone.word_embeddings.weight.grad.abs().sum(1).nonzero().flatten().tolist()  # type: ignore[union-attr]
-    assert set(found) == used
-    assert RaggedBatch.pack([[], [3]]).lengths == (0, 1)
 
 
 @pytest.mark.long

@@ -13,10 +13,6 @@ from tests.encoder.tiny_pairs import items, save_tiny_for_pairs
 from tests.tiny import ARCHITECTURES
 
 
-def broadcast_from_first(work):  # type: ignore[no-untyped-def]
-    return work()
-
-
 def gradients(embedding: nn.Embedding, steps: list[list[Tensor]]) -> list[Tensor]:
     """Gradients after each step, which has several batches of ids, each looked up twice in one graph."""
     found = []

@@ -235,9 +235,7 @@ def _pooling_name(
         only_cls = words.get("word_weights") == {tokenizer.cls_token: 0} and words.get("unknown_word_weight", 1) == 1
         mode = "mean_without_cls" if mode == "mean" and only_cls else f"{mode} with weights of single words"
     if mode not in ("cls", "mean", "max", "mean_without_cls"):
-        raise NearfarError(
-            f"{file}: pools by {format_value(mode)}, which nearfar does not support; choose a --pooling."
-        )
+        raise NearfarError(f"{file}: pools by {format_value(mode)}, which is not supported; choose a --pooling.")
     if (folder := modules.get("WeightedLayerPooling")) is None:
         return str(mode)
     layers = checks.read_settings(folder / "config.json", LayerSettings)
@@ -286,9 +284,7 @@ def _check_settings(kind: str, folder: Path) -> None:
     settings = checks.read_object(file) if kind != "Normalize" or file.exists() else {}
     names = {settings.get(f"module_{side}_name") or EMBEDDING for side in ("input", "output")}
     if names != {EMBEDDING}:
-        raise NearfarError(
-            f"{file}: the {kind} module reads or writes {format_value(names)}, and not {EMBEDDING!r} alone."
-        )
+        raise NearfarError(f"{file}: {kind} reads or writes {format_value(names)}, and not {EMBEDDING!r} alone.")
     activation = settings.get("activation_function")
     if activation is not None and not str(activation).startswith("torch.nn."):
         raise NearfarError(f"{file}: activation_function is {format_value(activation)}, and must be of torch.nn.")

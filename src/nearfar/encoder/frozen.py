@@ -59,9 +59,7 @@ class Guide(nn.Module):
         count = backbone.config.num_hidden_layers
         first, last = layers or (0, count)
         if not 0 <= first <= last <= count:
-            raise NearfarError(
-                f"--views {first} to {last}: this encoder has layers 0 (the embedding layer) to {count}."
-            )
+            raise NearfarError(f"--views {first} to {last}: this encoder has layers 0 (the embeddings) to {count}.")
         self.layers = (first, last)
         self.dropout = dropout
         self.backbone = copy.deepcopy(backbone).requires_grad_(False)
@@ -147,10 +145,14 @@ class TeacherVectors:
         Raises:
             NotFiniteError: a vector is not finite.
         """
-        if self._attached is None:
-            vectors = self._encode(texts)
-        else:
-            vectors = np.asarray(self._attached[[self._rows[text] for text in texts]])
+        if self._attached is not None:
+            return torch.from_numpy(np.asarray(self._attached[[self._rows[text] for text in texts]])).to(self._device)
+        tokens = self.encoder.tokenize(texts)
+        try:
+            vectors = self.encoder.encode_tokens(tokens.ids, prompt_length=tokens.prompt_length, bf16=self.bf16)
+        except NotFiniteError as error:
+            text = texts[error.number]
+            raise NotFiniteError(self._rows[text], text) from None
         return torch.from_numpy(vectors).to(self._device)
 
     @property
@@ -162,11 +164,3 @@ class TeacherVectors:
     def mean_square(self) -> float:
         """The mean square of the entries of the vectors, of at most :data:`SAMPLE` texts; 1 / dim for unit vectors."""
         return float(self(self.sample).double().square().mean())
-
-    def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        tokenized = self.encoder.tokenize(texts)
-        try:
-            return self.encoder.encode_tokens(tokenized.ids, prompt_length=tokenized.prompt_length, bf16=self.bf16)
-        except NotFiniteError as error:
-            text = texts[error.number]
-            raise NotFiniteError(self._rows[text], text) from None

@@ -73,9 +73,7 @@ def cpu_has_bf16() -> bool:
         return False  # torch for macOS has no matrix products that use its bfloat16 instructions
     import torch
 
-    if not hasattr(torch.cpu, "get_capabilities"):  # an older release
-        return False
-    capabilities = torch.cpu.get_capabilities()
+    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # older releases do not have it
     return any(capabilities.get(name) for name in BF16_SETS)
 
 

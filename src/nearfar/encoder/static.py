@@ -8,22 +8,19 @@ Its tokenizer adds no special tokens. A text without tokens gets the zero vector
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
 from safetensors import safe_open
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerFast
 
 from nearfar.encoder import pretrained
 from nearfar.encoder.pretrained import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.encoder.weights import shapes_of
-from nearfar.runtime.memory import paused
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
 
 UNLIMITED = 10**6
 """The maximum number of tokens in a text, if the tokenizer does not truncate."""
@@ -79,11 +76,8 @@ def merge_square_layers(backbone: "PreTrainedModel", tail: nn.ModuleList) -> Non
         del tail[0]
 
 
-def static_tokenizer(tokenizer: Tokenizer) -> "tuple[PreTrainedTokenizerFast, int]":
+def static_tokenizer(tokenizer: Tokenizer) -> tuple[PreTrainedTokenizerBase, int]:
     """A tokenizer that adds no special tokens and no padding, and its maximum number of tokens."""
-    with paused():
-        from transformers import PreTrainedTokenizerFast
-
     settings = json.loads(tokenizer.to_str())
     length = (settings.get("truncation") or {}).get("max_length", UNLIMITED)
     settings |= {"post_processor": None, "truncation": None, "padding": None}

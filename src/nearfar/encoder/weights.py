@@ -63,9 +63,7 @@ def locate(name_or_path: str | Path, *, download: bool = True) -> Path:
     except (OSError, ValueError) as error:
         answer = (str(error).strip() or type(error).__name__).splitlines()[0]
         where = f"There is no such folder, it is not in the local hub cache, and the hub: {answer}"
-        advice = (
-            "Give a folder, or owner/name on the hub with a network, or for all-MiniLM-L6-v2 install nearfar[offline]."
-        )
+        advice = "Give a folder, or owner/name on the hub with a network; nearfar[offline] has all-MiniLM-L6-v2."
         raise NearfarError(f"no weights for {str(name_or_path)!r}. {where}\n{advice}") from None
 
 
@@ -79,13 +77,12 @@ def path_of(name: str) -> Path:
         raise NearfarError("the model's name is empty: give a folder, or owner/name on the hub.")
     try:
         folder = Path(name).expanduser()
-        is_file = folder.exists() and not folder.is_dir()
+        if folder.exists() and not folder.is_dir():
+            raise NearfarError(f"{name}: is a file, but a model is a folder, or owner/name on the hub.")
     except OSError as error:
         raise NearfarError(f"{name}: cannot be read ({error.strerror}).") from error
     except RuntimeError as error:  # from expanduser
         raise NearfarError(f"{name}: there is no such model folder.") from error
-    if is_file:
-        raise NearfarError(f"{name}: is a file, but a model is a folder, or owner/name on the hub.")
     return folder
 
 
@@ -97,9 +94,7 @@ def _wheel_folder() -> Path | None:
     weights = folder / "model.safetensors"
     if (digest := sha256_of(weights)) != WHEEL_SHA256:
         problem = f"SHA-256 is {digest}, the published weights have {WHEEL_SHA256}"
-        raise NearfarError(
-            f"{weights}: {problem}; remove the package (pip uninstall {WHEEL_MODULE.replace('_', '-')})."
-        )
+        raise NearfarError(f"{weights}: {problem}; remove the package {WHEEL_MODULE.replace('_', '-')}.")
     return folder
 
 

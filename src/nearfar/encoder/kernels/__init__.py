@@ -54,16 +54,14 @@ class AttentionBatch(ctypes.Structure):
     )
 
     @classmethod
-    def of(
-        cls, lengths: Sequence[int], *, heads: int, scaling: float, mask: Mask, words_per_row: int
-    ) -> "AttentionBatch":
+    def of(cls, lengths: Sequence[int], *, heads: int, scaling: float, mask: Mask, words: int) -> "AttentionBatch":
         """The concatenated texts of these lengths, and the settings of attention within them.
 
-        The attention weights of a token and a head are row ``token * heads + head``; each row uses ``words_per_row``
+        The attention weights of a token and a head are row ``token * heads + head``; each row uses this number of
         words of the dropout mask.
         """
         starts = torch.tensor([0, *accumulate(lengths)])
-        batch = cls(starts.data_ptr(), len(lengths), heads, scaling, _Mask(*mask), words_per_row)
+        batch = cls(starts.data_ptr(), len(lengths), heads, scaling, _Mask(*mask), words)
         batch.pointed_to = starts  # which must live as long
         return batch
 
