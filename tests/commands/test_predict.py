@@ -119,7 +119,7 @@ def test_other_columns_are_kept_and_labels_are_scored(model: str, tmp_path: Path
     assert result.scores.config["data"] == ["1 rows have a label that the classifier does not have"]
 
     (tmp_path / "stars.csv").write_text("text,stars\n" + "".join(f'"{n}\ta dog",{n}.5\n' for n in range(1, 5)))
-    scores = save(tmp_path / "scores", regression=True)
+    scores = save(tmp_path / "scores", label_names=())
     settings = {"label_column": "stars", "progress": False}
     result = predict(scores, input=tmp_path / "stars.csv", output=tmp_path / "out.tsv", **settings)
     assert result.scores.transfer.tasks["stars.csv"].gold == [1.5, 2.5, 3.5, 4.5]

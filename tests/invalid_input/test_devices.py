@@ -25,10 +25,8 @@ COMMANDS = (
 def cpu_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine without accelerators; the working directory is empty."""
     monkeypatch.chdir(tmp_path)
-    for kind in (torch.cuda, torch.xpu):
-        monkeypatch.setattr(kind, "is_available", lambda: False)
-        monkeypatch.setattr(kind, "device_count", lambda: 0)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 0)
 
 
 @pytest.mark.parametrize(("command", "device"), paired(COMMANDS, UNAVAILABLE))

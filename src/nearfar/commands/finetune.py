@@ -215,8 +215,7 @@ def open_classifier(config: FinetuneConfig, task: ClassificationTask, *, device:
     seed_rng(config.seed)
     return Classifier.from_pretrained(
         config.model,
-        label_names=task.label_names or None,
-        regression=not task.label_names,
+        label_names=task.label_names,
         dropout=config.dropout,
         max_length=config.max_length,
         device=device,
@@ -235,8 +234,7 @@ def prepare(
     size = min(config.batch_size * processes, len(texts))  # a few-shot sample may be smaller than a batch
     batches = TextBatches(texts, size, config.seed, targets, balanced=config.balanced, min_batch_size=1)
     bf16 = resolve(config.precision, classifier.device) == "bf16"
-    trained = TrainingClassifier(classifier, max_length=config.train_max_length, bf16=bf16)
-    trained.read(texts)
+    trained = TrainingClassifier(classifier, texts, max_length=config.train_max_length, bf16=bf16)
     method = scl_finetune(config, trained.states, trained.head, batches, label_names=task.label_names)
     facts = [*task.sources, *task.labels]
     if trained.truncated:
@@ -278,7 +276,7 @@ class ClassifierRun(Run):
     def save_model(self, folder: Path) -> None:
         """Write the classifier, with the hashes of the texts that it has seen."""
         self.classifier.save_pretrained(folder)
-        read_classifier(folder, label_names=None, regression=False, dropout=None)  # a finished run's model opens
+        read_classifier(folder)  # a finished run's model opens
 
     def conclude(self) -> None:
         """Test the kept weights, and write the result into the run folder."""

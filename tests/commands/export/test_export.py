@@ -88,7 +88,7 @@ def test_an_exported_folder_is_an_encoder(models: Path, exported: Path, tmp_path
     assert first == pytest.approx(second, abs=0.01)
     with pytest.raises(NearfarError, match="an exported graph cannot be saved; use the model"):
         encoder.save_pretrained(tmp_path / "again")
-    with pytest.raises(NearfarError, match="an exported graph cannot be pooled by cls"):
+    with pytest.raises(NearfarError, match="its pooling cannot be changed; use --pooling"):
         Encoder.from_pretrained(exported, pooling="cls")
     with pytest.raises(NearfarError, match="an exported graph cannot be trained"):
         train("regression", data=models / "pairs.tsv", model=exported, output=tmp_path / "run", hold_out=0)

@@ -26,7 +26,7 @@ def padded(rows: list[list[int]], padding: int) -> torch.Tensor:
 def embeddings(folder: Path, pooling: str | None = None) -> tuple[np.ndarray, np.ndarray]:
     """What nearfar encodes, and what the graph returns."""
     encoder = Encoder.from_pretrained(folder, pooling=pooling)
-    graph = EncoderGraph(encoder_folder.read(folder, dtype=torch.float32, pooling=pooling))
+    graph = EncoderGraph(encoder_folder.read(folder, pooling=pooling))
     ids = encoder.tokenize(TEXTS).ids
     mask = padded([[1] * len(row) for row in ids], 0)
     with torch.no_grad():

@@ -82,8 +82,7 @@ def load_translator(folder: Path, *, max_length: int, device: str | None = None)
         read_object(folder / "generation_config.json")  # transformers silently ignores a damaged one
     tokenizer = pretrained.load_tokenizer(folder, fast=False)
     with _quiet():
-        model, info = pretrained.load_model(folder, config, kind="translation model", dtype=torch.float32)
-    pretrained.check_complete(folder, info, lambda _: True)
+        model = pretrained.load_model(folder, config, kind="translation model")
     pretrained.check_vocabulary(folder, tokenizer, model)
     _check_generation(folder, model, tokenizer)
     model.to(place).eval()

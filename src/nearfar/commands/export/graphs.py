@@ -41,7 +41,7 @@ from nearfar.encoder.exported import (
     refuse_graph,
 )
 from nearfar.encoder.folder_checks import holds_classifier
-from nearfar.encoder.pooling import TokenPooling, parse_pooling
+from nearfar.encoder.pooling import TokenPooling
 from nearfar.encoder.pretrained import reason
 from nearfar.encoder.ragged import uses_token_types
 from nearfar.types import NearfarError
@@ -98,11 +98,11 @@ def open_source(folder: Path, max_length: int | None = None) -> Source:
     refuse_graph(model.backbone, "exported again")
     # The parts are read a second time, because a model changes the modules of its backbone.
     if isinstance(model, Classifier):
-        graph = read_classifier(folder, label_names=None, regression=False, dropout=None).model.eval()
+        graph = read_classifier(folder).model.eval()
         graph.set_attn_implementation("eager")
         inputs = (IDS, MASK, TYPES) if uses_token_types(model.backbone) else (IDS, MASK)
         return Source(folder, model, graph, graph.config, inputs)
-    parts = encoder_folder.read(folder, dtype=torch.float32)
+    parts = encoder_folder.read(folder)
     if not parts.inference.include_prompt:
         raise NearfarError(
             f"{folder}: its Pooling module leaves out the tokens of prompts (include_prompt false), whose number is "
@@ -278,7 +278,7 @@ class EncoderGraph(nn.Module):
         self.backbone = parts.backbone
         self.tail = nn.ModuleList(parts.tail)
         self.normalize = parts.normalize
-        self.pooling = parse_pooling(parts.pooling, layers=parts.backbone.config.num_hidden_layers)
+        self.pooling = parts.pooling
         self.backbone.set_attn_implementation("eager")  # matrix products and a softmax, which runtimes fuse
         self.eval()
 

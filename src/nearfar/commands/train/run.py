@@ -274,7 +274,7 @@ class EncoderRun(Run):
             vectors = encoder.encode(texts, normalize=True, precision=config.precision)
             weights = fit_weights(vectors, np.array(first.rows.targets, dtype=np.intp))
             EmbeddingClassifier(encoder, first.rows.label_names, weights).save_head(folder)
-        encoder_folder.read(folder, dtype=self.encoder.backbone.dtype)  # a finished run has a model that opens
+        encoder_folder.read(folder)  # a finished run has a model that opens
 
 
 def fit_weights(vectors: NDArray[np.float32], labels: NDArray[np.intp]) -> NDArray[np.float32]:
