@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -23,8 +24,6 @@ from nearfar.jobs.job import JSON as JSON
 from nearfar.jobs.job import Job as Job
 from nearfar.jobs.job import JobStore as JobStore
 from nearfar.jobs.job import Outcome as Outcome
-from nearfar.jobs.job import ScratchStore as ScratchStore
-from nearfar.jobs.job import Store as Store
 from nearfar.jobs.job import Task as Task
 from nearfar.jobs.job import perform
 from nearfar.types import NearfarError
@@ -33,7 +32,6 @@ BUSY_SECONDS = 0.5
 """After this time, a job that another process runs is tried again."""
 _SHOWN = 10
 """Number of failed jobs that an error names."""
-
 
 EventKind: TypeAlias = Literal["found", "started", "waiting", "finished", "retried", "failed", "skipped"]
 
@@ -89,12 +87,8 @@ class Engine(Protocol):
     Order, retries, dependencies and events are decided by :func:`nearfar.jobs.run_jobs`.
     """
 
-    shares_resources: bool
-    """Whether it decides itself how many jobs use a resource at once; without, one does."""
-
-    @property
-    def slots(self) -> int:
-        """How many tasks it takes at once."""
+    slots: int
+    """How many tasks it takes at once."""
 
     def submit(self, task: Task, *, uses: str | None) -> Future[Outcome]:
         """Start a task; called only while fewer than ``slots`` are unfinished. ``uses`` is :attr:`Job.uses`."""
@@ -110,7 +104,6 @@ class InlineEngine:
     """
 
     slots = 1
-    shares_resources = False
 
     def submit(self, task: Task, *, uses: str | None) -> Future[Outcome]:  # noqa: ARG002
         """Perform the task."""
@@ -124,7 +117,7 @@ class InlineEngine:
 
 def run_jobs(
     jobs: Iterable[Job],
-    store: Store,
+    store: JobStore | None,
     *,
     engine: str | Engine = "process",
     workers: int = 1,
@@ -141,7 +134,9 @@ def run_jobs(
 
     Args:
         jobs: the jobs whose results are wanted.
-        store: where the results are, and which jobs are finished.
+        store: where the results are. Without one, each job runs in a temporary folder of the machine that runs it,
+            which is its working folder too, and publishes its results itself; all jobs run, so a function must look
+            whether its result is there. Two runs may perform the same job, which must write the same bytes each time.
         engine: ``inline``: one after the other in this process; ``process``: in worker processes on this machine;
             ``ray``: as tasks on a Ray cluster, or on a local Ray without ``ray_address``; or an object.
         workers: how many jobs run at once (``process`` and ``ray``); on a cluster, 1 stands for as many as fit.
@@ -153,16 +148,16 @@ def run_jobs(
 
     Raises:
         JobsFailedError: jobs failed, by an exception or because their workers died. All others are finished.
-        NearfarError: a finished job's folder is damaged, or the store cannot be written.
+        NearfarError: the store cannot be written.
     """
     todo, found = unfinished(shard_of(list(jobs), shard), store)
     loop = _Loop(todo, found, store, retries, on_event)
     if todo:
-        if store.root is not None:
+        if store is not None:
             with disk_errors(store.root):
                 create_folder(store.root)
         with _stopped_by_sigterm():
-            opened = _open(engine, store, workers, threads, ray_address) if isinstance(engine, str) else engine
+            opened = _open(engine, workers, threads, ray_address) if isinstance(engine, str) else engine
             try:
                 loop.run(opened)
             finally:
@@ -171,7 +166,7 @@ def run_jobs(
         raise JobsFailedError(loop.failures, loop.skipped)
 
 
-def _open(engine: str, store: Store, workers: int, threads: int, ray_address: str | None) -> Engine:
+def _open(engine: str, workers: int, threads: int, ray_address: str | None) -> Engine:
     """The engine of a name."""
     if engine == "process":
         from nearfar.jobs.process import ProcessEngine
@@ -180,7 +175,7 @@ def _open(engine: str, store: Store, workers: int, threads: int, ray_address: st
     if engine == "ray":
         from nearfar.jobs.ray_cluster import RayEngine
 
-        return RayEngine(store, workers=workers, threads=threads, address=ray_address)
+        return RayEngine(workers=workers, threads=threads, address=ray_address)
     if engine != "inline":
         raise NearfarError(f"--engine {engine}: must be one of inline, process, ray.")
     return InlineEngine()
@@ -190,7 +185,12 @@ class _Loop:
     """The state of one run."""
 
     def __init__(
-        self, todo: list[Job], found: list[Job], store: Store, retries: int, on_event: Callable[[JobEvent], None] | None
+        self,
+        todo: list[Job],
+        found: list[Job],
+        store: JobStore | None,
+        retries: int,
+        on_event: Callable[[JobEvent], None] | None,
     ) -> None:
         self.failures: list[JobFailure] = []
         self.skipped: list[Job] = []
@@ -228,18 +228,15 @@ class _Loop:
         self._skip()
 
     def _startable(self, engine: Engine) -> list[Job]:
-        """Jobs whose inputs are finished, for which there is a worker and whose resource is free, in order."""
-        now, chosen = time.monotonic(), list[Job]()
-        in_use = {job.uses for job in self._running.values()}
-        for job in self._waiting.values():
-            if len(self._running) + len(chosen) >= engine.slots:
-                break
-            needed = {one.key for one in job.inputs.values()}
-            free = job.uses is None or engine.shares_resources or job.uses not in in_use
-            if free and needed.isdisjoint(self._unfinished) and self._busy.get(job.key, now) <= now:
-                chosen.append(job)
-                in_use.add(job.uses)
-        return chosen
+        """Jobs whose inputs are finished and for which there is a worker, in order."""
+        now = time.monotonic()
+        ready = (
+            job
+            for job in self._waiting.values()
+            if self._unfinished.isdisjoint(one.key for one in job.inputs.values())
+            and self._busy.get(job.key, now) <= now
+        )
+        return list(islice(ready, engine.slots - len(self._running)))
 
     def _handle(self, job: Job, outcome: Outcome) -> None:
         attempts, message = self._attempts[job.key], outcome.message
@@ -257,7 +254,7 @@ class _Loop:
             self._waiting = {job.key: job, **self._waiting}
         else:
             message += f", {attempts} times" * (attempts > 1 and outcome.kind == "died")
-            self.failures.append(JobFailure(job, message, self._store.part(job)))
+            self.failures.append(JobFailure(job, message, self._store.part(job) if self._store else None))
             self._report("failed", job, message=message)
 
     def _skip(self) -> None:
@@ -285,13 +282,10 @@ def with_inputs(jobs: Iterable[Job]) -> list[Job]:
     return list(ordered)
 
 
-def unfinished(jobs: Iterable[Job], store: Store) -> tuple[list[Job], list[Job]]:
+def unfinished(jobs: Iterable[Job], store: JobStore | None) -> tuple[list[Job], list[Job]]:
     """The jobs that must run, every job after its inputs, and the finished jobs that stand in for others.
 
     The inputs of a finished job are not run, even if their folders have been deleted.
-
-    Raises:
-        NearfarError: the folder of a finished job is damaged.
     """
     todo: dict[Job, None] = {}
     found: dict[Job, None] = {}
@@ -299,7 +293,7 @@ def unfinished(jobs: Iterable[Job], store: Store) -> tuple[list[Job], list[Job]]
     def visit(some: Iterable[Job]) -> None:
         for job in some:
             if job not in todo and job not in found:
-                if store.is_finished(job):
+                if store and store.is_finished(job):
                     found[job] = None
                 else:
                     visit(job.inputs.values())
