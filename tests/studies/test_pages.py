@@ -71,7 +71,7 @@ What was done.
 
 ¹ Cross-entropy.
 
-Mean (standard deviation) over runs; after the slash, the paper's number. Bold: the best of its column"""
+Mean (standard deviation) over runs. After the slash, the paper's number. Bold: the best of its column"""
     )
     for words in (
         "| CE + SCL | first | 71.17 | [68.04, 74.29] |",
@@ -116,12 +116,12 @@ def test_what_is_missing_or_not_run_or_not_measured_is_told_apart():
     assert page.index("**Incomplete: 1 of 9 runs have no result**") < page.index("| --- |")
     assert "- failed: no \\| memory: Bad \\| \\<row\\> (seed = 2)" in page
     assert "| winner | 0 | – / 85.5 | – | – |" in page
-    assert "–: not run here." in page
+    assert "–: not run or not measured." in page
     assert "Incomplete: 1 runs have no result." in study_latex(table)
     runs = [some[0], *cells()[1:]]
     whole = study_markdown(build({**study, "rows": STUDY["rows"]}, runs, resamples=RESAMPLES))
     assert "Incomplete" not in whole
-    assert "–: not measured." in whole
+    assert "–: not run or not measured." in whole
 
 
 def evil_table():
@@ -169,19 +169,19 @@ def test_what_a_scale_changes_is_said_in_words():
         "rows": [{"id": "a", "train": {"epochs": 1}}, {"id": "d"}],
         "axes": [{"name": "x", "values": [1]}],
     }
-    said = """train.epochs: 1 (paper: 3)
+    said = """without rows b, c
+train.epochs: 1 (paper: 3)
 train.seed: not set (paper: 1)
+rows.a.train.epochs: 1 (paper: 2)
+axes.x.values: [1] (paper: [1, 2])
 train.limit: 10 (paper: not set)
-without rows b, c
-row a: train.epochs: 1 (paper: 2)
-row d is added
-axis x: values: [1] (paper: [1, 2])"""
+rows.d.id: d (paper: not set)"""
     assert changes(base, scaled) == said.splitlines()
     assert changes(base, base) == []
     filled = {"train": {"model": "{start}"}, "placeholders": {"start": "minilm"}}
     assert changes({"train": {"model": "bert"}}, filled) == ["train.model: minilm (paper: bert)"]
     table = build({**STUDY, "train": {"epochs": 1}}, cells(), base=STUDY, scale="tiny", resamples=1)
-    words = 'Scale: `tiny`. Different from the paper\'s scale:\n\n- train: {"epochs": 1} (paper: not set)'
+    words = "Scale: `tiny`. Different from the paper's scale:\n\n- train.epochs: 1 (paper: not set)"
     assert words in study_markdown(table)
 
 
@@ -312,7 +312,7 @@ def test_spectra_layers_and_curves():
 
 @pytest.mark.long
 def test_positions_are_those_of_the_first_run(tmp_path):
-    shown = geometry_table([{"kind": "pairs", "title": "By $t"}, {"kind": "labels", "row": "b"}])
+    shown = geometry_table([{"kind": "pairs", "title": "By $t"}, {"kind": "labels"}])
     figures = study_plots(Layout(shown))
     assert list(figures) == ["pairs", "labels"]
     pairs, labels = figures.values()
@@ -320,7 +320,7 @@ def test_positions_are_those_of_the_first_run(tmp_path):
     assert pairs.get_suptitle() == r"By \$t"
     (line,) = pairs.axes[0].lines
     assert line.get_xydata().tolist() == [[0, 0], [1, 1]]
-    (axes,) = labels.axes
+    axes, _ = labels.axes
     assert axes.collections[0].get_offsets().tolist() == [[0, 1], [1, 1]]
     files = [{file.name: file.read_bytes() for file in write_outputs(shown, tmp_path / name)} for name in "ab"]
     assert files[0] == files[1]

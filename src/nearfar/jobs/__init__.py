@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
@@ -163,7 +164,7 @@ def run_jobs(
             finally:
                 opened.close()
     if loop.failures:
-        raise JobsFailedError(loop.failures, loop.skipped)
+        raise JobsFailedError(loop.failures, list(loop.waiting))
 
 
 def _open(engine: str, workers: int, threads: int, ray_address: str | None) -> Engine:
@@ -193,30 +194,30 @@ class _Loop:
         on_event: Callable[[JobEvent], None] | None,
     ) -> None:
         self.failures: list[JobFailure] = []
-        self.skipped: list[Job] = []
+        self.waiting = dict.fromkeys(todo)
+        """Jobs that do not run, in the order in which they start where nothing prevents it."""
         self._store, self._retries, self._on_event = store, retries, on_event
         self._done, self._total = 0, len(todo) + len(found)
-        self._waiting = {job.key: job for job in todo}
-        """Jobs that do not run, in the order in which they start where nothing prevents it."""
         self._running: dict[Future[Outcome], Job] = {}
-        self._unfinished = set(self._waiting)
-        self._attempts: dict[str, int] = {}
-        self._busy: dict[str, float] = {}
+        self._unfinished = set(todo)
+        self._attempts = Counter[Job]()
+        """How often each job was started, without those that another process ran."""
+        self._busy: dict[Job, float] = {}
         """Jobs that another process runs -> when they are tried again."""
         for job in found:
             self._report("found", job)
 
     def run(self, engine: Engine) -> None:
-        """Run all jobs."""
+        """Run all jobs; those that need a failed one still wait at the end."""
         folder = os.getcwd()
         while True:
             for job in self._startable(engine):
-                del self._waiting[job.key]
-                if job.key not in self._attempts:
-                    self._attempts[job.key] = 1
+                del self.waiting[job]
+                if not self._attempts[job]:
+                    self._attempts[job] = 1
                     self._report("started", job)
                 self._running[engine.submit(Task.of(job, self._store, folder), uses=job.uses)] = job
-            pause = BUSY_SECONDS if self._busy.keys() & self._waiting.keys() else None
+            pause = BUSY_SECONDS if self._busy.keys() & self.waiting else None
             if self._running:
                 wait(self._running, pause, FIRST_COMPLETED)
                 for done in [future for future in self._running if future.done()]:
@@ -225,46 +226,33 @@ class _Loop:
                 time.sleep(pause)
             else:
                 break
-        self._skip()
+        for job in self.waiting:
+            self._report("skipped", job, message="a job that it needs failed")
 
     def _startable(self, engine: Engine) -> list[Job]:
         """Jobs whose inputs are finished and for which there is a worker, in order."""
-        now = time.monotonic()
-        ready = (
-            job
-            for job in self._waiting.values()
-            if self._unfinished.isdisjoint(one.key for one in job.inputs.values())
-            and self._busy.get(job.key, now) <= now
-        )
-        return list(islice(ready, engine.slots - len(self._running)))
+        now, free = time.monotonic(), engine.slots - len(self._running)
+        ready = (job for job in self.waiting if self._unfinished.isdisjoint(job.inputs.values()))
+        return list(islice((job for job in ready if self._busy.get(job, now) <= now), free))
 
     def _handle(self, job: Job, outcome: Outcome) -> None:
-        attempts, message = self._attempts[job.key], outcome.message
+        attempts, message = self._attempts[job], outcome.message
         if outcome.kind in ("finished", "found"):
             self._report(outcome.kind, job, seconds=outcome.seconds)
-            self._unfinished.remove(job.key)
+            self._unfinished.remove(job)
         elif outcome.kind == "busy":
-            if job.key not in self._busy:
+            if job not in self._busy:
                 self._report("waiting", job, message="another process runs it")
-            self._busy[job.key] = time.monotonic() + BUSY_SECONDS
-            self._waiting = {job.key: job, **self._waiting}
+            self._busy[job] = time.monotonic() + BUSY_SECONDS
+            self.waiting = {job: None, **self.waiting}
         elif outcome.kind == "died" and attempts <= self._retries:
-            self._attempts[job.key] += 1
+            self._attempts[job] += 1
             self._report("retried", job, message=message)
-            self._waiting = {job.key: job, **self._waiting}
+            self.waiting = {job: None, **self.waiting}
         else:
             message += f", {attempts} times" * (attempts > 1 and outcome.kind == "died")
             self.failures.append(JobFailure(job, message, self._store.part(job) if self._store else None))
             self._report("failed", job, message=message)
-
-    def _skip(self) -> None:
-        """Report the jobs that need a failed one: all that still wait."""
-        failed = {failure.job.key: failure.job for failure in self.failures}
-        for job in self._waiting.values():
-            cause = next(failed[one.key] for one in job.inputs.values() if one.key in failed)
-            failed[job.key] = cause
-            self.skipped.append(job)
-            self._report("skipped", job, message=f"{cause.function} {cause.key} failed")
 
     def _report(self, kind: EventKind, job: Job, *, seconds: float | None = None, message: str = "") -> None:
         """Tell the caller of a change; a job that is finished, failed or skipped is done."""
@@ -289,17 +277,13 @@ def unfinished(jobs: Iterable[Job], store: JobStore | None) -> tuple[list[Job], 
     """
     todo: dict[Job, None] = {}
     found: dict[Job, None] = {}
-
-    def visit(some: Iterable[Job]) -> None:
-        for job in some:
-            if job not in todo and job not in found:
-                if store and store.is_finished(job):
-                    found[job] = None
-                else:
-                    visit(job.inputs.values())
-                    todo[job] = None
-
-    visit(jobs)
+    for job in jobs:
+        if store and store.is_finished(job):
+            found[job] = None
+        elif job not in todo:
+            first, others = unfinished(job.inputs.values(), store)
+            todo |= dict.fromkeys([*first, job])
+            found |= dict.fromkeys(others)
     return list(todo), list(found)
 
 
@@ -317,17 +301,14 @@ def shard_of(jobs: Sequence[Job], shard: tuple[int, int]) -> list[Job]:
         raise NearfarError(f"--shard {number}/{count}: the number must be from 1 to the count, such as 3/40.")
     if count == 1:
         return list(jobs)
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    places = {job: place for place, job in enumerate(with_inputs(jobs))}
-    edges = [(place, places[needed]) for job, place in places.items() for needed in job.inputs.values()]
-    needs = coo_array(([True] * len(edges), tuple(zip(*edges, strict=True)) or ([], [])), shape=(len(places),) * 2)
-    groups: dict[int, list[Job]] = {}
-    for job, label in zip(places, connected_components(needs, directed=False)[1].tolist(), strict=True):
-        groups.setdefault(label, []).append(job)
+    groups: dict[Job, set[Job]] = {}  # of each job, those that it is connected with
+    for job in jobs:
+        needed = with_inputs([job])
+        connected = set(needed).union(*(groups[one] for one in needed if one in groups))
+        groups |= dict.fromkeys(connected, connected)
+    distinct = {id(group): group for group in groups.values()}.values()
     shards: list[set[Job]] = [set() for _ in range(count)]
-    for group in sorted(groups.values(), key=lambda group: (-len(group), min(job.key for job in group))):
+    for group in sorted(distinct, key=lambda group: (-len(group), min(job.key for job in group))):
         min(shards, key=len).update(group)
     return [job for job in jobs if job in shards[number - 1]]
 

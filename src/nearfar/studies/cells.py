@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import chain, product
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from msgspec import Meta
 
@@ -24,7 +24,7 @@ from nearfar.data.named_sets import OWN, suite_tasks
 from nearfar.data.paths import is_file
 from nearfar.jobs import Job
 from nearfar.registry import METHODS, name_of
-from nearfar.settings import build, check_values, load_method, read_toml
+from nearfar.settings import build, load_method, read_toml
 from nearfar.studies.sources import Source, digest_of_file, find_finetuning_task, find_model, find_source, find_task
 from nearfar.studies.spec import MODEL_VERBS, VERBS, Coordinates, Row, Study, Verb, agree, read_study, words_of
 from nearfar.types import NearfarError
@@ -121,8 +121,7 @@ _SEEDED = ("flow:",)
 """Models that are fitted with a seed."""
 
 
-@dataclass(frozen=True)
-class CellStep:
+class CellStep(NamedTuple):
     """One step of a cell."""
 
     verb: Verb
@@ -235,47 +234,44 @@ def _cell_steps(study: Study, row: Row, changes: Mapping[str, Any], where: str) 
 
 def _cell_step(verb: Verb, values: dict[str, Any], model: Any, *, later: bool, where: str) -> CellStep:
     source = f"{where}: {verb}"
-    for key in ("output", "overwrite", "name", "page") if verb != "script" else ():
-        if key in values:
-            raise NearfarError(f"{source}: {key} is set by the study; leave it out.")
     if verb == "script":
         config: Any = ScriptConfig.read(values, source=source)
     else:
+        for key in ("output", "overwrite", "name", "page"):
+            if key in values:
+                raise NearfarError(f"{source}: {key} is set by the study; leave it out.")
         if verb in MODEL_VERBS and model is not None:
             values["model"] = model
-        kind = _KINDS.get(verb) or _method(values, source, later=later)
-        if "output" in {field.name for field in fields(kind)}:
-            values["output"] = "cell"  # the job decides
-        config = build(kind, values, source=source)
+        config = (
+            _train_config(values, source, later=later) if verb == "train" else _config(_KINDS[verb], values, source)
+        )
         model = config.model if verb in MODEL_VERBS else model
     if not later and (not isinstance(model, str) or not model.strip()):
         raise NearfarError(f'{where}: has no model to start from; give it one, as in model = "{{start}}".')
     return CellStep(verb, config, None if later else model)
 
 
-def _method(values: dict[str, Any], source: str, *, later: bool) -> type[Settings]:
-    """The config class of the method of a train step; removes the method from ``values``.
+def _config(kind: type[Settings], values: Mapping[str, Any], source: str) -> Settings:
+    decided = {"output": "cell"} if "output" in field_types(kind) else {}  # by the job
+    return build(kind, {**values, **decided}, source=source)
 
-    With ``auto``, it is the method that ``nearfar train --data`` takes for the rows and the start, whose settings are
-    added to ``values``.
-    """
-    method = str(values.pop("method", None))
-    if method != AUTO and method not in METHODS:
+
+def _train_config(values: Mapping[str, Any], source: str, *, later: bool) -> Settings:
+    """The config of a train step; with the method ``auto``, that of ``nearfar train --data``."""
+    method, own = str(values.get("method")), {key: value for key, value in values.items() if key != "method"}
+    if method in METHODS:
+        return _config(METHODS[method], own, source)
+    if method != AUTO:
         message = unknown_name_message(method, [*METHODS, AUTO], what="method")
         raise NearfarError(f'{source}: {message} Give one, as in train = {{ method = "scl" }}.')
-    if method == AUTO:
-        from nearfar.commands.train.choose import choose_method
+    if later:
+        raise NearfarError(f'{source}: method = "{AUTO}" reads the start, which an earlier step makes; name one.')
+    from nearfar.commands.train.choose import resolve_config
 
-        if later:
-            raise NearfarError(f'{source}: method = "{AUTO}" reads the start, which an earlier step makes; name one.')
-        data = check_values(TrainConfig, {"data": values.get("data", ())}, source=source)["data"]
-        try:
-            choice = choose_method(data, values, model=str(values.get("model")))
-        except NearfarError as error:
-            raise NearfarError(f'{source}: method = "{AUTO}": {error}') from error
-        values |= {name: value for name, value in choice.values.items() if name not in values}
-        return METHODS[choice.method]
-    return METHODS[method]
+    try:
+        return resolve_config(None, {**own, "output": "cell"})
+    except NearfarError as error:
+        raise NearfarError(f'{source}: method = "{AUTO}": {error}') from error
 
 
 def _suite(config: EvaluateConfig) -> Sequence[str]:

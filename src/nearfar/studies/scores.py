@@ -242,17 +242,18 @@ def _of_task(task: str, scored: TaskScores, aggregate: Aggregate) -> _Makers:
     makers: _Makers = {}
     if isinstance(scored, results.RetrievalScores):
         for measure, estimate in scored.measures.items():
-            per_query = [scored.per_query[measure]]
-            data = TestData(task, "mean", (scored.digest, measure), [[]], per_query, id(scored), scored.units)
+            per_query = np.array(scored.per_query[measure], dtype=np.float64)
+            data = TestData(task, "mean", (scored.digest, measure), None, per_query, id(scored), scored.units)
             makers[measure] = partial(_estimated, estimate, data)
         return makers | {"": makers[scored.main]}
     is_classified = isinstance(scored, results.ClassificationScores)
     digest: tuple[str, ...] = (scored.digest, str(len(scored.gold))) if is_classified else (scored.digest,)
-    predicted = [getattr(scored, "predicted" if is_classified else "predicted_e6")]
+    predicted = np.array(getattr(scored, "predicted" if is_classified else "predicted_e6"), dtype=np.float64)
+    gold, sizes = np.array(scored.gold, dtype=np.float64), [len(scored.gold)]
     for metric in ONLY_TASK:
         if (estimate := scored.metric(metric)) is not None:
             statistic = metric if is_classified else f"{metric}.all"
-            data = TestData(task, statistic, digest, [scored.gold], predicted, id(scored), scored.units)
+            data = TestData(task, statistic, digest, gold, predicted, id(scored), scored.units, sizes)
             makers[metric] = partial(_estimated, estimate, data)
     dev = {name: getattr(scored, name, None) for name in _DEV}
     dev["dev"] = next((value for value in dev.values() if value is not None), None)
@@ -281,26 +282,23 @@ def _pairs(
     task: str, statistic: str, scored: results.SimilarityScores, kept: NDArray[np.bool_] | str | None = None
 ) -> TestData:
     """All pairs of a similarity task, those of one subset, or those of a mask, within their subsets."""
+    every, sizes = list(scored.subsets.values()), [subset.pairs for subset in scored.subsets.values()]
     if not isinstance(kept, np.ndarray):
-        kept = np.repeat(
-            [kept in (None, name) for name in scored.subsets], [one.pairs for one in scored.subsets.values()]
-        )
-    ends = np.cumsum([subset.pairs for subset in scored.subsets.values()])[:-1]
-    masks = zip(scored.subsets.items(), np.split(kept, ends), strict=True)
-    parts = {name: (one, mask) for (name, one), mask in masks if mask.any()}
-    digest = tuple(f"{name}:{one.digest}" for name, (one, _) in parts.items())
+        kept = np.repeat([kept in (None, name) for name in scored.subsets], sizes)
+    counts = np.add.reduceat(kept, [0, *np.cumsum(sizes)[:-1]], dtype=int)
+    digest = tuple(f"{name}:{one.digest}" for (name, one), n in zip(scored.subsets.items(), counts, strict=True) if n)
     gold, cosines = (
-        [np.asarray(getattr(one, key))[mask].tolist() for one, mask in parts.values()] for key in ("gold", "cosines_e6")
+        np.concatenate([getattr(one, key) for one in every], dtype=np.float64)[kept] for key in ("gold", "cosines_e6")
     )
     units = None if scored.units is None else number_units(np.asarray(scored.units)[kept]).tolist()
     of_pairs = None if units == [*range(int(kept.sum()))] else units  # null where each pair is its own, as in results
-    return TestData(task, statistic, digest, gold, cosines, id(scored), of_pairs)
+    return TestData(task, statistic, digest, gold, cosines, id(scored), of_pairs, counts[counts > 0].tolist())
 
 
 def _estimated(estimate: results.Estimate, data: TestData | Callable[[], TestData]) -> Value:
     """A score with what is resampled, where predictions are stored and the score is defined."""
     known = data if isinstance(data, TestData) else data()
-    stored = (known,) if estimate.score is not None and any(map(len, known.predicted)) else None
+    stored = (known,) if estimate.score is not None and len(known.predicted) else None
     return Value(estimate.score, estimate.reason, estimate.low, estimate.high, stored, "task")
 
 
