@@ -43,8 +43,6 @@ MODEL, HELD_OUT = "model", "held_out"
 """Inputs of a job: the training of its model, and the training whose held-out rows it is evaluated on."""
 _NOT_VALUES = ("device", "output", "overwrite", "name", "page", "model", "held_out_of", "track")
 """Settings that are not among the values of a job: they do not change the result, or have an entry of their own."""
-_GEOMETRY_DEFAULTS = {"pairs": "stsb:dev", "task": "stsb", "labelled": "sst2:test"}
-"""Data sets of ``nearfar geometry`` that may be missing if they are not named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +87,6 @@ class ScriptConfig(Settings):
         """
         fixed = {key: value for key, value in values.items() if key in ("file", "numbers", "seed")}
         arguments = {key.replace("-", "_"): value for key, value in values.items() if key not in fixed}
-        if len(arguments) + len(fixed) < len(values):
-            raise NearfarError(f"{source}: a key is given twice, with '-' and with '_'.")
         for key in arguments:
             if not _FLAG.fullmatch(key) or key in ("model", "output"):
                 raise NearfarError(
@@ -355,8 +351,7 @@ def _job(
     local: dict[str, Any] = {"device": getattr(config, "device", None)}
     inputs = {} if held_out is None else {HELD_OUT: held_out}
     read = [one for some in named.values() for one in some]
-    optional = ("suite", *(name for name in _GEOMETRY_DEFAULTS if getattr(config, name, "") is None))
-    needed = [one for name, some in named.items() if name not in optional for one in some]
+    needed = [one for name, some in named.items() if name != "suite" for one in some]
     values: dict[str, Any]
     if isinstance(config, ScriptConfig):
         script, local = _script(folder / config.file), {}
@@ -409,7 +404,7 @@ _DATA: Mapping[type[Settings], Sequence[str]] = {
     TrainConfig: ("data", "sentences", "evaluate_on"),
     FinetuneConfig: ("task", "validation", "test", "noise"),
     EvaluateConfig: ("pairs", "labelled", "retrieval", "tasks", "corpus"),
-    GeometryConfig: tuple(_GEOMETRY_DEFAULTS),
+    GeometryConfig: ("pairs", "task", "labelled"),
     SpeedConfig: ("texts",),
     ScriptConfig: ("data", "evaluate_on"),
 }
@@ -424,8 +419,6 @@ def _sources(config: Settings) -> dict[str, list[Source]]:
     """Setting -> the data and models that it names; what a result names is written as it is named."""
     kind = next(kind for kind in _DATA if isinstance(config, kind))
     given = config.arguments if isinstance(config, ScriptConfig) else vars(config)
-    if isinstance(config, GeometryConfig):
-        given = {name: given[name] or default for name, default in _GEOMETRY_DEFAULTS.items()}
     named = {}
     for name in _DATA[kind]:
         value, find = given.get(name), _FINDERS.get((kind, name), find_source)

@@ -28,8 +28,10 @@ from numpy.typing import NDArray
 
 from nearfar.disk import new_file, read_errors
 from nearfar.evaluation.correlation import AGGREGATES, CORRELATIONS, Floats, bootstrap_scores
+from nearfar.evaluation.finetuned import matthews
 from nearfar.evaluation.results import StudyCell
 from nearfar.evaluation.statistics import bootstrap_means
+from nearfar.evaluation.transfer import f1_score
 from nearfar.types import NearfarError
 
 UNITS = "units.parquet"
@@ -113,18 +115,13 @@ class Resampler:
         if metric in ("mean", "accuracy"):
             values = predicted if metric == "mean" else (predicted == gold).astype(float)
             return bootstrap_means(values, **settings)
-        # F1 of the second class, or Matthews correlation, from resampled shares of the confusion counts
+        # F1 or Matthews correlation, from resampled shares of the confusions
         true, guess = gold == 1, predicted == 1
         indicators = np.concatenate([guess & true, guess & ~true, ~guess & true]).astype(float)
-        hits, false_alarms, misses = bootstrap_means(indicators, **settings).reshape(3, len(predicted), -1)
-        if metric == "f1":
-            above, below = 2 * hits, 2 * hits + false_alarms + misses
-        else:
-            rejections = 1 - hits - false_alarms - misses
-            above = hits * rejections - false_alarms * misses
-            product = (hits + false_alarms) * (hits + misses) * (rejections + false_alarms) * (rejections + misses)
-            below = np.sqrt(np.maximum(product, 0))
-        return np.divide(above, below, out=np.full_like(above, np.nan), where=below > 1e-12)
+        hits, false_alarms, misses = bootstrap_means(indicators, **settings).reshape(3, -1)
+        rejections = np.maximum(1 - hits - false_alarms - misses, 0)
+        measure = f1_score if metric == "f1" else matthews
+        return measure(np.stack([rejections, false_alarms, misses, hits], axis=1)).reshape(len(predicted), -1)
 
 
 def write_units(file: Path, runs: Mapping[Place, Mapping[str, Sequence[TestData]]]) -> None:
