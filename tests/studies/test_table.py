@@ -27,7 +27,7 @@ from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.statistics import bootstrap_means, crossed_difference
 from nearfar.studies.groups import scores_of
 from nearfar.studies.page import Layout, study_markdown
-from nearfar.studies.scores import column_value, seen_by_any
+from nearfar.studies.scores import ABSENT, column_value, seen_by_any
 from nearfar.studies.table import compare_again
 from nearfar.studies.units import UNITS, Resampler, TestData, read_units
 from nearfar.types import NearfarError
@@ -575,7 +575,6 @@ CELL = run(
 )
 def test_value_of_a_column(column, expected):
     found = column_value(column, CELL, "wmean", {})
-    assert found is not None
     assert found.value == (expected if expected is None else pytest.approx(expected))
     assert (found.reason is None) == (expected is not None)
 
@@ -586,7 +585,7 @@ nothing stsb.test ranked.map@7 learned.f1 layer.x.mean"""
 
 @pytest.mark.parametrize("column", UNKNOWN.split())
 def test_columns_that_are_not_there(column):
-    assert column_value(column, CELL, "all", {}) is None
+    assert column_value(column, CELL, "all", {}) is ABSENT
 
 
 def test_the_score_of_cola_is_matthews():
@@ -601,7 +600,7 @@ def test_the_score_of_cola_is_matthews():
 
 
 def test_a_metric_of_the_only_task_needs_a_single_task_and_the_last_result_counts():
-    assert column_value("spearman", run("a", measured=[SIMILAR]), "all", {}) is None
+    assert column_value("spearman", run("a", measured=[SIMILAR]), "all", {}) is ABSENT
     only = similarity(1.0, 1, data={"stsb": DATA["stsb"]})
     assert column_value("spearman", run("a", measured=[SIMILAR, only]), "all", {}).value is not None
     assert (

@@ -82,7 +82,7 @@ class Scores:
         for column in self.study.columns:
             for group in self.members:
                 for one in self.values(group, column):
-                    yield from one.data or ()
+                    yield from one.data
 
     def _averages(self) -> list[tuple[int, Axis]]:
         """The groups that are averages, and the axis over whose labels; those over several axes last."""
@@ -152,7 +152,7 @@ def scores_of(table: StudyTable, units: Mapping[Place, Mapping[str, tuple[TestDa
         data = (units or {}).get(place_of(cell), {})
         values.append(
             {
-                column: Value(cell.values.get(column), cell.reasons.get(column), data=data.get(column))
+                column: Value(cell.values.get(column), cell.reasons.get(column), data=data.get(column, ()))
                 for column in table.columns
             }
         )

@@ -70,12 +70,14 @@ class Value(NamedTuple):
     """Why there is no value."""
     low: float | None = None
     high: float | None = None
-    data: tuple[TestData, ...] | None = None
-    """What is resampled; the mean over several. None where only replicates can be tested."""
+    data: tuple[TestData, ...] = ()
+    """What is resampled; the mean over several. Empty where only replicates can be tested."""
     kind: Literal["task", "score", "number"] = "score"
     """``number`` is a measure of the run that is not compared unless the study asks for it, such as its time."""
 
 
+ABSENT = Value(None, NOT_MEASURED, kind="number")
+"""A column that a run does not have."""
 Columns: TypeAlias = dict[str, Value]
 """Name of a column -> its value."""
 _Makers: TypeAlias = dict[str, Callable[[], Value]]
@@ -126,9 +128,9 @@ def measure(study: Study, runs: Sequence[Run]) -> Measured:
     names = [column for column in study.columns if column not in (AVERAGE, AVERAGE_UNSEEN)]
     masks = seen_by_any(runs)
     known = [{name: column_value(name, run, study.aggregate, masks) for name in names} for run in runs]
-    tasks = [name for name in names if any((one := values[name]) and one.kind == "task" for values in known)]
+    tasks = [name for name in names if any(values[name].kind == "task" for values in known)]
     similarity = [name for name in tasks if any(name == task for task, _ in masks)]
-    absent = [name for name in names if not any(values[name] for values in known)]
+    absent = [name for name in names if all(values[name] is ABSENT for values in known)]
     absent += [AVERAGE] * (AVERAGE in study.columns and not tasks)
     absent += [AVERAGE_UNSEEN] * (AVERAGE_UNSEEN in study.columns and not similarity)
     if absent and not any(run.cell.missing for run in runs):  # an unfinished run may have what the others lack
@@ -136,11 +138,10 @@ def measure(study: Study, runs: Sequence[Run]) -> Measured:
         raise NearfarError(unknown_name_message(absent[0], sorted(have, key=len), what="column of the runs"))
     every: list[Columns] = []
     for run, values in zip(runs, known, strict=True):
-        columns = {name: value or Value(None, NOT_MEASURED, kind="number") for name, value in values.items()}
-        columns[AVERAGE] = mean_value({name: values[name] for name in tasks})
+        values[AVERAGE] = mean_value({name: values[name] for name in tasks})
         if AVERAGE_UNSEEN in study.columns:
-            columns[AVERAGE_UNSEEN] = mean_value({name: _unseen(name, run, masks) for name in similarity})
-        own = {name: columns[name]._replace(value=rounded(columns[name].value)) for name in study.columns}
+            values[AVERAGE_UNSEEN] = mean_value({name: _unseen(name, run, masks) for name in similarity})
+        own = {name: values[name]._replace(value=rounded(values[name].value)) for name in study.columns}
         every.append({} if run.cell.missing else own)
     seen = {task for (task, _), mask in masks.items() if mask.any()}
     over = {name: name.removesuffix(UNSEEN_BY_ALL) for name in study.columns if name.endswith(UNSEEN_BY_ALL)}
@@ -159,20 +160,18 @@ def rounded(value: float | None) -> float | None:
     return None if value is None or not np.isfinite(value) else round(float(value), 4)
 
 
-def mean_value(members: Mapping[str, Value | None]) -> Value:
+def mean_value(members: Mapping[str, Value]) -> Value:
     """The mean of several columns or runs, by name; undefined where one of them is."""
     for name, one in members.items():
-        if one is None or one.value is None:
-            return Value(None, f"{name}: {one.reason if one and one.reason else NOT_MEASURED}")
-    known = [one for one in members.values() if one is not None]
-    if not known:
-        return Value(None, NOT_MEASURED)
-    data = sum((one.data or () for one in known), ()) if all(one.data for one in known) else None
-    return Value(rounded(sum(one.value or 0.0 for one in known) / len(known)), data=data)
+        if one.value is None:
+            return Value(None, f"{name}: {one.reason or NOT_MEASURED}")
+    values = [one.value for one in members.values() if one.value is not None]
+    data = [one.data for one in members.values()]
+    return Value(rounded(sum(values) / len(values)), data=sum(data, ()) if all(data) else ()) if values else ABSENT
 
 
-def column_value(column: str, run: Run, aggregate: Aggregate, masks: Masks) -> Value | None:
-    """Any column but the averages over those of the study; None where the run has no such column.
+def column_value(column: str, run: Run, aggregate: Aggregate, masks: Masks) -> Value:
+    """Any column but the averages over those of the study; :data:`ABSENT` where the run has no such column.
 
     The last result that has a column counts; a task that it could not evaluate is without a value.
     """
@@ -187,7 +186,7 @@ def column_value(column: str, run: Run, aggregate: Aggregate, masks: Masks) -> V
         for task, why in result.unavailable.items() if isinstance(result, results.EvaluationResult) else ():
             if column == task or column.startswith(f"{task}."):
                 return Value(None, why, kind="task")
-    return None
+    return ABSENT
 
 
 def _makers(result: Result, aggregate: Aggregate) -> _Makers:
@@ -230,9 +229,8 @@ def _of_evaluation(result: results.EvaluationResult, aggregate: Aggregate) -> _M
 
 def _of_average(estimate: results.Estimate, parts: Sequence[Callable[[], Value] | None], count: int) -> Value:
     """An average of an evaluation, with the data of all its tasks, if these are there."""
-    data = sum((make().data or () for make in parts if make), ())
-    is_whole = 0 < len(data) == count
-    return Value(estimate.score, estimate.reason, estimate.low, estimate.high, data if is_whole else None)
+    data = sum((make().data for make in parts if make), ())
+    return Value(estimate.score, estimate.reason, estimate.low, estimate.high, data if len(data) == count else ())
 
 
 def _of_task(task: str, scored: TaskScores, aggregate: Aggregate) -> _Makers:
@@ -298,7 +296,7 @@ def _pairs(
 def _estimated(estimate: results.Estimate, data: TestData | Callable[[], TestData]) -> Value:
     """A score with what is resampled, where predictions are stored and the score is defined."""
     known = data if isinstance(data, TestData) else data()
-    stored = (known,) if estimate.score is not None and len(known.predicted) else None
+    stored = (known,) if estimate.score is not None and len(known.predicted) else ()
     return Value(estimate.score, estimate.reason, estimate.low, estimate.high, stored, "task")
 
 
@@ -317,17 +315,17 @@ def seen_by_any(runs: Iterable[Run]) -> Masks:
     return masks
 
 
-def _unseen(task: str, run: Run, masks: Masks) -> Value | None:
+def _unseen(task: str, run: Run, masks: Masks) -> Value:
     """Spearman x 100 over the pairs of all subsets that no run has seen."""
     scored = next((one.tasks[task] for one in run.evaluations if task in one.tasks), None)
     if scored is None:
-        return None
+        return ABSENT
     seen = masks[_data_of(task, scored)]
     spearman = unseen_scores(task, scored, seen, resamples=0).spearman
     data = _pairs(task, "spearman.all", scored, ~seen)
     if seen.any():
         data = replace(data, digest=(*data.digest, sha256(np.packbits(seen).tobytes()).hexdigest()[:16]))
-    return Value(spearman.score, spearman.reason, data=None if spearman.score is None else (data,))
+    return Value(spearman.score, spearman.reason, data=() if spearman.score is None else (data,))
 
 
 def _data_of(task: str, scored: results.SimilarityScores) -> tuple[str, tuple[str, ...]]:
