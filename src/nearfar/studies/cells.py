@@ -365,10 +365,7 @@ def _job(
         given = {one: getattr(config, one.name) for one in fields(config) if one.name not in _NOT_VALUES}
         values = {one.name: value for one, value in given.items() if value != one.default or one.default is MISSING}
         values |= {"held_out": True} if held_out else {}
-    for name, some in named.items():
-        if any(one.written != one.spec for one in some):
-            written = [one.written for one in some]
-            values[name] = written if isinstance(values.get(name, getattr(config, name, None)), tuple) else written[0]
+    values = renamed(values, {one.spec: one.written for one in read})
     if isinstance(config, TrainConfig):
         settings["method"] = name_of(type(config))
     if isinstance(config, FinetuneConfig):
@@ -386,6 +383,15 @@ def _job(
         local["files"] = files
     uses = "gpu" if str(local.get("device") or "").startswith("cuda") else None
     return Job(f"{STEPS}:{step.verb}", settings, inputs, local=local, uses=uses), needed
+
+
+def renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """A value with other texts in it: paths of this machine for those of a job, or the reverse."""
+    if isinstance(value, dict):
+        return {name: renamed(one, names) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [renamed(one, names) for one in value]
+    return names.get(value, value) if isinstance(value, str) else value
 
 
 def _script(file: Path) -> Source:

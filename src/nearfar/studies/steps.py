@@ -27,7 +27,7 @@ from nearfar.disk import read_json, write_text
 from nearfar.registry import METHODS
 from nearfar.runs.folder import CONFIG, differing_settings
 from nearfar.settings import build
-from nearfar.studies.cells import ScriptConfig, SpeedConfig
+from nearfar.studies.cells import ScriptConfig, SpeedConfig, renamed
 from nearfar.studies.sources import digest_of_file
 from nearfar.types import NearfarError
 from nearfar.validation import convert
@@ -152,7 +152,7 @@ def script(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     file, run = Path(settings["files"][settings["script"]]), folder / RUN
     if not is_file(file) or digest_of_file(file)[:16] != settings["script"].removeprefix("script-"):
         raise NearfarError(f"{file}: was changed while the study ran; run the study again.")
-    values = {name: _on_this_machine(value, settings) for name, value in settings["values"].items()}
+    values = renamed(settings["values"], settings["files"])
     arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     model = str(inputs["model"] / RUN / "model") if "model" in inputs else _start(settings, inputs)
     run.mkdir(exist_ok=True)
@@ -185,17 +185,10 @@ def _script_numbers(file: Path, names: list[str], *, name: str) -> dict[str, flo
     return numbers
 
 
-def _on_this_machine(value: Any, settings: Mapping[str, Any]) -> Any:
-    """A value with the paths of this machine."""
-    if isinstance(value, list):
-        return [_on_this_machine(one, settings) for one in value]
-    return (settings.get("files") or {}).get(value, value) if isinstance(value, str) else value
-
-
 def _config(kind: type[Any], settings: Mapping[str, Any], **own: Any) -> Any:
     """The config of a job: its values, with the paths of this machine."""
-    given = settings["values"].items()
-    values = {name: "none" if value is None else _on_this_machine(value, settings) for name, value in given}
+    given = renamed(settings["values"], settings.get("files", {}))
+    values = {name: "none" if value is None else value for name, value in given.items()}
     track = {"track": settings["track"]} if settings.get("track") else {}
     return build(kind, {**values, **own, **track, "device": settings.get("device") or "none"}, source="study")
 
@@ -203,7 +196,7 @@ def _config(kind: type[Any], settings: Mapping[str, Any], **own: Any) -> Any:
 def _start(settings: Mapping[str, Any], inputs: _Inputs) -> str:
     """The model of a job: the run of the job before, or the start."""
     if "model" not in inputs:
-        return str(_on_this_machine(settings["model"], settings))
+        return str(renamed(settings["model"], settings.get("files", {})))
     run = inputs["model"] / RUN
     return str(run if (run / "run.json").is_file() else run / "model")
 
