@@ -61,10 +61,3 @@ def test_a_worker_that_always_dies_fails_its_job_alone(tmp_path: Path) -> None:
     ((job, found, folder),) = caught.value.failures
     assert (job, found, folder) == (bad, message, store.part(bad))
     assert store.is_finished(good)
-
-
-def test_a_system_exit_fails_the_job(tmp_path: Path) -> None:
-    store, bad, good = JobStore(tmp_path / "cells"), Job(f"{HERE}:exits"), Job(f"{HERE}:nothing")
-    with pytest.raises(JobsFailedError, match=f"{bad.key}: SystemExit: enough"):
-        run_jobs([bad, good], store)
-    assert store.is_finished(good)

@@ -2,7 +2,6 @@
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -134,21 +133,6 @@ def test_a_job_that_another_process_runs_is_waited_for(
     assert kinds(events, left) == ["started", "waiting", "found" if other_finishes else "finished"]
     assert kinds(events, last) == ["started", "finished"]
     assert not list(tmp_path.glob("*.part"))
-
-
-def test_settings_and_local_settings_come_together_as_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    got: list[dict[str, Any]] = []
-
-    def keep(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> None:
-        got.append({**settings})
-        settings["list"].append(3)
-
-    monkeypatch.setattr("tests.jobs.functions.nothing", keep)
-    made = Job(f"{HERE}:nothing", {"list": [1, 2]}, local={"path": "/here"})
-    run_jobs([made], JobStore(tmp_path), engine="inline")
-    assert got == [{"list": [1, 2, 3], "path": "/here"}]
-    assert made.settings == {"list": [1, 2]}
-    assert JobStore(tmp_path).is_finished(made)
 
 
 def test_a_system_exit_ends_the_run(tmp_path: Path) -> None:

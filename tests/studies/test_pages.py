@@ -19,8 +19,6 @@ from nearfar.types import NearfarError
 from tests.hostile_text import HOSTILE, active_parts
 from tests.studies.cases import RESAMPLES, STUDY, build, cells, geometry, run
 
-EVIL = "a|b_c <b>&amp; $x$ \\ 50% #1 {y} ^~ [z](w) *i* `k`"
-
 
 def numbers_study(values, **changes):
     """A table of numbers that runs have measured: row -> column -> one number for each seed."""
@@ -124,12 +122,6 @@ def test_what_is_missing_or_not_run_or_not_measured_is_told_apart():
     assert "–: not run or not measured." in whole
 
 
-def evil_table():
-    rows = [{"id": "ce", "name": EVIL, "note": EVIL}, {"id": "scl", "name": "scl"}]
-    study = {"rows": rows, "compare": [["scl", "ce"]], "titles": {"first": EVIL}, "title": EVIL, "source": EVIL}
-    return replace(numbers_study(SMALL, **study), changes=[EVIL])
-
-
 def balanced(text):
     """Whether braces that are not escaped are balanced, and environments are closed in order."""
     depth = 0
@@ -144,15 +136,6 @@ def balanced(text):
         elif not stack or stack.pop() != name:
             return False
     return depth == 0 and not stack
-
-
-@pytest.mark.parametrize("make", [evil_table, lambda: numbers_study(SMALL, **SMALL_STUDY)])
-def test_latex_is_well_formed(make):
-    text = study_latex(make())
-    assert balanced(text)
-    assert not balanced(text.replace("\\end{table}", ""))
-    body = [line for line in text.splitlines() if line.endswith(r"\\")]
-    assert len({len(re.findall(r"(?<!\\)&", line)) for line in body}) == 1
 
 
 @pytest.mark.long
@@ -196,7 +179,9 @@ def test_a_record_of_somebody_else_cannot_add_markup(text):
     table = replace(table, changes=[text], scale=text, command=text, intervals_from=text, runs=runs)
     page = study_markdown(table)
     assert active_parts(page) == []
-    assert balanced(study_latex(table))
+    latex = study_latex(table)
+    assert balanced(latex)
+    assert not balanced(latex.replace("\\end{table}", ""))
     for row in csv.DictReader(io.StringIO(study_csv(table))):
         assert not str(row["name"]).lstrip().startswith(tuple("=+-@"))
 
@@ -234,13 +219,6 @@ def line_table(*, plot=None):
     return build(study, some, resamples=1)
 
 
-def drawn_inside(figure):
-    """Whether everything drawn is inside the image."""
-    figure.canvas.draw()  # the layout is computed when the figure is drawn
-    box, (width, height) = figure.get_tightbbox(figure.canvas.get_renderer()), figure.get_size_inches()
-    return box.x0 >= -0.01 and box.y0 >= -0.01 and box.x1 <= width + 0.01 and box.y1 <= height + 0.01
-
-
 @pytest.mark.long
 def test_lines_over_an_axis():
     ((name, figure),) = study_plots(Layout(line_table())).items()
@@ -256,7 +234,6 @@ def test_lines_over_an_axis():
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["SCL", "SCL, paper", "SCL, 3 positives", "GloVe"]
     assert len(axes.containers) == 2  # intervals of both lines with several runs
-    assert drawn_inside(figure)
 
 
 def grid_table(plot):
@@ -281,7 +258,6 @@ def test_a_grid_is_a_heat_map():
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0.1", "0.9"]
     assert (axes.get_xlabel(), axes.get_ylabel(), bar.get_ylabel()) == ("temperature", "lambda", "a")
     assert axes.get_title() == "scl; ce: 7.50"
-    assert drawn_inside(figure)
 
 
 def geometry_table(plot=None):

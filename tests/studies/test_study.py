@@ -91,16 +91,6 @@ def test_a_finished_study_runs_nothing_again(inside: Path) -> None:
     assert {file: file.stat().st_mtime_ns for file in (inside / "whole" / "cells").rglob("*")} == before
 
 
-def test_report_writes_the_same_page_again(inside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from nearfar.cli import main
-
-    shutil.copytree(inside / "whole", inside / "copy", ignore=shutil.ignore_patterns("cells"))
-    (inside / "copy" / "page.md").unlink()
-    assert main(["study", "--report", "copy"]) == 0
-    assert (inside / "copy" / "page.md").read_bytes() == (inside / "whole" / "page.md").read_bytes()
-    assert "copy/page.md" in capsys.readouterr().out
-
-
 def test_cells_are_shared_by_their_content(inside: Path) -> None:
     """Two studies with one folder of cells run a common cell once, wherever their files and models are."""
     (inside / "elsewhere").mkdir()
@@ -376,21 +366,3 @@ def test_a_teacher_is_known_by_its_content(folder: Path, training: str) -> None:
     assert cell(training, "teacher").key != first.key
     (missing,) = cell(training, "nowhere/at/all").missing
     assert missing.missing == ("nowhere/at/all: no such model folder",)
-
-
-@pytest.mark.parametrize("second", ["simcse-unsup", "second.toml"])
-def test_the_default_data_of_a_second_objective_are_data_too(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, second: str
-) -> None:
-    monkeypatch.setenv("NEARFAR_DATA", str(folder / "data"))
-    training = f'method = "simcse-unsup", second = "{second}"'
-    assert [one.spec for one in cell(training).missing] == ["wiki1m"]
-    (folder / "data" / "text").mkdir(parents=True)
-    file = folder / "data" / "text" / "wiki1m_for_simcse.txt"
-    keys = set()
-    for line in ("one text", "another text"):
-        file.write_text(f"{line}\n", encoding="utf-8")
-        known = cell(training)
-        assert not known.missing
-        keys.add(known.key)
-    assert len(keys) == 2

@@ -238,36 +238,35 @@ def _cell_step(verb: Verb, values: dict[str, Any], model: Any, *, later: bool, w
                 raise NearfarError(f"{source}: {key} is set by the study; leave it out.")
         if verb in MODEL_VERBS and model is not None:
             values["model"] = model
-        config = (
-            _train_config(values, source, later=later) if verb == "train" else _config(_KINDS[verb], values, source)
-        )
+        kind = _KINDS.get(verb) or _method(values, source, later=later)
+        decided = {"output": "cell"} if "output" in field_types(kind) else {}  # by the job
+        config = build(kind, values | decided, source=source)
         model = config.model if verb in MODEL_VERBS else model
     if not later and (not isinstance(model, str) or not model.strip()):
         raise NearfarError(f'{where}: has no model to start from; give it one, as in model = "{{start}}".')
     return CellStep(verb, config, None if later else model)
 
 
-def _config(kind: type[Settings], values: Mapping[str, Any], source: str) -> Settings:
-    decided = {"output": "cell"} if "output" in field_types(kind) else {}  # by the job
-    return build(kind, {**values, **decided}, source=source)
+def _method(values: dict[str, Any], source: str, *, later: bool) -> type[Settings]:
+    """The config class of the method of a train step; removes the method from ``values``.
 
+    With ``auto``, it is the method that ``nearfar train --data`` takes for the rows and the start, whose settings are
+    added to ``values``.
+    """
+    method = str(values.pop("method", None))
+    if method == AUTO and not later:
+        from nearfar.commands.train.choose import resolve_config
 
-def _train_config(values: Mapping[str, Any], source: str, *, later: bool) -> Settings:
-    """The config of a train step; with the method ``auto``, that of ``nearfar train --data``."""
-    method, own = str(values.get("method")), {key: value for key, value in values.items() if key != "method"}
-    if method in METHODS:
-        return _config(METHODS[method], own, source)
-    if method != AUTO:
+        try:
+            chosen = resolve_config(None, {**values, "output": "cell"})
+        except NearfarError as error:
+            raise NearfarError(f'{source}: method = "{AUTO}": {error}') from error
+        values |= {name: value for name, value in vars(chosen).items() if name != "output"}
+        return type(chosen)
+    if method not in METHODS:
         message = unknown_name_message(method, [*METHODS, AUTO], what="method")
-        raise NearfarError(f'{source}: {message} Give one, as in train = {{ method = "scl" }}.')
-    if later:
-        raise NearfarError(f'{source}: method = "{AUTO}" reads the start, which an earlier step makes; name one.')
-    from nearfar.commands.train.choose import resolve_config
-
-    try:
-        return resolve_config(None, {**own, "output": "cell"})
-    except NearfarError as error:
-        raise NearfarError(f'{source}: method = "{AUTO}": {error}') from error
+        raise NearfarError(f'{source}: {message} Give one, as in train = {{ method = "scl" }}; {AUTO} only first.')
+    return METHODS[method]
 
 
 def _suite(config: EvaluateConfig) -> Sequence[str]:
@@ -346,12 +345,10 @@ def _job(
     step: CellStep, model: Job | None, folder: Path, *, keep_model: bool, held_out: Job | None = None
 ) -> tuple[Job, list[Source]]:
     """The job of a step, and the data and models that must be there; ``folder`` is that of the study file."""
-    config, named = step.config, _sources(step.config)
+    config, (needed, suite) = step.config, _sources(step.config)
     settings: dict[str, Any] = {"format": FORMATS.get(step.verb, 1)}
     local: dict[str, Any] = {"device": getattr(config, "device", None)}
     inputs = {} if held_out is None else {HELD_OUT: held_out}
-    read = [one for some in named.values() for one in some]
-    needed = [one for name, some in named.items() if name != "suite" for one in some]
     values: dict[str, Any]
     if isinstance(config, ScriptConfig):
         script, local = _script(folder / config.file), {}
@@ -360,11 +357,12 @@ def _job(
                 f"script: starts from a model folder or a name on the hub, not the baseline {step.model}."
             )
         settings |= {"script": script.written, "seed": config.seed, "numbers": config.numbers}
-        values, read, needed = dict(config.arguments), [script, *read], [script, *needed]
+        values, needed = dict(config.arguments), [script, *needed]
     else:
         given = {one: getattr(config, one.name) for one in fields(config) if one.name not in _NOT_VALUES}
         values = {one.name: value for one, value in given.items() if value != one.default or one.default is MISSING}
         values |= {"held_out": True} if held_out else {}
+    read = [*needed, *suite]
     values = renamed(values, {one.spec: one.written for one in read})
     if isinstance(config, TrainConfig):
         settings["method"] = name_of(type(config))
@@ -417,27 +415,28 @@ _DATA: Mapping[type[Settings], Sequence[str]] = {
 """The settings, of a script its arguments, that name data, whose content is part of the key of a job."""
 _FINDERS = {(EvaluateConfig, "tasks"): find_task, (FinetuneConfig, "task"): find_finetuning_task}
 """What finds the data of a setting that names tasks."""
-_NO_DATA = {"sentences": (OWN,), "noise": ("none", "word-dropout", "word-swap", "characters")}
-"""Their values that are no data."""
+_NO_DATA = (OWN, "none", "word-dropout", "word-swap", "characters")
+"""Values of ``sentences`` and ``noise`` that are no data."""
 
 
-def _sources(config: Settings) -> dict[str, list[Source]]:
-    """Setting -> the data and models that it names; what a result names is written as it is named."""
+def _sources(config: Settings) -> tuple[list[Source], list[Source]]:
+    """The data and models that it names, and the tasks of a suite, which may be missing.
+
+    What a result names is written as it is named.
+    """
     kind = next(kind for kind in _DATA if isinstance(config, kind))
     given = config.arguments if isinstance(config, ScriptConfig) else vars(config)
-    named = {}
+    named: list[Source] = []
     for name in _DATA[kind]:
         value, find = given.get(name), _FINDERS.get((kind, name), find_source)
         specs = [value] if isinstance(value, str) else map(str, value) if isinstance(value, tuple) else ()
-        named[name] = [find(spec) for spec in specs if spec not in _NO_DATA.get(name, ())]
+        named += [find(spec) for spec in specs if spec not in _NO_DATA]
     if isinstance(config, TrainConfig):
-        named["second"] = [] if config.second is None else _second(config.second)
-        named |= {name: [find_model(model)] for name, model in named_models(config).items()}
-    if isinstance(config, EvaluateConfig):
-        named["suite"] = list(map(find_task, _suite(config)))
+        named += [] if config.second is None else _second(config.second)
+        named += map(find_model, named_models(config).values())
     if isinstance(config, EvaluateConfig | GeometryConfig):
-        return {name: [one.named() for one in some] for name, some in named.items()}
-    return named
+        named = [one.named() for one in named]
+    return named, [find_task(task).named() for task in _suite(config)] if isinstance(config, EvaluateConfig) else []
 
 
 def _second(second: str) -> list[Source]:

@@ -222,7 +222,12 @@ def _training_numbers(run: Path) -> dict[str, float]:
     best, seconds, steps = (info.get(name) for name in ("best_score", "seconds", "step"))
     if best is None or info["config"].get("keep", "best") != "best":
         best = info["history"][-1][1] if info.get("history") else None
-    numbers = {"validation": best and 100 * best, "steps": steps, "best_step": info.get("best_step"), "seconds": seconds}
+    numbers = {
+        "validation": best and 100 * best,
+        "steps": steps,
+        "best_step": info.get("best_step"),
+        "seconds": seconds,
+    }
     numbers["updates_per_second"] = steps / seconds if steps and seconds else None
     return {name: value for name, value in numbers.items() if value is not None}
 
