@@ -31,8 +31,6 @@ from nearfar.types import NearfarError
 
 BUSY_SECONDS = 0.5
 """After this time, a job that another process runs is tried again."""
-_SHOWN = 10
-"""Number of failed jobs that an error names."""
 
 EventKind: TypeAlias = Literal["found", "started", "waiting", "finished", "retried", "failed", "skipped"]
 
@@ -73,11 +71,9 @@ class JobsFailedError(NearfarError):
         self.skipped = tuple(skipped)
         count = f"{len(failures)} {'job' if len(failures) == 1 else 'jobs'} failed"
         lines = [f"{count}; {len(skipped)} that need them were skipped:" if skipped else f"{count}:"]
-        for failure in failures[:_SHOWN]:
+        for failure in failures:
             see = f" (see {failure.folder})" if failure.folder else ""
             lines.append(f"  {failure.job.function} {failure.job.key}: {failure.message}{see}")
-        if len(failures) > _SHOWN:
-            lines.append(f"  and {len(failures) - _SHOWN} more")
         lines.append("The finished jobs are kept; the same call runs only the others.")
         super().__init__("\n".join(lines))
 

@@ -46,12 +46,12 @@ def table_names(paper: str | None = None) -> list[str]:
     >>> table_names("liao")[:2]
     ['liao-table-2', 'liao-table-3']
     """
-    names = sorted((file.stem for file in FOLDER.glob("*.toml")), key=lambda name: re.sub(r"\d+", _padded, name))
+
+    def in_order(name: str) -> str:
+        return re.sub(r"\d+", lambda number: number[0].zfill(3), name)
+
+    names = sorted((file.stem for file in FOLDER.glob("*.toml")), key=in_order)
     return [name for key in PAPERS if paper in (None, key) for name in names if name.startswith(f"{key}-")]
-
-
-def _padded(number: re.Match[str]) -> str:
-    return number[0].zfill(3)
 
 
 def table_file(name: str) -> Path:

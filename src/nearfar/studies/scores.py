@@ -106,21 +106,11 @@ class Run:
         return [one for one in reversed(self.measured) if isinstance(one, results.EvaluationResult)]
 
 
-class Measured(NamedTuple):
-    """The columns of all runs of a study."""
+def measure(study: Study, runs: Sequence[Run]) -> tuple[tuple[str, ...], list[Columns], dict[str, list[int]]]:
+    """The columns that are shown, and the value of each in each run, which is empty for one without results.
 
-    columns: tuple[str, ...]
-    """Those that are shown."""
-    values: list[Columns]
-    """Of each run; empty for one without results."""
-    unseen_pairs: dict[str, list[int]]
-    """Task -> number of pairs that no run has seen, and of all pairs, where a column is over unseen pairs."""
-
-
-def measure(study: Study, runs: Sequence[Run]) -> Measured:
-    """The value of each column in each run.
-
-    A column on unseen pairs is not shown where no pair was seen, because it repeats another, unless it is all there is.
+    Then for each task with a column on unseen pairs the number of pairs that no run has seen, and of all pairs. A
+    column on unseen pairs is not shown where no pair was seen, because it repeats another, unless it is all there is.
 
     Raises:
         NearfarError: all runs are finished, and a column is in none of them.
@@ -152,7 +142,7 @@ def measure(study: Study, runs: Sequence[Run]) -> Measured:
         masks_of_task = [mask for (name, _), mask in masks.items() if name == task]
         if len(masks_of_task) == 1:
             pairs[task] = [int((~masks_of_task[0]).sum()), len(masks_of_task[0])]
-    return Measured(shown, every, pairs)
+    return shown, every, pairs
 
 
 def rounded(value: float | None) -> float | None:
@@ -398,10 +388,8 @@ def training_curves(run: Path) -> dict[str, dict[float, float]]:
     file = run / "metrics.jsonl"
     for point in map(json.loads, read_text(file).splitlines() if file.is_file() else ()):
         if "best" in point:
-            score = point.get(point["metric"])
-            measured = {name: point.get(name) for name in _MEASURES}
-            measured |= {"validation": 100 * score if is_number(score) else None}
-            for name, value in measured.items():
+            scores = {name: point.get(name) for name in _MEASURES} | {"validation": point.get(point["metric"])}
+            for name, value in scores.items():
                 if is_number(value):
-                    curves.setdefault(name, {})[point["step"]] = value
+                    curves.setdefault(name, {})[point["step"]] = 100 * value if name == "validation" else value
     return curves

@@ -61,17 +61,17 @@ def build_table(
                 f"row {cell.row}: a run has no validation score, by which the study keeps its best replicates. Remove "
                 "[best], or train with a dev set."
             )
-    measured = measure(study, runs)
+    columns, measured, unseen_pairs = measure(study, runs)
     cells = [
         replace(
             run.cell,
             values={name: one.value for name, one in values.items()} | run.cell.values,
             reasons={name: one.reason for name, one in values.items() if one.reason},
         )
-        for run, values in zip(runs, measured.values, strict=True)
+        for run, values in zip(runs, measured, strict=True)
     ]
-    study = structs.replace(study, columns=measured.columns)
-    scores = Scores(study, cells, measured.values)
+    study = structs.replace(study, columns=columns)
+    scores = Scores(study, cells, measured)
     compared = what_is_compared(scores)
     resampler = Resampler(scores.data(), resamples=resamples, seed=seed)
     of_groups = {group: [one.run for one in members if one.run >= 0] for group, members in scores.members.items()}
@@ -85,7 +85,7 @@ def build_table(
         seed=seed,
         provenance=replace(results.provenance(), command=None),  # the table has its own, without paths of this machine
         runs=_provenance(runs),
-        unseen_pairs=measured.unseen_pairs,
+        unseen_pairs=unseen_pairs,
         groups=[
             _summarise(scores, group, [runs[run] for run in own], resampler)
             for group, own in of_groups.items()
@@ -97,7 +97,7 @@ def build_table(
     if units is not None:
         tested = dict.fromkeys(column for *_, column in compared)
         kept = sorted(run for own in of_groups.values() for run in own)
-        data = {place_of(cells[run]): {name: measured.values[run][name].data for name in tested} for run in kept}
+        data = {place_of(cells[run]): {name: measured[run][name].data for name in tested} for run in kept}
         write_units(units, data)
     return table
 
