@@ -43,7 +43,7 @@ from nearfar.encoder.precision import check_computing, precision_record, resolve
 from nearfar.encoder.prompts import choose_width
 from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.encoder.weights import locate
-from nearfar.jobs import Job, JobEvent, JobsFailedError, ScratchStore, run_jobs, shard_of
+from nearfar.jobs import Job, JobEvent, JobsFailedError, run_jobs, shard_of
 from nearfar.quantization import read_ranges
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runtime.progress import progress_bar
@@ -384,7 +384,7 @@ def _check_folder(place: Place, config: EncodeConfig) -> None:
 
 def _run_jobs(parts: Parts, jobs: Mapping[Job, int], config: EncodeConfig, *, engine: str, progress: bool) -> None:
     """Run the jobs of parts; failures are one error that names the parts."""
-    shared, cores = parts.place.shared, min(available_cores(), cpu_quota() or available_cores())
+    cores = min(available_cores(), cpu_quota() or available_cores())
     try:
         with progress_bar("encoding", parts.rows_in(jobs.values()), shown=progress) as advance:
 
@@ -394,7 +394,7 @@ def _run_jobs(parts: Parts, jobs: Mapping[Job, int], config: EncodeConfig, *, en
 
             run_jobs(
                 list(jobs),
-                ScratchStore(shared / WRITING if shared else None),
+                None,  # each part is published in its place
                 engine="process" if engine == "local" else engine,
                 workers=config.workers,
                 threads=config.threads or (1 if config.ray_address else max(1, cores // config.workers)),
@@ -425,7 +425,10 @@ def write_part(settings: Mapping[str, Any], inputs: Mapping[str, Path], folder: 
     part, place = int(settings["part"]), open_place(settings["output"])
     plan = read_plan(place)
     if plan is None or plan.digest != settings["plan"]:
-        raise NearfarError(f"{place.address}/{PLAN}: belongs to another run. Start only one run in a folder.")
+        raise NearfarError(
+            f"{place.address}/{PLAN}: is not seen by this machine, or belongs to another run. Start only one run in a "
+            "folder, which all machines see."
+        )
     parts = Parts(place, plan)
     if parts.records([part], whole=True):
         return
