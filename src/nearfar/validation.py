@@ -6,6 +6,7 @@ scalars, ``Literal``, ``Annotated`` with ``msgspec.Meta``, lists, tuples, dicts,
 ``msgspec.Struct``.
 """
 
+import operator
 import sys
 from abc import ABC
 from collections.abc import Collection, Iterable, Mapping
@@ -208,25 +209,14 @@ def _scalar_problem(value: Any, info: kinds.Type) -> InvalidValueError | None:
 
 
 def _number_problem(value: float, info: kinds.IntType | kinds.FloatType) -> str | None:
-    """Why a number is out of bounds. Bounds that are close, such as those of a probability, are named together."""
+    """Why a number is out of bounds."""
     if isinstance(info, kinds.FloatType) and not -sys.float_info.max <= value <= sys.float_info.max:
         return "must be a finite number"
-    low, high = info.ge if info.gt is None else info.gt, info.le if info.lt is None else info.lt
-    below = low is not None and (value <= low if info.gt is not None else value < low)
-    above = high is not None and (value >= high if info.lt is not None else value > high)
-    if not below and not above:
-        return None
-    if isinstance(info, kinds.FloatType) and low is not None and high is not None and high - low <= 2:
-        if info.gt is None and info.lt is None:
-            return f"must be between {low:g} and {high:g}"
-        return f"must be in {'[' if info.gt is None else '('}{low:g}, {high:g}{']' if info.lt is None else ')'}"
-    if below:
-        return f"must be {'at least' if info.gt is None else 'above'} {_bound(low)}"
-    return f"must be {'at most' if info.lt is None else 'below'} {_bound(high)}"
-
-
-def _bound(number: float | None) -> str:
-    return f"{number:,}" if number == int(number or 0) else f"{number:g}"
+    for name, words in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
+        bound = getattr(info, name)
+        if bound is not None and not getattr(operator, name)(value, bound):
+            return f"must be {words} {f'{bound:,}'.removesuffix('.0')}"
+    return None
 
 
 def _object_problem(value: Mapping[str, Any], info: Any, null: str) -> InvalidValueError | None:

@@ -41,6 +41,7 @@ def lines(file):
 
 text = partial(texts, column="said")
 triplets = partial(load_tuples, columns=("anchor", "positive", "negative"))
+translations = partial(load_translations, sentences=["a"])
 NLI, SCORED = "premise\thypothesis\tlabel\n", "score\tsentence1\tsentence2\n"
 LABELLED, TRANSLATED, TRIPLETS = "label\ttext\n", "sentence\ttranslation\n", "anchor\tpositive\tnegative\n"
 JSON = '{"premise": "a dog", "hypothesis": "a cat", "label": 1}\n'
@@ -123,9 +124,9 @@ ROWS = [
     (load_triplets, "csv", "sent0,sent1,hard_neg\na,b\n", "line 2: 2 fields"),
     (load_triplets, "tsv", TRIPLETS + "a\tb\t\n", "line 2: column 'negative' is empty"),
     # --- translations, retrieval
-    (load_translations, "tsv", TRANSLATED, "bad.tsv: no translations, only a header."),
-    (load_translations, "tsv", TRANSLATED + "a\tb\na\tc\n", "line 3: a second translation of 'a'"),
-    (load_translations, "tsv", TRANSLATED + "a\t \n", "line 2: column 'translation' is empty"),
+    (translations, "tsv", TRANSLATED, "bad.tsv: no translations, only a header."),
+    (translations, "tsv", TRANSLATED + "a\tb\na\tc\n", "line 3: a second translation of 'a'"),
+    (translations, "tsv", TRANSLATED + "a\t \n", "line 2: column 'translation' is empty"),
     (load_retrieval, "tsv", NLI + "a\ty\t2\nb\tz\t1\n", "no NLI row is an entailment, so no document is"),
 ]
 

@@ -52,7 +52,10 @@ def test_test_is_the_default_split_or_else_the_only_one(beir):
     folder = beir(test=QRELS, dev=dev)
     assert load_retrieval(folder).query_ids == ["q1", "q2"]
     assert load_retrieval(f"{folder}:dev").query_ids == ["q3"]
-    assert error_of(load_retrieval, f"{folder}:train") == f"{folder}: has no split 'train'. It has: dev, test."
+    assert (
+        error_of(load_retrieval, f"{folder}:train")
+        == f"{folder}: has no split 'train' of judgements (qrels). It has: dev, test."
+    )
 
 
 def test_a_document_with_the_id_of_the_query_is_excluded_on_request(beir):
@@ -191,7 +194,7 @@ def hub(monkeypatch, tmp_path, fake_hub):
     fake_hub(answer)
 
 
-@pytest.mark.parametrize("spec", ["hub:owner/nano", "owner/nano", "hub:owner/nano:train"])
+@pytest.mark.parametrize("spec", ["hub:owner/nano", "hub:owner/nano:train"])
 def test_nanobeir_on_the_hub(hub, spec):
     task = load_retrieval(spec)
     assert (task.queries, task.documents) == (["uno", "dos"], ["one", "two"])
@@ -203,7 +206,9 @@ def test_mteb_on_the_hub(hub):
     task = load_retrieval("hub:owner/mteb")
     assert (task.queries, task.documents, task.relevant) == (["dos"], ["T one"], [{0: 1}])
     assert load_retrieval("hub:owner/mteb:train").relevant == [{0: 2}]
-    assert "has no split 'dev'. It has: train, test." in error_of(load_retrieval, "hub:owner/mteb:dev")
+    assert "has no split 'dev' of judgements (qrels). It has: train, test." in error_of(
+        load_retrieval, "hub:owner/mteb:dev"
+    )
 
 
 def test_pairs_on_the_hub_and_a_corpus_without_judgements(hub):

@@ -141,7 +141,7 @@ def test_retrieval_tasks_count_queries_and_their_relevant_documents() -> None:
 def test_a_share_outside_0_to_1_is_refused() -> None:
     content = evaluated(seen(ALL[:5])).to_dict()
     content["tasks"]["sts"]["seen"]["pairs"] = 1.5
-    with pytest.raises(NearfarError, match=r"tasks.sts.seen.pairs = 1\.5: must be between 0 and 1"):
+    with pytest.raises(NearfarError, match=r"tasks.sts.seen.pairs = 1\.5: must be at most 1"):
         EvaluationResult.from_dict(content)
 
 

@@ -134,7 +134,7 @@ class TextBatches:
     - ``file``: the same with the rows in their given order, never shuffled (the code of Liao 2021).
     - ``premise``: all rows with the same first text share a batch. Premises are shuffled each epoch and fill one batch
       after the other up to ``batch_size`` rows; a premise that does not fit starts the next batch. A premise with more
-      than ``batch_size`` rows is a batch by itself, and is counted in :attr:`oversized`.
+      than ``batch_size`` rows is a batch by itself.
 
     No row is dropped. With ``distinct_texts`` no two rows, or premises, of a batch share a text, as far as possible
     (:mod:`nearfar.data.batching`).
@@ -210,11 +210,6 @@ class TextBatches:
         for number, row in enumerate(self.texts):
             groups.setdefault(row[0], []).append(number)
         return list(groups.values())
-
-    @property
-    def oversized(self) -> int:
-        """Number of premises with more than ``batch_size`` rows (order ``premise`` only)."""
-        return sum(len(group) > self.batch_size for group in self.premises) if self.order == "premise" else 0
 
     def _plan(self, epoch: int) -> list[list[int]]:
         """Return the row indices of each batch of the epoch."""

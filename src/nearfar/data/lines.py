@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from nearfar.data.cells import text_field
 from nearfar.data.files import is_known, read_lines
-from nearfar.data.paths import as_path, is_folder, status
+from nearfar.data.paths import as_path
 from nearfar.data.sources import read_columns
 from nearfar.types import NearfarError
 
@@ -53,9 +53,9 @@ def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
             yield text_field(value, column, where)
         return
     path = as_path(source)
-    if str(source).startswith("hub:") or is_folder(path) or is_known(path):
+    if str(source).startswith("hub:") or path.is_dir() or is_known(path):
         raise NearfarError(f"{source}: is a table; name the column of the texts with --column.")
-    if status(path) is None:
+    if not path.exists():
         raise NearfarError(f"{source}: cannot be read: no such file.")
     for _, line in read_lines(path, keep_blank=True):
         yield line
