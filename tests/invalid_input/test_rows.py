@@ -74,6 +74,7 @@ OTHER_MESSAGES = {
     ("report", "folder"): "holds no run and no result files",
     ("report", "dangling"): "No such file",
     ("noise", "nothing"): "there is no such file",
+    ("noise", "dangling"): "there is no such file",
 }
 
 
