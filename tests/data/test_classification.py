@@ -1,20 +1,16 @@
 """Fine-tuning and transfer tasks: named sets and own files, their splits by the protocols of papers, samples."""
 
-import random
 from collections import Counter
-from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 
 import datasets
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nearfar import FinetuneConfig
 from nearfar.commands.finetune import resolve_splits
 from nearfar.data.classification import load_classification
-from nearfar.data.draws import draw, hold_out, largest_remainder
+from nearfar.data.draws import draw, hold_out
 from nearfar.data.labelled import load_labelled_task, load_transfer
 from nearfar.types import LABEL_NAMES
 from tests.data.files import error_of, texts_of, write, write_lines
@@ -380,21 +376,6 @@ def test_held_out_rows_are_stratified_and_leave_a_row_of_each_label():
         assert set(targets) == {targets[row] for row in set(range(13)) - set(hold_out(targets, 13, seed=seed))}
     assert len(hold_out(targets, 13, seed=0)) == 6
     assert hold_out([0, 1, 2], 1, seed=0) == []
-
-
-@pytest.mark.long
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(0, 100), st.integers())
-def test_largest_remainders(sizes, percent, seed):
-    total = sum(sizes)
-    count = total * percent // 100
-    shares = largest_remainder(sizes, count, random.Random(f"{seed}"))
-    exact = [Fraction(count * size, total) for size in sizes]
-    assert sum(shares) == count
-    assert all(abs(share - part) < 1 for share, part in zip(shares, exact, strict=True))
-    assert all(0 <= share <= size for share, size in zip(shares, sizes, strict=True))
-    up = [part % 1 for share, part in zip(shares, exact, strict=True) if share > part]
-    down = [part % 1 for share, part in zip(shares, exact, strict=True) if share < part]
-    assert not up or not down or min(up) >= max(down)
 
 
 def test_splits_and_labels_have_the_order_of_senteval(folder):

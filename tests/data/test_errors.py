@@ -73,6 +73,7 @@ ROWS = [
     (read, "csv", 'label,hypothesis\n1,x\n2,"never closed\n3,y\n', "line 3: not well-formed CSV"),
     (read, "csv", "hypothesis,label\ra,neutral\r", "line 1: not well-formed CSV"),
     (read, "jsonl", JSON + '{"label": 1\n', "line 2: not a JSON object"),
+    (read, "jsonl", JSON + '{"label": 1, "label": 2}\n', "line 2: not a JSON object: a key occurs twice, of label"),
     (read, "json", '[{"label": 1, "hypothesis": "x"}]\n', "line 1: a JSON list, not an object"),
     (read, "jsonl", '{"label": ' + "[" * 10**5 + "\n", "line 1: not a JSON object"),
     (read, "tsv.gz", NLI, "cannot be read: Not a gzipped file"),

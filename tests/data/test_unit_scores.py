@@ -1,6 +1,5 @@
 """Tables of scores by any tool, run files of TREC and judgements: what is read, and what is refused."""
 
-import json
 import re
 
 import pandas as pd
@@ -16,27 +15,16 @@ ROWS = [
 ]
 
 
-def write(file, rows):
-    if file.suffix == ".jsonl":
-        file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    elif file.suffix == ".parquet":
-        pd.DataFrame(rows).to_parquet(file)
-    else:
-        separator = "\t" if file.suffix == ".tsv" else ","
-        lines = [separator.join(map(str, line)) for line in (rows[0], *(row.values() for row in rows))]
-        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return file
-
-
-@pytest.mark.parametrize("end", ["tsv", "csv", "jsonl", "parquet"])
-def test_all_formats_and_orders_of_rows_give_the_same_scores(tmp_path, end):
-    systems = read_scores(write(tmp_path / f"board.{end}", ROWS[::-1]))
+def test_all_orders_of_rows_give_the_same_scores(tmp_path):
+    file = tmp_path / "board.csv"
+    pd.DataFrame(ROWS[::-1]).to_csv(file, index=False)
+    systems = read_scores(file)
     (task, scores), *others = systems.tasks.items()
     assert (task, others, scores.measure) == ("board", [], "score x 100")
     assert list(scores.runs) == [("a", "1"), ("a", "2"), ("b", "7")]
     assert scores.values.tolist() == [[0.5, 1, 0], [0.25, 1, 0.5], [0, 0.75, 1]]
     assert scores.clusters.tolist() == [0, 0, 1]
-    assert systems.sources == dict.fromkeys("ab", str(tmp_path / f"board.{end}"))
+    assert systems.sources == dict.fromkeys("ab", str(file))
 
 
 HEAD = "system\tunit\tscore\n"
