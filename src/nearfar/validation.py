@@ -11,6 +11,7 @@ import sys
 from abc import ABC
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
+from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -111,13 +112,20 @@ def options(info: kinds.Type) -> list[kinds.Type]:
     return [option for part in info.types for option in options(part)] if isinstance(info, kinds.UnionType) else [info]
 
 
-_NAMES: tuple[tuple[Any, str], ...] = (
-    (kinds.BoolType, "true or false"),
-    (kinds.IntType, "a whole number"),
-    (kinds.FloatType, "a number"),
-    (kinds.StrType, "text"),
-    ((kinds.ListType, kinds.VarTupleType, kinds.TupleType), "a list"),
-)
+_NAMES: Mapping[type, str] = {
+    kinds.BoolType: "true or false",
+    kinds.IntType: "a whole number",
+    kinds.FloatType: "a number",
+    kinds.StrType: "text",
+    **dict.fromkeys((kinds.ListType, kinds.VarTupleType, kinds.TupleType), "a list"),
+}
+_TYPES: Mapping[type, tuple[type, ...]] = {
+    kinds.NoneType: (NoneType,),
+    kinds.BoolType: (bool,),
+    kinds.StrType: (str,),
+    kinds.IntType: (int,),
+    kinds.FloatType: (int, float),
+}
 
 
 def expected(info: kinds.Type, *, null: str = "null") -> str:
@@ -128,16 +136,13 @@ def expected(info: kinds.Type, *, null: str = "null") -> str:
     """
     words: list[str] = []
     every = sorted(options(info), key=lambda option: isinstance(option, kinds.NoneType))
-    if any(isinstance(option, kinds.FloatType) for option in every):
-        every = [option for option in every if not isinstance(option, kinds.IntType)]
+    has_float = any(isinstance(option, kinds.FloatType) for option in every)
     for option in every:
         if isinstance(option, kinds.LiteralType):
             words += [str(value) if null == "none" else repr(value) for value in option.values]
-        elif isinstance(option, kinds.NoneType):
-            words.append(null)
-        else:
-            table = "an object" if null == "null" else "a table"
-            words.append(next((name for kind, name in _NAMES if isinstance(option, kind)), table))
+        elif not (has_float and isinstance(option, kinds.IntType)):
+            other = null if isinstance(option, kinds.NoneType) else "an object" if null == "null" else "a table"
+            words.append(_NAMES.get(type(option), other))
     return join_or(words)
 
 
@@ -187,25 +192,16 @@ def _option_problem(value: Any, info: kinds.Type, null: str) -> InvalidValueErro
 
 
 def _scalar_problem(value: Any, info: kinds.Type) -> InvalidValueError | None:
-    fits, problem = False, None
-    match info:
-        case kinds.AnyType():
-            fits = True
-        case kinds.NoneType():
-            fits = value is None
-        case kinds.LiteralType():
-            fits = any(type(value) is type(choice) and value == choice for choice in info.values)
-        case kinds.BoolType():
-            fits = isinstance(value, bool)
-        case kinds.StrType():
-            fits = isinstance(value, str)
-            problem = "must not be empty" if fits and info.pattern is not None and not value.strip() else None
-        case kinds.IntType() | kinds.FloatType():
-            fits = type(value) is int or (isinstance(info, kinds.FloatType) and type(value) is float)
-            problem = _number_problem(value, info) if fits else None
-    if problem:
-        return InvalidValueError(problem, value=value)
-    return None if fits else _MISMATCH
+    if isinstance(info, kinds.LiteralType):
+        fits = any(type(value) is type(choice) and value == choice for choice in info.values)
+    else:
+        fits = isinstance(info, kinds.AnyType) or type(value) in _TYPES.get(type(info), ())
+    problem = None
+    if fits and isinstance(info, kinds.StrType) and info.pattern is not None and not value.strip():
+        problem = "must not be empty"
+    elif fits and isinstance(info, kinds.IntType | kinds.FloatType):
+        problem = _number_problem(value, info)
+    return InvalidValueError(problem, value=value) if problem else None if fits else _MISMATCH
 
 
 def _number_problem(value: float, info: kinds.IntType | kinds.FloatType) -> str | None:

@@ -113,7 +113,7 @@ ROWS = [
     ),
     # --- NLI rows
     (load_nli, "tsv", NLI + "p\th\tneutral\np\th\tmaybe\n", "line 3: unknown label 'maybe'. Known: entailment,"),
-    (load_nli, "jsonl", JSON.replace("1", "1" * 400), "line 1: unknown label 1111"),
+    (load_nli, "jsonl", JSON.replace("1", "1" * 400), "line 1: column 'label' holds 1111"),
     (load_nli, "jsonl", JSON.replace('"a dog"', "[" * 400 + "]" * 400), "line 1: column 'premise' holds"),
     (load_nli, "jsonl", JSON.replace('"a dog"', "[" + "1," * 10**5 + "1]"), " ... (list), not text"),
     (load_nli, "tsv", NLI + "p\th\t-\np\th\t-1\n", "bad.tsv: no labelled NLI rows, 2 dropped"),

@@ -144,7 +144,7 @@ def parse_number(value: object) -> float:
     return number if math.isfinite(number) else math.nan
 
 
-def score_check(scale: tuple[float, float] | None = None) -> Check:
+def score_check(scale: tuple[float, float] | None = None) -> Callable[[object, str, Location], float]:
     """Return the check of a column of scores: finite numbers, from the lowest to the highest of ``scale``."""
 
     def check(value: object, column: str, where: Location) -> float:

@@ -83,10 +83,9 @@ class Reader:
         def number(value: object, column: str, where: Location) -> int | None:
             label = cells.label_field(value, column, where)
             if label not in self.labels:
-                names = list(self.labels)
-                known = ", ".join(names[:20]) + ", ..." * (len(names) > 20)
+                known = ", ".join(islice(self.labels, _MAX_LABELS)) + ", ..." * (len(self.labels) > _MAX_LABELS)
                 problem = f"the label {format_value(label)} is not one of {self.label_source}: {known}."
-                raise NearfarError(f"{where}: {problem}{nearest(label, names)}")
+                raise NearfarError(f"{where}: {problem}{nearest(label, self.labels)}")
             left_out[label] += self.labels[label] is None
             return self.labels[label]
 
@@ -169,13 +168,12 @@ def label_summary(counts: Mapping[str, int]) -> list[str]:
     ['labels: cold (210), warm (189), wram (1)', 'rare labels, perhaps misspelt: wram (1)']
     """
     rare = {name: count for name, count in counts.items() if 10 * count * len(counts) <= sum(counts.values())}
-    titles = {"labels": counts, "rare labels, perhaps misspelt": rare}
-    return [f"{title}: {_listed(some)}" for title, some in titles.items() if some]
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    more = f" and {len(counts) - _MAX_LABELS:,} more" if len(counts) > _MAX_LABELS else ""
-    return ", ".join(f"{name} ({count:,})" for name, count in islice(counts.items(), _MAX_LABELS)) + more
+    facts = []
+    for title, some in (("labels", counts), ("rare labels, perhaps misspelt", rare)):
+        listed = ", ".join(f"{name} ({count:,})" for name, count in islice(some.items(), _MAX_LABELS))
+        more = f" and {len(some) - _MAX_LABELS:,} more" if len(some) > _MAX_LABELS else ""
+        facts += [f"{title}: {listed}{more}"] * bool(some)
+    return facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,9 +204,8 @@ def load_transfer(name: str) -> TransferTask:
             (each with file and line).
     """
     if name not in PROBE_TASKS:
-        hint = nearest(name, list(PROBE_TASKS))
-        known = f"Known tasks: {', '.join(PROBE_TASKS)}. Load a labelled file of your own by its path."
-        raise NearfarError(f"{name}: no such transfer task.{hint} {known}")
+        known = f"{nearest(name, PROBE_TASKS)} Known tasks: {', '.join(PROBE_TASKS)}."
+        raise NearfarError(f"{name}: no such transfer task.{known}")
     task = PROBE_TASKS[name]
     reader = Reader(task.columns, "label" if task.labels else "score", task.labels, f"those of {name}")
     tables = find(task.spec)
