@@ -144,7 +144,7 @@ class TextBatches:
     occur, and those of a small class repeatedly. Rows that repeat a text of their class count once.
 
     Raises NearfarError for a batch size below ``min_batch_size``, with ``balanced`` below 4, or above the number of
-    rows; and with ``balanced`` for targets that are no integers.
+    rows.
 
     >>> rows = [("a", "b"), ("c", "b"), ("d", "a"), ("e", "f"), ("g", "h")]
     >>> [len(batch.rows) for batch in TextBatches(rows, batch_size=2).epoch(0)]
@@ -168,8 +168,6 @@ class TextBatches:
     def __post_init__(self) -> None:
         if not self.texts:
             raise NearfarError("there are no rows to train on")
-        if self.balanced and not all(float(label).is_integer() for label in self.targets or (0.5,)):
-            raise NearfarError("balanced batches need an integer label for each row")
         lowest = max(self.min_batch_size, 4 if self.balanced else 1)
         if not lowest <= self.batch_size <= len(self.texts):
             why = ": two texts of each of two classes" if self.balanced else ": a contrastive loss needs other rows"

@@ -95,9 +95,6 @@ def load_classification(
             a split without rows, a label without a training row, labels or scores that are all equal; the same data
             for train and another split.
     """
-    for number, what in ((validation_rows, "The number of validation rows"), (limit, "The limit on training rows")):
-        if number is not None and number < 1:
-            raise NearfarError(f"{what} is {number}, but must be at least 1.")
     splits = "held-out" if splits == "auto" else splits
     specs = {"validation": validation, "test": test}
     reader, metric, specs = _choose_parts(name_or_file, specs, text_columns, label_column)

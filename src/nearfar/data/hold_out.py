@@ -222,8 +222,7 @@ def hold_out(
         NearfarError: too few anchors, or rows that are connected so much that too few can be held out.
     """
     kind = kind_of(rows)
-    if kind is None:
-        raise NearfarError(f"{source}: these rows have no positives, labels or scores, so none can be held out.")
+    assert kind is not None
     known = _Rows(rows, kind, seen)
     wanted = number_to_hold_out(known.total, size, source=source)
     parts, chosen = known.choose(partial(known.choose_parts, wanted), fewest=min(wanted, FEWEST))
@@ -240,14 +239,11 @@ def hold_out(
         kept &= ~_contain([(row[2],) for row in rows.rows], hidden)
     training = replace(take_rows(rows, np.flatnonzero(kept)), held_out=int((~kept).sum()))
     names: list[Part] = [TEST if part == _TEST else DEV for part in parts[held]]
-    left_out = int((~kept & ~held).sum())
-    more = {"source": source, "left_out": left_out, "training_rows": len(training.rows)}
-    held_out = known.held_out(held, names, training, **more)
-    facts = [
-        f"held out: {known.count(parts == _DEV):,} {WHAT[kind]} that choose the best step (dev), and "
-        f"{known.count(parts == _TEST):,} that test the result; {len(held_out.rows):,} rows, {len(training.rows):,} "
-        "rows to train on"
-    ]
+    left_out, count = int((~kept & ~held).sum()), len(training.rows)
+    held_out = known.held_out(held, names, training, source=source, left_out=left_out, training_rows=count)
+    dev, test = (f"{known.count(parts == part):,}" for part in (_DEV, _TEST))
+    said = f"{dev} {WHAT[kind]} that choose the best step (dev), and {test} that test the result"
+    facts = [f"held out: {said}; {len(held_out.rows):,} rows, {count:,} rows to train on"]
     if left_out:
         facts.append(f"{left_out:,} rows are left out, because their negative is a held-out text")
     if chosen < wanted:
@@ -283,11 +279,11 @@ def in_folds(rows: TextData, *, source: str = "the data", seen: SeenHashes | Non
     outside = take_rows(rows, np.flatnonzero(~inside))
     more = {"source": source, "folds": tuple(numbers.tolist()), "training_rows": len(rows.rows)}
     held_out = known.held_out(inside, [TEST] * len(numbers), outside, **more)
-    facts = [
+    fact = (
         f"all {len(rows.rows):,} rows are trained on; {tested:,} of {known.total:,} {WHAT[kind]} then test the result "
-        f"in {int(numbers.max())} folds, by {int(numbers.max())} more trainings, each without a fold"
-    ]
-    return Split(rows, held_out, [*facts, *known.seen_facts(inside)])
+        f"in {numbers.max()} folds, by {numbers.max()} more trainings, each without a fold"
+    )
+    return Split(rows, held_out, [fact, *known.seen_facts(inside)])
 
 
 _DEV, _TEST = 1, 2

@@ -55,8 +55,6 @@ def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
     path = as_path(source)
     if str(source).startswith("hub:") or path.is_dir() or is_known(path):
         raise NearfarError(f"{source}: is a table; name the column of the texts with --column.")
-    if not path.exists():
-        raise NearfarError(f"{source}: cannot be read: no such file.")
     for _, line in read_lines(path, keep_blank=True):
         yield line
 

@@ -164,7 +164,7 @@ def _open_folder(folder: Path, split: str | None) -> Layout:
 
     files = [folder / "qrels" / name for name in list_names(folder / "qrels")]
     judgements = {stem(file): open_table(file) for file in files if is_known(file)}
-    return _choose_splits(f"{folder}", texts("corpus"), texts("queries"), judgements, split)
+    return _choose_splits(f"{folder}", (texts("corpus"), texts("queries"), judgements), split)
 
 
 def _open_hub(repository: str, split: str | None) -> Layout | None:
@@ -186,21 +186,15 @@ def _open_hub(repository: str, split: str | None) -> Layout | None:
         judgements = config("qrels")
     except NearfarError:
         judgements = config("default")
-    return _choose_splits(f"hub:{repository}", documents, config("queries"), judgements, split)
+    return _choose_splits(f"hub:{repository}", (documents, config("queries"), judgements), split)
 
 
-def _choose_splits(
-    title: str,
-    documents: Mapping[str, Table],
-    queries: Mapping[str, Table],
-    judgements: Mapping[str, Table],
-    split: str | None,
-) -> Layout:
+def _choose_splits(title: str, parts: tuple[Mapping[str, Table], ...], split: str | None) -> Layout:
     """The tables of a split of the judgements: by default ``test``, or the only one. Texts may have a single split."""
-    chosen = split or (next(iter(judgements)) if len(judgements) == 1 else "test")
+    chosen = split or (next(iter(parts[-1])) if len(parts[-1]) == 1 else "test")
     tables = []
-    for what, splits in (("documents", documents), ("queries", queries), ("judgements (qrels)", judgements)):
-        name = chosen if len(splits) != 1 or splits is judgements else next(iter(splits))
+    for what, splits in zip(("documents", "queries", "judgements (qrels)"), parts, strict=True):
+        name = chosen if len(splits) != 1 or splits is parts[-1] else next(iter(splits))
         if name not in splits:
             raise NearfarError(f"{title}: has no split {name!r} of {what}. It has: {', '.join(splits) or 'none'}.")
         tables.append(splits[name])

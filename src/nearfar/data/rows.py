@@ -344,8 +344,6 @@ def load_scored(
         NearfarError: as ``load_task``; also for scores or texts that are all equal and for a ``limit`` below 2.
 
     """
-    if len(columns) != 3:
-        raise NearfarError(f"Scored pairs need three columns, two texts and a score, not {', '.join(columns)}.")
     kind, tables = "scored pairs", chain.from_iterable(_scaled_tables(spec, columns) for spec in as_specs(specs))
     return require_different(collect_rows(kind, limit, tables, distinct=False), kind)
 

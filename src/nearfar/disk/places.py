@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 OWN = "_nearfar"
 """The subfolder of nearfar's own files. Readers of Parquet folders skip names that begin with an underscore."""
 WRITING = f"{OWN}/writing"
-PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
-"""Protocol -> the package that implements it."""
 OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "az", "adl", "oci", "oss", "r2", "hf"}
 """Protocols where an upload appears when it is complete, and a rename is a copy."""
 FILE = "file://"
@@ -186,14 +184,9 @@ def file_system(address: str, *, flag: str) -> "tuple[AbstractFileSystem, str]":
     """
     from fsspec.core import url_to_fs
 
-    kind = address.partition("://")[0]
     try:
         system, path = url_to_fs(address)
-    except ImportError:
-        package = PACKAGES.get(kind.partition("::")[0])
-        how = f"the package {package}; install it with: pip install {package}" if package else "a further package"
-        raise NearfarError(f"{flag} {address}: {kind}:// needs {how}.") from None
-    except Exception as error:  # fsspec and the libraries below it raise their own
+    except Exception as error:  # fsspec and the libraries below it raise their own; it says what is to be installed
         raise NearfarError(f"{flag} {address}: cannot be opened ({_reason(error)}).") from error
     return system, path
 

@@ -48,8 +48,3 @@ def cpu_fields() -> dict[str, str]:
         name, _, value = line.partition(":")
         fields.setdefault(name.strip(), value.strip())
     return fields
-
-
-def provenance_info() -> dict[str, object]:
-    """The values of :data:`PROVENANCE_PROVIDERS`."""
-    return {name: provider() for name, provider in PROVENANCE_PROVIDERS.items()}
