@@ -68,17 +68,6 @@ def test_every_row_occurs_once_indices_are_correct_and_an_epoch_can_be_resumed_a
     assert batches.total_steps(3) == sum(len(list(batches.epoch(number))) for number in range(3))
 
 
-@pytest.mark.parametrize("order", ["premise", "rows"])
-def test_each_epoch_and_each_seed_has_its_own_order(order):
-    rows = pairs_of([3] * 20)
-    orders = {
-        tuple(row for batch in of_order(rows, 10, seed, order).epoch(epoch) for row in batch.rows)
-        for seed in range(3)
-        for epoch in range(3)
-    }
-    assert len(orders) == 9
-
-
 def test_the_order_is_the_same_in_every_process():
     """String hashing, and so the order of sets, differs between processes; the batches must not."""
     rows = [(f"p{n % 7}", f"h{n}") for n in range(12)]

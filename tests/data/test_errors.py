@@ -150,11 +150,7 @@ PARQUET = [
     ("premise", lambda: pa.array([{"a": 1}, {"a": 2}]), "row 1: column 'premise' holds {'a': 1} (dict)"),
     ("premise", lambda: pa.array([1.5, 2.5]), "row 1: column 'premise' holds 1.5 (float)"),
     ("premise", lambda: pa.array(["a", None]), "row 2: column 'premise' is empty"),
-    (
-        "premise",
-        lambda: pa.nulls(2),
-        "row 1: column 'premise' is empty. Rows with empty cells: 2 (row 1, 2)",
-    ),
+    ("premise", lambda: pa.nulls(2), "row 1: column 'premise' is empty. Rows with empty cells: 2 (row 1, 2)"),
     ("premise", lambda: pa.array([2**62, 2**62], pa.timestamp("us")), "bad.parquet cannot be read as Parquet"),
     ("label", lambda: pa.array(["neutral", "maybe"]).dictionary_encode(), "row 2: unknown label 'maybe'"),
     ("label", lambda: pa.array([True, False]), "row 1: unknown label true"),

@@ -75,10 +75,7 @@ def test_a_document_with_the_id_of_the_query_is_excluded_on_request(beir):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (
-            {"corpus": (*CORPUS, CORPUS[0])},
-            r"corpus.jsonl, line 5: the document id 'd1' is already that of a row above",
-        ),
+        ({"corpus": (*CORPUS, CORPUS[0])}, "corpus.jsonl, line 5: the document id 'd1' is already that of a row above"),
         ({"queries": (*QUERIES, QUERIES[1])}, "queries.jsonl, line 4: the query id 'q2' is already that of"),
         ({"corpus": (*CORPUS, '{"_id": "d5"}')}, "corpus.jsonl, line 5: no column 'text'"),
         ({"corpus": (*CORPUS, '{"_id": "d5", "text": 3}')}, "line 5: column 'text' holds 3 .int., not text"),
@@ -86,10 +83,7 @@ def test_a_document_with_the_id_of_the_query_is_excluded_on_request(beir):
         ({"corpus": ()}, "corpus.jsonl is empty; each line should be a JSON object"),
         ({"test": (*QRELS, "q1\td3\t0.5")}, "test.tsv, line 7: column 'score' holds '0.5'. A grade of relevance is a"),
         ({"test": (*QRELS, "q1\td3\t1e300")}, "a whole number, at most"),
-        (
-            {"test": (*QRELS, "q1\td1\t1")},
-            "line 7: 'q1' and 'd1' have another score in a line above",
-        ),
+        ({"test": (*QRELS, "q1\td1\t1")}, "line 7: 'q1' and 'd1' have another score in a line above"),
         ({"test": QRELS[1:]}, "line 1: no column 'query-id'"),
         (
             {"test": ("query-id\tcorpus-id\tscore", "q1\td9\t1", "q9\td1\t1", "q1\td1\t0")},

@@ -39,10 +39,7 @@ BAD_TABLES = {
         f"{HEAD}a\t1\t1\na\t2\t1\na\t3\t1\nb\t2\t0\n",
         "task board: system 'b' has no score on 2 of 3 units: 1, 3. Systems are compared on the same units",
     ),
-    "two clusters": (
-        "system\tunit\tscore\tcluster\na\t1\t1\tx\nb\t1\t0\ty\n",
-        "unit '1' of task board has two clusters",
-    ),
+    "clusters": ("system\tunit\tscore\tcluster\na\t1\t1\tx\nb\t1\t0\ty\n", "unit '1' of task board has two clusters"),
 }
 
 
@@ -82,11 +79,7 @@ BAD_LINES = {
     "empty run": (read_run, "", "is empty; each line should be: query Q0 document rank score tag"),
     "short run": (read_run, "q1 Q0 d1 1 0.5 t\nq1 d2 0.5\n", "line 2: 3 fields; expected 6: query Q0"),
     "twice": (read_run, "q1 Q0 d1 1 2 t\nq1 Q0 d1 2 1 t\n", "line 2: query 'q1' has document 'd1' in a line above"),
-    "two grades": (
-        read_qrels,
-        "q1 0 d1 1\nq1 0 d1 2\n",
-        "line 2: 'q1' and 'd1' have another score in a line above",
-    ),
+    "two grades": (read_qrels, "q1 0 d1 1\nq1 0 d1 2\n", "line 2: 'q1' and 'd1' have another score in a line above"),
 }
 
 
