@@ -61,11 +61,7 @@ class Tagged(ABC):  # noqa: B024  # the classes that it stands for count as its 
         Raises:
             InvalidValueError: it is no object, or ``kind`` is missing or unknown.
         """
-        if not isinstance(value, Mapping):
-            raise InvalidValueError("must be an object", value=value)
-        if "kind" not in value:
-            raise InvalidValueError("lacks 'kind'")
-        kind = value["kind"]
+        kind = value.get("kind") if isinstance(value, Mapping) else None
         if not isinstance(kind, str) or kind not in cls.kinds:
             raise InvalidValueError(f"must be {join_or(map(repr, cls.kinds))}", "kind", value=kind)
         return cls.kinds[kind]

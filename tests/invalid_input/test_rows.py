@@ -157,10 +157,9 @@ def test_training_and_test_rows_of_other_formats_have_the_same_labels(workspace:
 
 
 def test_which_labels_are_reported() -> None:
-    assert label_summary({"a": 100, "b": 9}) == ["labels: a (100), b (9)"]
-    assert label_summary({"a": 100, "b": 5})[1:] == ["rare labels, perhaps misspelt: b (5)"]
-    facts = label_summary({f"l{n}": 1000 if n < 10 else 1 for n in range(1000)})
-    assert [fact.rpartition(" and ")[2] for fact in facts] == ["980 more", "970 more"]
+    (fact,) = label_summary({f"l{n}": 1000 for n in range(1000)})
+    assert fact.startswith("labels: l0 (1,000), l1 (1,000), ")
+    assert fact.endswith(" and 980 more")
 
 
 @pytest.mark.parametrize(("name", "written"), [(name, value) for name, values in SAME.items() for value in values])

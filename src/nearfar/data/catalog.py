@@ -48,15 +48,13 @@ def find(spec: str, kind: RowKind | None = None) -> list[Table]:
 
     """
     name = spec.partition(":")[0]
-    if (name in MIXTURES or name in CATALOG) and Path(name).exists():
+    if not (members := MIXTURES.get(name, (name,) * (name in CATALOG))):
+        return _find_unnamed(spec)
+    if Path(name).exists():
         warnings.warn(
             f"{name}: the data set of this name is read, not what is here; for that, write ./{name}.", stacklevel=2
         )
-    if name in MIXTURES:
-        return [found for member in MIXTURES[name] for found in _find_named(member, parse(spec)[1], kind)]
-    if name in CATALOG:
-        return _find_named(*parse(spec), kind)
-    return _find_unnamed(spec)
+    return [found for member in members for found in _find_named(member, parse(spec)[1], kind)]
 
 
 def parse(spec: str) -> tuple[str, tuple[str, ...]]:

@@ -53,7 +53,7 @@ class ClassificationTask:
     sources: tuple[str, ...]
     """One description each of train, validation and test, for display."""
     labels: tuple[str, ...] = ()
-    """Label counts before rows are held out, and warnings about rare labels (:mod:`nearfar.data.classification`)."""
+    """Label counts before rows are held out (:func:`nearfar.data.labelled.label_summary`)."""
 
     @property
     def pairs(self) -> bool:

@@ -160,20 +160,14 @@ def default_columns(found: Table, label_column: str = "label") -> tuple[str, ...
 
 
 def label_summary(counts: Mapping[str, int]) -> list[str]:
-    """Return the first 20 labels with their counts, and a sentence with those that are rare.
-
-    A label is rare if it has at most a tenth of the rows of an average label.
+    """Return a sentence with the first 20 labels and their counts; none without labels.
 
     >>> label_summary({"cold": 210, "warm": 189, "wram": 1})
-    ['labels: cold (210), warm (189), wram (1)', 'rare labels, perhaps misspelt: wram (1)']
+    ['labels: cold (210), warm (189), wram (1)']
     """
-    rare = {name: count for name, count in counts.items() if 10 * count * len(counts) <= sum(counts.values())}
-    facts = []
-    for title, some in (("labels", counts), ("rare labels, perhaps misspelt", rare)):
-        listed = ", ".join(f"{name} ({count:,})" for name, count in islice(some.items(), _MAX_LABELS))
-        more = f" and {len(some) - _MAX_LABELS:,} more" if len(some) > _MAX_LABELS else ""
-        facts += [f"{title}: {listed}{more}"] * bool(some)
-    return facts
+    listed = ", ".join(f"{name} ({count:,})" for name, count in islice(counts.items(), _MAX_LABELS))
+    more = f" and {len(counts) - _MAX_LABELS:,} more" if len(counts) > _MAX_LABELS else ""
+    return [f"labels: {listed}{more}"] if counts else []
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,8 +82,7 @@ class Work:
                 shared = self.place.shared
                 with folder_lock(shared / OWN) if shared is not None else nullcontext():
                     if not self.exists:
-                        if shared is not None:
-                            self.place.clean(PLAN)
+                        self.place.clean(PLAN)
                         make()
             except FolderBusyError:
                 time.sleep(_WAIT_SECONDS)
