@@ -61,7 +61,9 @@ class Tagged(ABC):  # noqa: B024  # the classes that it stands for count as its 
         Raises:
             InvalidValueError: it is no object, or ``kind`` is missing or unknown.
         """
-        kind = value.get("kind") if isinstance(value, Mapping) else None
+        if not isinstance(value, Mapping) or "kind" not in value:
+            raise InvalidValueError("lacks 'kind'")
+        kind = value["kind"]
         if not isinstance(kind, str) or kind not in cls.kinds:
             raise InvalidValueError(f"must be {join_or(map(repr, cls.kinds))}", "kind", value=kind)
         return cls.kinds[kind]

@@ -249,7 +249,7 @@ DAMAGES = [
         "transfer.tasks.mr.predicted has 0 predictions for 10 gold values",
     ),
     (EVALUATION, "transfer.tasks.mr.kind", "dog", ".* = 'dog': must be 'classification' or 'relatedness'"),
-    (EVALUATION, "transfer.tasks.mr.kind", ..., "transfer.tasks.mr.kind = null: must be 'classification'"),
+    (EVALUATION, "transfer.tasks.mr.kind", ..., "transfer.tasks.mr lacks 'kind'"),
     (EVALUATION, "config.training_seed", "x", "config.training_seed = 'x': must be a whole number or null"),
     (COMPARISON, "tasks.one.p", None, "tasks.one.p is null, and 'difference' is not"),
     (COMPARISON, "tasks.one.second", None, "tasks.one.second is null, and 'difference' is not"),
