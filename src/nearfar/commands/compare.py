@@ -17,7 +17,7 @@ from nearfar.data.files import extension, is_known
 from nearfar.data.hold_out import TEST
 from nearfar.data.memory import table_file, takes_rows
 from nearfar.data.named_sets import PROBE_TASKS
-from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
+from nearfar.data.paths import as_path, check_file
 from nearfar.data.retrieval import RetrievalTask
 from nearfar.data.unit_scores import read_scores
 from nearfar.disk.checks import path_errors
@@ -191,20 +191,20 @@ def _result_files(side: str | Path) -> Sequence[str | Path]:
     For a run of ``nearfar finetune`` it is the result on its test rows.
     """
     folder = as_path(side)
-    if is_file(folder / "result.json"):  # a run of fine-tuning, or the evaluation of a study's cell
+    if (folder / "result.json").is_file():  # a run of fine-tuning, or the evaluation of a study's cell
         return [folder / "result.json"]
-    if str(side).endswith(".json") and not is_folder(folder):
+    if not folder.is_dir() and str(side).endswith(".json"):
         return [side]
-    if status(folder) is None:
+    if not folder.exists():
         return []  # a name on the hub
-    if not is_folder(folder):
+    if not folder.is_dir():
         check_file(folder)
         raise NearfarError(
             f"{folder}: is a file, but a side is a model, a run or a result file (.json). Run files of TREC need the "
             "judgements of their documents, --qrels FILE; a table of scores is compared alone, as it holds all systems."
         )
     model_of_run(folder)  # raises for an unfinished run
-    if any(is_file(folder / name) for name in MODEL_FILES):
+    if any((folder / name).is_file() for name in MODEL_FILES):
         return []
     if not (files := sorted(folder.glob("*.json"))):
         raise NearfarError(

@@ -24,7 +24,7 @@ from nearfar.data.labelled import Split
 from nearfar.data.memory import takes_rows
 from nearfar.data.named_sets import FINETUNING_TASKS
 from nearfar.data.noise import add_noise, load_translations
-from nearfar.data.paths import as_path, status
+from nearfar.data.paths import as_path
 from nearfar.data.sources import skipping_empty
 from nearfar.disk.checks import path_errors
 from nearfar.encoder.classifier import Classifier
@@ -196,10 +196,10 @@ def _add_noise(config: FinetuneConfig, task: ClassificationTask) -> Classificati
     if config.noise in NOISES:
         changed = add_noise(flat, config.noise, config.noise_rate, seed=config.sample_seed)  # type: ignore[arg-type]
         kind = f"{config.noise} at {config.noise_rate:g}"
-    elif status(as_path(config.noise)) is None:
+    elif not as_path(config.noise).exists():
         raise NearfarError(f"--noise {config.noise}: is none of {', '.join(NOISES)}, and there is no such file.")
     else:
-        changed = list(map(load_translations(config.noise).__getitem__, flat))
+        changed = load_translations(config.noise, flat)
         kind = f"back-translations from {config.noise}"
     width = len(texts[0])
     train = Split([tuple(changed[at : at + width]) for at in range(0, len(changed), width)], targets)

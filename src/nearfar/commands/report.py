@@ -10,7 +10,7 @@ from typing import Any
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import ReportConfig
-from nearfar.data.paths import as_path, is_folder
+from nearfar.data.paths import as_path
 from nearfar.disk import read_json, read_text, write_text
 from nearfar.disk.checks import path_errors, refuse_overwriting_inputs
 from nearfar.disk.model_folder import model_of_run
@@ -107,11 +107,10 @@ class Sources:
         Raises:
             NearfarError: it is damaged, or a report cannot show it.
         """
-        folder = is_folder(path)  # first: it refuses invalid names
         if os.path.realpath(path) in self.opened:
             return
         self.opened[os.path.realpath(path)] = None
-        if not folder:
+        if not path.is_dir():
             self._file(path)
         elif any((path / name).is_file() for name in _RUN):
             self._run(path)

@@ -161,8 +161,6 @@ def batch_nli(
     if len(rows) < len(data.rows):
         facts.append(f"the first {len(rows):,} rows are used")
     facts += repair_facts(data.repaired)
-    if batches.oversized:
-        facts.append(f"{batches.oversized} premises have more rows than a batch, and make batches of their own")
     return batches, facts
 
 

@@ -21,7 +21,6 @@ from nearfar.config.training import FinetuneConfig, RunConfig, TrainConfig
 from nearfar.config.values import Settings, field_types, named_models
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.named_sets import OWN, suite_tasks
-from nearfar.data.paths import is_file
 from nearfar.jobs import Job
 from nearfar.registry import METHODS, name_of
 from nearfar.settings import build, load_method, read_toml
@@ -398,7 +397,7 @@ def _script(file: Path) -> Source:
     Raises:
         NearfarError: there is no such file, or it cannot be read.
     """
-    if not is_file(file):
+    if not file.is_file():
         raise NearfarError(f"script: {file}: no such file; its path is relative to the study file.")
     digest = digest_of_file(file)[:16]
     return Source(str(file.absolute()), f"script-{digest}", digest)

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from nearfar.config.encoding import GeometryConfig
 from nearfar.config.training import FinetuneConfig, RunConfig
 from nearfar.config.verbs import EvaluateConfig
-from nearfar.data.paths import is_file
 from nearfar.disk import read_json, write_text
 from nearfar.registry import METHODS
 from nearfar.runs.folder import CONFIG, differing_settings
@@ -150,7 +149,7 @@ def script(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
             its numbers.
     """
     file, run = Path(settings["files"][settings["script"]]), folder / RUN
-    if not is_file(file) or digest_of_file(file)[:16] != settings["script"].removeprefix("script-"):
+    if not file.is_file() or digest_of_file(file)[:16] != settings["script"].removeprefix("script-"):
         raise NearfarError(f"{file}: was changed while the study ran; run the study again.")
     values = renamed(settings["values"], settings["files"])
     arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal, NamedTuple, Self
 
 from nearfar.data.named_sets import Download
-from nearfar.data.paths import as_path, check_file, is_folder, status
+from nearfar.data.paths import as_path, check_file
 from nearfar.disk import create_folder, disk_errors, publish, read_json, sha256_of, write_text
 from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError, convert
@@ -179,7 +179,7 @@ def list_files(source: str | Path) -> list[SourceFile]:
             :data:`MAX_RATIO`).
     """
     root = as_path(source)
-    if status(root) is None or not is_folder(root):
+    if not root.is_dir():
         check_file(root)
         return sorted(_list_file(root, root.name))
     files: list[SourceFile] = []

@@ -1,5 +1,6 @@
 """``nearfar search``: the nearest texts of a file, for each query."""
 
+import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from nearfar.config.calls import accepts_settings
 from nearfar.config.encoding import SearchConfig
 from nearfar.data.cells import normalize_whitespace
 from nearfar.data.memory import takes_rows
-from nearfar.disk import table_lines, write_table
+from nearfar.disk import write_table
 from nearfar.disk.checks import check_output_file, path_errors
 from nearfar.disk.folders import folder_lock
 from nearfar.encoder.precision import check_computing
@@ -257,7 +258,9 @@ def write_hits(
     if isinstance(output, Path):
         write_table(output, names, rows())
     else:
-        output.writelines(table_lines(".tsv", names, rows()))
+        lines = csv.writer(output, delimiter="\t", lineterminator="\n")
+        lines.writerow(names)
+        lines.writerows(rows())
 
 
 def show_value(value: Any) -> str:

@@ -247,7 +247,7 @@ def provenance() -> Provenance:
                 "threads": torch and torch.get_num_threads(),
                 "accelerator": torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None,
             },
-            **machine.provenance_info(),
+            **{name: provider() for name, provider in machine.PROVENANCE_PROVIDERS.items()},
         },
         source="the provenance",
     )
