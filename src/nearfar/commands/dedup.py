@@ -170,7 +170,7 @@ def histogram(
         return ()
     numbers = np.clip(np.floor(np.round(scores.astype(np.float64) / WIDTH, 4)), -1 / WIDTH, 1 / WIDTH - 1).astype(int)
     listed = []
-    for number in np.unique(numbers)[::-1]:
+    for number in np.unique(numbers)[::-1].tolist():
         inside = np.flatnonzero(numbers == number)
         lowest = inside[scores[inside].argmin()]
         pair = (texts[lowest], texts[others[lowest]], float(scores[lowest]))
