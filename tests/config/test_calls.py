@@ -118,9 +118,6 @@ def test_help_shows_the_settings() -> None:
         "times: int = 1, name: str | None = None, mode: Literal['slow', 'fast'] = 'slow', block: int = 3, "
         "progress: bool = True) -> tuple[typing.Any, ...]"
     )
-    assert list(inspect.signature(merge).parameters) == [
-        *("first", "more", "output", "tasks", "times", "name", "mode", "config", "progress")
-    ]
     assert (copy.__name__, copy.__doc__) == ("copy", "Copy a source.")
 
 

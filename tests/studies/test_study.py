@@ -222,7 +222,7 @@ def test_discarded_models_are_trained_again_when_they_are_needed(inside: Path) -
         ("study.toml --output o", "{start} has no value. Give one: --start VALUE"),
         ("study.toml --output o --start start --scale hre", "no scale is called 'hre'. There are: tiny, paper."),
         ("study.toml --output o --start start --report x", "--report FOLDER stands alone"),
-        ("--report", "--report FOLDER takes one folder"),
+        ("--report", "--report: needs a value"),
         ("--report missing", "missing/study.json"),
         ("study.toml --output study.toml --start start", "--output study.toml: is a file; name a folder"),
         ("second.toml --output whole --start start", "holds the table of another study, 'A tiny study'"),
