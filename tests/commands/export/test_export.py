@@ -100,7 +100,10 @@ def test_the_result_has_the_numbers(models: Path, exported: Path) -> None:
     original, graph = result.sides
     assert (original.name, graph.name) == ("nearfar fp32", f"{exported.name} fp32")
     assert (original.difference, original.cosine) == (None, None)
-    assert (graph.difference, graph.cosine) == pytest.approx((0, 1), abs=1e-5)
+    assert graph.difference is not None
+    assert 0 <= graph.difference < 1e-5
+    assert graph.cosine is not None
+    assert graph.cosine > 0.9999
     assert original.score == pytest.approx(graph.score, abs=0.01)
     assert all(side.texts_per_second and side.texts_per_second > 0 for side in result.sides)
     assert result.evaluated_on == str(models / "pairs.tsv")
@@ -113,7 +116,11 @@ def test_the_example_of_the_readme_runs_without_torch(exported: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     assert len([line for line in example.splitlines() if line]) <= 13
     program = f"{example}\nimport sys\nassert 'torch' not in sys.modules\nassert 'nearfar' not in sys.modules"
-    assert subprocess.check_output([sys.executable, "-c", program], cwd=exported, text=True) == "(2, 32)\n"
+    completed = subprocess.run(
+        [sys.executable, "-c", program], cwd=exported, capture_output=True, text=True, check=False
+    )
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout == "(2, 32)\n"
     assert '"the dog: A man' in example
 
 
@@ -161,9 +168,16 @@ def refuse_other_uses(folder: Path) -> None:
 )
 def test_an_exported_folder_is_a_classifier(models: Path, tmp_path: Path, kind: str, quantize: str) -> None:
     calibrate = models / "texts.txt" if quantize == "int8" else None
-    how = {"format": kind, "quantize": quantize, "calibrate": calibrate, "opset": 19 if kind == "onnx" else None}
-    how |= {"output": tmp_path / "out", "evaluate_on": models / "labels.tsv", "force": quantize == "int8"}
-    result = export(models / "classifier", **how)
+    result = export(
+        models / "classifier",
+        format=kind,
+        quantize=quantize,
+        calibrate=calibrate,
+        output=tmp_path / "out",
+        opset=19 if kind == "onnx" else None,
+        evaluate_on=models / "labels.tsv",
+        force=quantize == "int8",
+    )
     assert (result.output, result.labels, result.metric) == ("logits", ["no", "yes"], "accuracy")
     assert result.opset == 19 or kind == "openvino"
     items = [("the dog runs", "a cat"), ("a bird", "the big dog runs in the park"), ("red", "blue"), ("a dog",)]
