@@ -130,7 +130,8 @@ def _nearfar(
         found = command.gather(pairs, corpus)
         opened = SimpleNamespace(encoder=model, encode_texts=lambda _, texts, **how: model.encode_query(texts, **how))
         mined = command.find_negatives(Path(place), opened, found, config, progress=False)
-        write_table(output, command.Triplet._fields[:3], (row[:3] for row in command.list_triplets(found, mined)))
+        columns = list(command.COLUMNS[:3])
+        write_table(output, columns, mined.triplets[columns].itertuples(index=False, name=None))
         seconds = _since(started)
         with output.open(encoding="utf-8", newline="") as file:
             triplets = list(csv.reader(file, delimiter="\t"))[1:]

@@ -33,7 +33,7 @@ from nearfar.evaluation.results import (
 from nearfar.evaluation.tables import screen_tables
 from nearfar.studies.cells import load_study
 from nearfar.studies.groups import scores_of
-from nearfar.studies.page import Layout, Order, agreement, claim, number, order_of, paper_number, scores_table
+from nearfar.studies.page import Layout, Order, agreement, claim, number, order_of, paper_difference, scores_table
 from nearfar.studies.papers import table_file
 from nearfar.studies.spec import NO_SCORES
 from nearfar.studies.table import compare_groups, what_is_compared
@@ -422,7 +422,7 @@ def paper(name: str) -> str:
     averages = [one for one in (*table.comparisons, *added) if one.column.startswith("average")]
     tested = averages or table.comparisons
     rows: list[list[str]] = [
-        [_name(layout.pair(one)), layout.heading(one.column), _paper(layout, one), _claim(one)]
+        [_name(layout.pair(one)), layout.heading(one.column), paper_difference(layout, one), _claim(one)]
         for one in tested
         if one not in added
     ]
@@ -430,7 +430,7 @@ def paper(name: str) -> str:
         [
             _name(layout.pair(one)),
             layout.heading(one.column),
-            _paper(layout, one),
+            paper_difference(layout, one),
             f"{claim(one)[0]} over the runs alone",
         ]
         for one in added
@@ -539,11 +539,6 @@ def plots(name: str) -> str:
     """``NAME``: the plots of a table of a paper, which stand beside its page."""
     files = sorted((RESULTS / "papers" / name).glob("*.svg"))
     return "\n\n".join(f"![{name}: {file.stem.replace('-', ' ')}]({name}-{file.name})" for file in files)
-
-
-def _paper(layout: Layout, one: StudyComparison) -> str:
-    printed = layout.paper_difference(one)
-    return "" if printed is None else ("+" if printed > 0 else "") + paper_number(printed, one.column)
 
 
 def reliability(_: str) -> str:

@@ -74,6 +74,16 @@ def spread(values: Sequence[float]) -> str:
     return f"{values[0]:.2f}" if len(values) == 1 else f"{mean(values):.2f} ({stdev(values):.2f})"
 
 
+def filled(text: str, name: str, lines: Sequence[str], file: Path) -> str:
+    """Replace what is between ``<!-- NAME -->`` and ``<!-- end of NAME -->`` in the text of a file by lines."""
+    opening, closing = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    before, opened, rest = text.partition(opening)
+    _, closed, after = rest.partition(closing)
+    if not opened or not closed:
+        raise SystemExit(f"{file} must have a block {opening} ... {closing}.")
+    return before + "\n".join([opening, "", *lines, "", closing]) + after
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Format a Markdown table."""
     return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]

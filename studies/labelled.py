@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from common import ROOT, load, results_of, spread, table
+from common import ROOT, filled, load, results_of, spread, table
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer import losses
@@ -195,13 +195,7 @@ class _Clock:
 
 def report() -> None:
     """Fill the table of the guide."""
-    text = GUIDE.read_text(encoding="utf-8")
-    opening, closing = "<!-- few labelled texts -->", "<!-- end of few labelled texts -->"
-    before, opened, rest = text.partition(opening)
-    _, closed, after = rest.partition(closing)
-    if not opened or not closed:
-        raise SystemExit(f"{GUIDE} must have a block {opening} ... {closing}.")
-    write_text(GUIDE, "\n".join([before + opening, "", *_lines(), "", closing]) + after)
+    write_text(GUIDE, filled(GUIDE.read_text(encoding="utf-8"), "few labelled texts", _lines(), GUIDE))
 
 
 def _lines() -> list[str]:

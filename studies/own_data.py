@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import ROOT, interval, load, nearfar, results_of, table
+from common import ROOT, filled, interval, load, nearfar, results_of, table
 
 from nearfar.disk import write_text
 from nearfar.evaluation.results import ComparisonResult, provenance
@@ -160,12 +160,7 @@ def fill(text: str) -> str:
     examples = {name: load(file_of(name)) for name in EXAMPLES}
     header = ["rows", "method", "measure x 100", "tested", "before", "after", "difference [95%]", "verdict"]
     lines = table(header, [_result(EXAMPLES[name].title, one) for name, one in examples.items()])
-    opening, closing = "<!-- result -->", "<!-- end of result -->"
-    before, opened, rest = text.partition(opening)
-    _, closed, after = rest.partition(closing)
-    if not opened or not closed:
-        raise SystemExit(f"{GUIDE} must have a block {opening} ... {closing}.")
-    return before + "\n".join([opening, "", *lines, "", closing]) + after
+    return filled(text, "result", lines, GUIDE)
 
 
 def _result(title: str, example: dict[str, Any]) -> list[str]:

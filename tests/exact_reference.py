@@ -46,11 +46,6 @@ def supcon(z: Any, labels: Sequence[int], t: float) -> list[Any]:
     return losses
 
 
-def opt3(c: Any, h: Any, t: float) -> list[Any]:
-    """Views of one layer."""
-    return info_nce(c, h[:, 0], None, t)
-
-
 def list_distillation(students: Any, teachers: Any, t: float) -> list[Any]:
     s, losses = [rows_of(students), rows_of(teachers)], []
     for i in range(len(s[0])):

@@ -4,7 +4,7 @@ import pytest
 
 from nearfar.encoder import precision
 
-WARNING = "bfloat16 is emulated on this processor, which is many times slower than fp32"
+WARNING = "bfloat16 is emulated here, which may be many times slower than fp32"
 
 
 def machine(patch: pytest.MonkeyPatch, *, native: bool) -> None:

@@ -8,9 +8,8 @@ import numpy as np
 
 from nearfar.commands.encode.vectors import OpenEncoder
 from nearfar.commands.search.corpus import Corpus
-from nearfar.commands.search.update import IndexUpdate, update_index
+from nearfar.commands.search.index import ROW, Manifest, SearchIndex, hash_bytes, update_index
 from nearfar.encoder.encoder import Encoder
-from nearfar.neighbours.index import ROW, TEXT, Manifest, SearchIndex, hash_bytes
 from tests.tiny import sentences
 
 SETTINGS = {"normalize": True, "model": "tiny", "weights": "tiny"}
@@ -23,8 +22,8 @@ def write_rows(rows: list[tuple[str, str]] = ROWS, file: str = "docs.tsv") -> No
     Path(file).write_text("id\ttext\n" + "".join(f"{one}\t{text}\n" for one, text in rows), encoding="utf-8")
 
 
-def update(encoder: Encoder, folder: str = "index", file: str = "docs.tsv", **settings: Any) -> IndexUpdate:
-    """Bring an index up to date."""
+def update(encoder: Encoder, folder: str = "index", file: str = "docs.tsv", **settings: Any) -> int | None:
+    """Bring an index up to date; returns how many texts were encoded."""
     opened = OpenEncoder(encoder, "tiny", bf16=False)
     return update_index(Path(folder), Corpus(file), opened, SETTINGS, **settings)[1]
 
@@ -39,8 +38,7 @@ def assert_is_the_index_of(rows: list[tuple[str, str]], index: SearchIndex, enco
     assert [index.read_row(row) for row in range(len(index.rows))] == [[text, one] for one, text in rows]
     distinct = list(dict.fromkeys(text for _, text in rows))
     assert [distinct[text] for text in index.rows["text"]] == [text for _, text in rows]
-    assert [rows[row][1] for row in index.texts["row"]] == distinct
-    assert len(set(index.texts["hash"].tolist())) == len(distinct)
+    assert [rows[row][1] for row in index.first_rows] == distinct
     np.testing.assert_allclose(index.vectors, encoder.encode_document(distinct, normalize=True), atol=1e-5)
 
 
@@ -48,18 +46,11 @@ def index_of(folder: Path, vectors: np.ndarray, generation: str = "one") -> Sear
     """An index of different texts with these vectors."""
     folder.mkdir(exist_ok=True)
     lines = [json.dumps([f"text {number}"]).encode() + b"\n" for number in range(len(vectors))]
-    texts, rows = np.zeros(len(lines), TEXT), np.zeros(len(lines), ROW)
-    rows["hash"] = texts["hash"] = [hash_bytes(line[:-1]) for line in lines]
-    texts["row"] = rows["text"] = np.arange(len(lines))
-    rows["end"] = np.cumsum([len(line) for line in lines])
+    rows = np.zeros(len(lines), ROW)
+    rows["line_hash"] = rows["text_hash"] = [hash_bytes(line[:-1]) for line in lines]
+    rows["text"], rows["end"] = np.arange(len(lines)), np.cumsum([len(line) for line in lines])
     (folder / "rows.jsonl").write_bytes(b"".join(lines))
-    for name, values in (("vectors", vectors), ("texts", texts), ("rows", rows)):
-        np.save(folder / f"{name}.npy", values)
-    counts: dict[str, Any] = {
-        "dim": vectors.shape[1],
-        "rows": len(rows),
-        "texts": len(texts),
-        "bytes": int(rows["end"][-1]),
-    }
-    Manifest(settings={}, source={}, generation=generation, **counts).write(folder)
+    np.save(folder / "vectors.npy", vectors)
+    np.save(folder / "rows.npy", rows)
+    Manifest(settings={}, source={}, generation=generation).write(folder)
     return SearchIndex.open(folder)

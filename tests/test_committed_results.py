@@ -36,11 +36,5 @@ def test_clean_commit_and_no_absolute_path() -> None:
     assert len(FILES) > 100
     for file in FILES:
         assert faults_of(json.loads(file.read_text(encoding="utf-8"))) == [], file.relative_to(ROOT)
-    assert faults_of(
-        [{"a": {"commit": "12ab-dirty"}}, {"commits": {"34cd-dirty": 2}, "command": "x --into /out"}, "no /tmp/a"]
-    ) == [
-        "12ab-dirty",
-        "34cd-dirty",
-        "/out",
-        "/tmp/a",
-    ]
+    bad = [{"a": {"commit": "12ab-dirty"}}, {"commits": {"34cd-dirty": 2}, "command": "x --into /out"}, "no /tmp/a"]
+    assert faults_of(bad) == ["12ab-dirty", "34cd-dirty", "/out", "/tmp/a"]

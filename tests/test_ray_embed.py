@@ -50,7 +50,7 @@ def test_what_cannot_be_embedded_is_refused(tiny: Path) -> None:
     for batch, message in (
         ({"said": BATCH["text"]}, "the rows have no column 'text'. Their columns: said."),
         ({**BATCH, "vector": BATCH["id"]}, "have a column 'vector' already; give another output"),
-        ({"text": np.array(["a", None], dtype=object)}, "row 1 of a batch holds NoneType in column 'text', not text"),
+        ({"text": np.array(["a", None], dtype=object)}, "text 1 is NoneType, not a string"),
         ([1, 2], "takes batches as a dict of arrays, not as list"),
     ):
         with pytest.raises(NearfarError) as error:

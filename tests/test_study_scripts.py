@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import random
 import subprocess
 import sys
 from argparse import Namespace
@@ -74,15 +73,6 @@ def test_a_loss_trains(loss: str, start: Path, tmp_path: Path, monkeypatch: pyte
     seen = read_seen(tmp_path / "model")
     assert seen is not None
     assert len(seen.trained_texts) > 8
-
-
-def test_gradients_are_clipped_at_the_given_norm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """By default at 1, as the library's own trainer does."""
-    words = f"--model m --output {tmp_path} --loss distill-mse --data microworld --evaluate-on microworld:dev"
-    for more, norm in (("", 1.0), (" --max-grad-norm 0.003", 0.003)):
-        monkeypatch.setattr(sys, "argv", ["losses.py", *f"{words}{more}".split()])
-        arguments = PEERS.training_arguments(str(tmp_path), PEERS.parse(), PEERS.LOSSES["distill-mse"].sampler)
-        assert arguments.max_grad_norm == norm
 
 
 def test_weights_are_averaged_with_the_start() -> None:
@@ -190,14 +180,3 @@ def test_a_start_is_trained_on_or_begins_at_random_weights(start: Path, tmp_path
         == hashlib.sha256((tmp_path / "one/model.safetensors").read_bytes()).hexdigest()
     )
     assert len(set(digests.values())) == 3
-
-
-def test_batches_of_a_start_hold_every_sentence_once() -> None:
-    module = load_script("studies/start.py")
-    lengths = random.Random(1).choices([5, 9, 40, 128], k=400)
-    steps = module.batches(lengths, random.Random(0))
-    assert sorted(row for rows in steps for row in rows) == list(range(400))
-    assert steps != module.batches(lengths, random.Random(1))
-    for rows in steps:
-        assert sum(lengths[row] for row in rows) <= module.TOKENS + 128
-    assert sum(len({lengths[row] for row in rows}) > 1 for rows in steps) <= 3  # little padding

@@ -43,13 +43,10 @@ def _make_tiny(architecture: str, seed: int, dropout: float) -> tuple[Path, torc
     folder = Path(tempfile.mkdtemp(prefix="tiny-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     roberta_like = architecture in ("roberta", "xlm-roberta", "mpnet")
-    special = (
-        ["<s>", "<pad>", "</s>", "<unk>", "<mask>"] if roberta_like else ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    )
-    names = dict(zip(("cls", "pad", "sep", "unk", "mask"), special, strict=True))
-    if not roberta_like:
-        names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
-    vocabulary = {word: index for index, word in enumerate([*special, *WORDS])}
+    names = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+    if roberta_like:
+        names = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+    vocabulary = {word: index for index, word in enumerate([*names.values(), *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=names["unk"]))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -64,14 +61,8 @@ def _make_tiny(architecture: str, seed: int, dropout: float) -> tuple[Path, torc
     shared = {"vocab_size": len(vocabulary), "pad_token_id": vocabulary[names["pad"]]}
     torch.manual_seed(seed)
     if architecture == "distilbert":
-        sizes = {
-            "dim": 32,
-            "n_layers": 2,
-            "n_heads": 2,
-            "hidden_dim": 48,
-            "dropout": dropout,
-            "attention_dropout": dropout,
-        }
+        sizes = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48}
+        sizes |= {"dropout": dropout, "attention_dropout": dropout}
         config = transformers.DistilBertConfig(**shared, **sizes, max_position_embeddings=64)
     elif architecture == "modernbert":
         sizes = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 48}

@@ -35,10 +35,10 @@ def split_of(rows, classes=2, *, seed=0):
     return Split([(text,) for text in texts], labels)
 
 
-def task(*sizes, classes=2, seed=0, name="mine", source=None):
+def task(*sizes, classes=2, seed=0):
     names = {1: ("all",), 2: ("train", "test"), 3: ("train", "dev", "test")}[len(sizes)]
     splits = {split: split_of(sizes[k], classes, seed=10 * seed + k) for k, split in enumerate(names)}
-    return TransferTask(name=name, splits=splits, label_names=tuple("uvwxyz"[:classes]), source=source)
+    return TransferTask(name="mine", splits=splits, label_names=tuple("uvwxyz"[:classes]))
 
 
 def pairs(*sizes, scored=False, seed=0):

@@ -15,13 +15,6 @@ from nearfar.types import NearfarError, Precision
 
 if TYPE_CHECKING:
     from mteb.models.model_meta import ModelMeta
-    from sentence_transformers import SimilarityFunction
-    from torch import Tensor
-
-_FULL_PRECISION = (None, "float32")
-_UNKNOWN: dict[str, Any] = dict.fromkeys(("loader", "release_date", "languages", "license", "open_weights"))
-_UNKNOWN |= dict.fromkeys(("public_training_code", "public_training_data", "training_datasets"))
-"""What mteb asks of a model and nearfar does not know."""
 
 
 class MtebModel:
@@ -70,6 +63,8 @@ class MtebModel:
         device: str | None = None,
     ) -> None:
         settings = locals()
+        from sentence_transformers import SimilarityFunction
+
         from nearfar.encoder.encoder import Encoder
         from nearfar.encoder.precision import check_precision
         from nearfar.encoder.prompts import truncated_width
@@ -81,13 +76,15 @@ class MtebModel:
         self.dim = truncated_width(dimensions, self.encoder.dim, self.encoder.matryoshka)
         self.name = _name(model) if name is None else name
         self.revision = fingerprint_model(model)
-        self._encode_settings: dict[str, Any] = {
-            "dimensions": dimensions,
-            "normalize": normalize,
-            "precision": precision,
-        }
-        defaults = {**dict.fromkeys((*opening, "dimensions")), "normalize": False, "precision": "fp32"}
-        self._experiment = {key: settings[key] for key, default in defaults.items() if settings[key] != default}
+        function = SimilarityFunction(self.encoder.inference_settings.similarity_fn_name)
+        self.similarity = function.to_similarity_fn(function)
+        """The similarities of all embeddings of the one with all of the other, by the model's similarity function."""
+        self.similarity_pairwise = function.to_similarity_pairwise_fn(function)
+        """The similarity of each embedding of the one with the same row of the other."""
+        encoding = ("dimensions", "normalize", "precision")
+        self._encode_settings = {key: settings[key] for key in encoding}
+        defaults = (None, False, "fp32")
+        self._experiment = {key: settings[key] for key in (*opening, *encoding) if settings[key] not in defaults}
 
     def encode(self, inputs: Iterable[Any], *, prompt_type: Any = None, **kwargs: Any) -> NDArray[np.float32]:
         """The embeddings of all texts of mteb's batches, float32 [texts, dim].
@@ -98,7 +95,7 @@ class MtebModel:
             NearfarError: inputs without texts, a ``precision`` of mteb other than float32, and an embedding that is not
                 finite (the text is named).
         """
-        if kwargs.get("precision") not in _FULL_PRECISION:
+        if kwargs.get("precision") not in (None, "float32"):
             raise NearfarError(
                 f"precision {kwargs['precision']!r} in encode_kwargs: nearfar's model returns float32; leave it out"
             )
@@ -110,20 +107,6 @@ class MtebModel:
         roles = {"query": self.encoder.encode_query, "document": self.encoder.encode_document}
         encode = roles.get(getattr(prompt_type, "value", prompt_type), self.encoder.encode)
         return encode(texts, progress=bool(kwargs.get("show_progress_bar")), **self._encode_settings)
-
-    def similarity(self, embeddings1: Any, embeddings2: Any) -> "Tensor":
-        """The similarities of all embeddings of the one with all of the other, by the model's similarity function."""
-        return self._function.to_similarity_fn(self._function)(embeddings1, embeddings2)
-
-    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> "Tensor":
-        """The similarity of each embedding of the one with the same row of the other."""
-        return self._function.to_similarity_pairwise_fn(self._function)(embeddings1, embeddings2)
-
-    @property
-    def _function(self) -> "SimilarityFunction":
-        from sentence_transformers import SimilarityFunction
-
-        return SimilarityFunction(self.encoder.inference_settings.similarity_fn_name)
 
     @property
     def mteb_model_meta(self) -> "ModelMeta":
@@ -139,19 +122,19 @@ class MtebModel:
         encoder = self.encoder
         parameters = sum(parameter.numel() for parameter in encoder.parameters())
         prompts = (encoder.query_prompt, encoder.document_prompt, encoder.resolve_prompt())
-        return ModelMeta(
-            name=self.name,
-            revision=self.revision,
-            n_parameters=parameters,
-            memory_usage_mb=round(4 * parameters / 2**20),
-            max_tokens=encoder.max_length,
-            embed_dim=self.dim,
-            framework=["Sentence Transformers", "PyTorch"],
-            similarity_fn_name=ScoringFunction(encoder.inference_settings.similarity_fn_name),
-            use_instructions=any(prompts),
-            experiment_kwargs=self._experiment or None,
-            **_UNKNOWN,
-        )
+        known = {
+            "name": self.name,
+            "revision": self.revision,
+            "n_parameters": parameters,
+            "memory_usage_mb": round(4 * parameters / 2**20),
+            "max_tokens": encoder.max_length,
+            "embed_dim": self.dim,
+            "framework": ["Sentence Transformers", "PyTorch"],
+            "similarity_fn_name": ScoringFunction(encoder.inference_settings.similarity_fn_name),
+            "use_instructions": any(prompts),
+            "experiment_kwargs": self._experiment or None,
+        }
+        return ModelMeta.create_empty(known)
 
 
 def _name(model: str | Path) -> str:

@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 from nearfar.types import ARRAY_ERRORS, NearfarError
 
 Quantization: TypeAlias = Literal["float16", "int8", "binary"]
-FEW_VECTORS = 20
-"""Ranges of fewer vectors are too narrow for others."""
 ROWS = 2**16
 """Number of vectors that are read at a time."""
 

@@ -66,8 +66,8 @@ class TextLoss(nn.Module, ABC):
             ``__init__``.
     """
 
-    paper = ""
-    """BibTeX of the paper."""
+    citation = ""
+    """BibTeX of the paper, for the model card."""
     texts: tuple[Container[int], str]
     """How many columns of texts there can be, and their names."""
     classes = ""
@@ -85,11 +85,6 @@ class TextLoss(nn.Module, ABC):
     def get_config_dict(self) -> dict[str, Any]:
         """The settings, for the model card."""
         return {name: getattr(self, name) for name in self._settings}
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper, for the model card."""
-        return self.paper
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """The loss of a batch, a scalar.
@@ -179,30 +174,24 @@ def token_rows(features: Features) -> list[list[int]]:
     rows: list[Any] = ids.tolist()
     if ids.ndim == 1:  # StaticEmbedding
         return [rows[start:end] for start, end in pairwise([*features["offsets"].tolist(), len(rows)])]
-    if "attention_mask" not in features:
-        return rows
-    return [list(compress(*both)) for both in zip(rows, features["attention_mask"].tolist(), strict=True)]
+    mask = features.get("attention_mask", torch.ones_like(ids)).tolist()
+    return [list(compress(*both)) for both in zip(rows, mask, strict=True)]
 
 
 def text_ids(columns: Sequence[Features], edges: frozenset[int]) -> list[Int[Tensor, " batch"]]:
     """A number for each text of each column; equal texts have equal numbers in all columns.
 
-    Texts are compared by their token ids without prompt and without the special tokens ``edges`` around them. So texts
-    are equal if the model cannot distinguish them, also where they differ only after the maximum length.
+    Texts are compared by their token ids without prompt and without the special tokens ``edges``. So texts are equal if
+    the model cannot distinguish them, also where they differ only after the maximum length.
     """
     numbers: dict[tuple[int, ...], int] = {}
     every = []
     for features in columns:
         prompt = int(torch.as_tensor(features.get("prompt_length", 0)).flatten()[0])
-        keys = (_stripped(tokens[prompt:], edges) for tokens in token_rows(features))
+        keys = (tuple(token for token in tokens[prompt:] if token not in edges) for tokens in token_rows(features))
         ids = [numbers.setdefault(key, len(numbers)) for key in keys]
         every.append(torch.tensor(ids, device=features["input_ids"].device))
     return every
-
-
-def _stripped(tokens: Sequence[int], edges: frozenset[int]) -> tuple[int, ...]:
-    kept = [place for place, token in enumerate(tokens) if token not in edges]
-    return tuple(tokens[kept[0] : kept[-1] + 1]) if kept else ()
 
 
 def embedding_width(model: SentenceTransformer) -> int:
@@ -244,7 +233,7 @@ class InfoNceLoss(TextLoss):
     """
 
     directions: objectives.Directions
-    paper = SIMCSE
+    citation = SIMCSE
     texts = range(2, sys.maxsize), "anchor, positive[, negatives]"
 
     def __init__(
@@ -302,7 +291,7 @@ class PremiseSclLoss(TextLoss):
     """
 
     scl_weight: float
-    paper = LIAO
+    citation = LIAO
     texts = (2,), "premise, hypothesis"
     classes = "0 entailment, 1 neutral, 2 contradiction"
 
@@ -398,7 +387,7 @@ class SupconLoss(TextLoss):
     """
 
     temperature: float
-    paper = GUNEL
+    citation = GUNEL
     texts = (1,), "text"
     classes = "the class of the text"
 
@@ -451,7 +440,7 @@ class SelfGuidedLoss(TextLoss):
     variant: objectives.SelfGuidedVariant
     temperature: float
     drift_weight: float
-    paper = PAPER
+    citation = PAPER
     texts = (1, 2), "sentence[, back-translation]"
 
     def __init__(

@@ -28,20 +28,16 @@ def read_toml(file: str | Path) -> dict[str, Any]:
     """
     path = Path(file)
     try:
-        if path.exists() and not path.is_file():  # a pipe or device could be read for ever
-            raise ValueError(f"it is {'a folder' if path.is_dir() else 'no file'}")
+        if not path.is_file() and path.exists():  # a pipe or device could be read for ever
+            raise ValueError("it is no file")
         with path.open("rb") as opened:
             content = opened.read(MAX_CONFIG_BYTES + 1)
         if len(content) > MAX_CONFIG_BYTES:
             raise ValueError(f"it has over {MAX_CONFIG_BYTES:,} bytes, too many for settings")
         return tomllib.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        problem = f"it is not UTF-8 text ({error.reason})"
-    except RecursionError:
-        problem = "its values are nested too deeply"
-    except (OSError, ValueError) as error:  # tomllib's own errors among them
+    except (OSError, ValueError, RecursionError) as error:  # tomllib's own errors among them
         problem = getattr(error, "strerror", None) or str(error)
-    raise NearfarError(f"{file}: cannot be read as TOML: {problem.rstrip('.')}.")
+        raise NearfarError(f"{file}: cannot be read as TOML: {problem.rstrip('.')}.") from error
 
 
 def load_toml(file: str | Path) -> tuple[type[RunConfig], dict[str, Any]]:
@@ -104,7 +100,7 @@ def build(kind: type[Config], values: Mapping[str, Any], *, source: str | Path) 
             that is missing.
     """
     check_keys(kind, values, source=source)
-    return make(kind, values, source=source, nulls=True)
+    return make(kind, values, source=source)
 
 
 def check_values(kind: type[Settings], values: Mapping[str, Any], *, source: str | Path) -> dict[str, Any]:
@@ -114,7 +110,7 @@ def check_values(kind: type[Settings], values: Mapping[str, Any], *, source: str
         NearfarError: an unknown key, or a value of the wrong type or out of bounds.
     """
     check_keys(kind, values, source=source)
-    return convert_values(kind, values, source=source, nulls=True)
+    return convert_values(kind, values, source=source)
 
 
 def check_keys(kind: type[Settings], values: Mapping[str, Any], *, source: str | Path) -> None:

@@ -6,7 +6,6 @@ Importing this module imports scikit-learn; torch is imported when the first tex
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +16,6 @@ from nearfar.types import NearfarError, Precision
 
 if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder
-
-_OPENING = Lock()
 
 
 class NearfarTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -75,11 +72,10 @@ class NearfarTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.progress = progress
 
     def fit(self, X: Iterable[str], y: object = None) -> "NearfarTransformer":  # noqa: ARG002, N803
-        """Open the model and check parameters and texts; learns nothing.
+        """Open the model and check parameters; learns nothing.
 
         Raises:
-            NearfarError: an unusable model, an invalid parameter, or ``X`` is not a sequence of texts (the row is
-                named).
+            NearfarError: an unusable model, an invalid parameter, or ``X`` is not a sequence.
         """
         _texts(X)
         self._width()
@@ -89,7 +85,7 @@ class NearfarTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """The embeddings of texts, float32 [texts, dim]; each distinct text is encoded once.
 
         Raises:
-            NearfarError: as :meth:`fit`, and an embedding that is not finite (the text is named).
+            NearfarError: as :meth:`fit`, and a row that is no text, or an embedding that is not finite (it is named).
         """
         names = ("prompt", "prompt_name", "dimensions", "normalize", "precision", "progress")
         return self._encoder().encode(_texts(X), **{name: getattr(self, name) for name in names})
@@ -119,15 +115,10 @@ class NearfarTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return truncated_width(self.dimensions, encoder.dim, encoder.matryoshka)
 
     def _encoder(self) -> "Encoder":
-        if not isinstance(self.model, str | Path):
-            raise NearfarError(
-                f"model must be a model folder or the name of a model on the hub, not {type(self.model).__name__}"
-            )
         from nearfar.encoder.weights import locate
 
         folder = locate(self.model)
-        with _OPENING:
-            return _open(folder, _state(folder), self.pooling, self.max_length, self.device)
+        return _open(folder, _state(folder), self.pooling, self.max_length, self.device)
 
 
 @lru_cache(maxsize=2)
@@ -153,17 +144,11 @@ def _texts(X: Iterable[str]) -> list[str]:  # noqa: N803
     """The texts as a list.
 
     Raises:
-        NearfarError: a single text, a table, or something that is not a text.
+        NearfarError: a single text, or a table.
     """
-    if isinstance(X, str):
-        raise NearfarError("X must be a sequence of texts, not a single text; put it in a list")
-    if getattr(X, "ndim", 1) != 1:
+    if isinstance(X, str) or getattr(X, "ndim", 1) != 1:
         raise NearfarError(
-            "X must be one column of texts, not a table; in a ColumnTransformer, name the column by a string, "
-            "'text', not by a list, ['text']"
+            "X must be one column of texts, not a single text or a table; in a ColumnTransformer, name the column by a "
+            "string, 'text', not by a list, ['text']"
         )
-    texts = list(X)
-    for row, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise NearfarError(f"X: row {row} is {text!r}, not a text; fill missing texts with '' first")
-    return texts
+    return list(X)

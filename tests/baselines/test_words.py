@@ -67,7 +67,7 @@ def test_formats(name: str, text: str, tmp_path: Path) -> None:
 
 def test_texts_without_a_known_word_are_counted(tmp_path: Path) -> None:
     glove = Glove.from_file(saved(tmp_path, LINES))
-    with pytest.warns(UserWarning, match=r"3 of 4 texts .* 60.0% of all tokens are unknown") as caught:
+    with pytest.warns(UserWarning, match="3 of 4 texts have no word in .*vectors.txt") as caught:
         found = glove(["a cat", "the dog", "", "cat"])
     assert len(caught) == 1
     np.testing.assert_array_equal(found, [[0, 0, 0], [0.5, 0.5, 0], [0, 0, 0], [0, 0, 0]])
@@ -79,11 +79,8 @@ def test_texts_without_a_known_word_are_counted(tmp_path: Path) -> None:
     [
         ("a 1 2\nb 1\n", "vectors.txt, line 2: must be a word and 2 finite numbers, .* begins with 'b 1'"),
         ("a 1 2\n\nb 1 2 3\n", "vectors.txt, line 3: must be a word and 2 finite numbers"),
-        ("2 3\na 1 2\nb 1 2\n", "line 2: must be a word and 3 finite numbers"),
-        ("a 1 2\nb 1 x2\n", "line 2: must be"),
         ("a 1 2\nb 1 nan\n", "line 2: must be"),
         ("a 1 2\nb 1e999 2\n", "line 2: must be"),
-        ("a\nb 1\n", "line 1: must be a word and its finite numbers"),
         ("", "has 0 vectors"),
         ("3 2\na 1 2\nb 1 2\n", "has 2 vectors, and its first line says 3"),
         ("a 1 2\nd\xe9 1 2\n", "vectors.txt, line 2: not UTF-8"),

@@ -186,10 +186,6 @@ WRITERS = {
     "right": (WHOLE, ""),
     "without rename": ("open('out', 'w').write('[2]'); open('out', 'w').write('[1]'); os.mkdir('z')", "half-written"),
     "random name": (f"import tempfile; tempfile.mkstemp(dir='.'); {WHOLE}", "left over: tmp"),
-    "other content": (
-        "text = '[2]' if os.path.exists('out.new') else '[1]'; " + WHOLE.replace("'[1]'", "text"),
-        "different: out",
-    ),
     "removed first": (
         f"os.mkdir('k1'); os.rename('k1', 'k'); os.mkdir('k2'); os.rmdir('k'); os.rename('k2', 'k'); {WHOLE}",
         "no version of k is left",

@@ -61,11 +61,6 @@ def _train(name: str, inputs: str, words: str) -> Scenario:
 
 ALL = [
     _train("train scl", "nli.tsv dev.tsv", "scl --data nli.tsv --evaluate-on dev.tsv"),
-    _train(
-        "train distill",
-        "sentences.txt dev.tsv teacher",
-        "distill --data sentences.txt --evaluate-on dev.tsv --teacher teacher",
-    ),
     _train("train held-out rows", "pairs.tsv", "--data pairs.tsv --ema 0.9"),
     Scenario(
         "finetune",

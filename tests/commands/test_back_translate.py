@@ -133,52 +133,40 @@ def test_a_multilingual_model_needs_a_target_language(folder, monkeypatch, force
         load_translator(folder, max_length=9)
 
 
-CONVERSION = SimpleNamespace(title="Adding `safetensors` variant of this model", git_reference="refs/pr/4")
-OTHER = SimpleNamespace(title="Add a model card", git_reference="refs/pr/3")
-
-
 @pytest.mark.parametrize(
-    ("cached", "online", "used", "asked"),
+    ("cached", "online", "used"),
     [
-        ({"main": True}, {}, "main", []),
-        ({"main": False, "refs/pr/4": True}, {"main": False}, "refs-pr-4", ["main"]),
-        ({}, {"main": True}, "main", ["main"]),
-        ({}, {"main": False, "refs/pr/4": True}, "refs-pr-4", ["main", "refs/pr/4"]),
-        ({}, {"main": False}, None, ["main"]),
+        ({"main": True}, {}, "main"),
+        ({"main": False, "refs/pr/4": True}, {"main": False}, "refs-pr-4"),
+        ({}, {"main": True}, "main"),
+        ({}, {"main": False, "refs/pr/4": True}, "refs-pr-4"),
+        ({}, {"main": False}, None),
     ],
     ids=["cache", "cached conversion", "hub", "conversion of the hub", "no safetensors"],
 )
-def test_safetensors_come_from_the_cache_the_hub_or_its_conversion(tmp_path, monkeypatch, cached, online, used, asked):
-    calls = []
-
-    def snapshot(revision, has_safetensors):
-        folder = tmp_path / revision.replace("/", "-")
-        folder.mkdir(exist_ok=True)
-        if has_safetensors:
-            (folder / "model.safetensors").touch()
-        return folder
-
+def test_safetensors_come_from_the_cache_the_hub_or_its_conversion(tmp_path, monkeypatch, cached, online, used):
     def download(name, *, allow_patterns, revision="main", local_files_only=False):
-        assert "*.spm" in allow_patterns
-        assert "*.bin" not in allow_patterns
-        calls.extend([] if local_files_only else [revision])
+        assert {"*.spm"} <= set(allow_patterns) - {"*.bin"} == set(allow_patterns)
         revisions = cached if local_files_only else online
         if revision not in revisions:
             raise OSError("no network")
-        return snapshot(revision, revisions[revision])
+        for known, has_safetensors in {**cached, revision: revisions[revision]}.items():
+            folder = tmp_path / known.replace("/", "-")
+            folder.mkdir(exist_ok=True)
+            if has_safetensors:
+                (folder / "model.safetensors").touch()
+        return tmp_path / revision.replace("/", "-")
 
-    for item in cached.items():
-        snapshot(*item)
-    monkeypatch.setattr(weights, "snapshot_download", download)
-    monkeypatch.setattr(translator_module, "snapshot_download", download)
-    proposals = [OTHER, *([CONVERSION] if "refs/pr/4" in online else [])]
+    for module_ in (weights, translator_module):
+        monkeypatch.setattr(module_, "snapshot_download", download)
+    titles = {"refs/pr/3": "Add a model card", "refs/pr/4": "Adding `safetensors` variant of this model"}
+    proposals = [SimpleNamespace(title=title, git_reference=name) for name, title in titles.items() if name in online]
     monkeypatch.setattr(translator_module, "get_repo_discussions", lambda *_, **__: iter(proposals))
     if used is None:
         with pytest.raises(NearfarError, match="some/model: has no safetensors weights on the hub"):
             locate_translator("some/model")
     else:
         assert locate_translator("some/model").name == used
-    assert calls == asked
 
 
 TEXTS = list(dict.fromkeys(sentences(60, seed=4)))[:40]
@@ -308,14 +296,24 @@ def test_a_damaged_block_is_translated_again(fake, tmp_path):
     assert back_translate(TEXTS, tmp_path / "bt.tsv", **fake).read_bytes() == whole
 
 
-def test_work_of_other_weights_or_settings_is_refused(fake, tmp_path, monkeypatch):
+def test_other_settings_texts_or_weights_are_refused(fake, tmp_path, monkeypatch):
     file = tmp_path / "bt.tsv"
     stopped(file, fake, batches=2 * BLOCK)
     with pytest.raises(NearfarError, match="--max-length was 128, is 9"):
         back_translate(TEXTS, file, **fake | {"max_length": 9})
+    before = back_translate(TEXTS, file, **fake).read_bytes()
+    with pytest.raises(
+        NearfarError, match=r"--beams was 5, is not given; --temperature was not given, is 0\.5; --seed"
+    ):
+        back_translate(TEXTS, file, **fake, temperature=0.5)
+    with pytest.raises(NearfarError, match="the number of texts changed; the texts of --input changed"):
+        back_translate(TEXTS[:-1], file, **fake)
     monkeypatch.setattr(module, "fingerprint_model", lambda name: "others")
     with pytest.raises(NearfarError, match="the files of the models changed"):
         back_translate(TEXTS, file, **fake)
+    assert file.read_bytes() == before
+    file.unlink()
+    back_translate(TEXTS[:-1], file, **fake)  # without the file, new settings are fine
 
 
 def test_a_finished_file_does_not_change(fake, tmp_path, capsys):
@@ -324,23 +322,6 @@ def test_a_finished_file_does_not_change(fake, tmp_path, capsys):
     back_translate(TEXTS, file, **fake | {"progress": True})
     assert "is already finished; nothing to do." in capsys.readouterr().err
     assert not FakeTranslator.read
-
-
-@pytest.mark.parametrize(
-    ("texts", "settings", "message"),
-    [
-        (TEXTS, {"temperature": 0.5}, "--beams was 5, is not given; --temperature was not given, is 0.5; --seed was"),
-        (TEXTS[:-1], {}, "different inputs or settings: the number of texts changed; the texts of --input changed"),
-    ],
-)
-def test_other_settings_are_refused(fake, tmp_path, texts, settings, message):
-    file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
-    before = file.read_bytes()
-    with pytest.raises(NearfarError, match=message):
-        back_translate(texts, file, **fake | settings)
-    assert file.read_bytes() == before
-    file.unlink()
-    back_translate(texts, file, **fake | settings)  # without the file, new settings are fine
 
 
 @pytest.mark.parametrize(
@@ -358,6 +339,10 @@ def test_files_of_other_programs(fake, tmp_path, metadata, message):
     with pytest.raises(NearfarError, match=message):
         back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
     assert (tmp_path / "bt.tsv").read_text() == "precious\n"
+    if metadata:
+        (tmp_path / "bt.tsv").unlink()
+        with pytest.raises(NearfarError, match=message):
+            back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from nearfar.cli import main
 from nearfar.commands.compare import compare
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.train import train
-from nearfar.evaluation.results import ComparisonResult
+from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from nearfar.runs.held_out import load_held_out
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, write_anchors, write_pairs
@@ -36,16 +36,9 @@ def encoder(noise, seed=0):
 
 
 def write_results(folder, pairs, noise, seeds):
+    how = {"tasks": [pairs], "resamples": 0, "name": folder.name, "progress": False}
     for seed in seeds:
-        evaluate(
-            encoder(noise, seed),
-            tasks=[pairs],
-            resamples=0,
-            training_seed=seed,
-            name=folder.name,
-            output=folder / f"{seed}.json",
-            progress=False,
-        )
+        evaluate(encoder(noise, seed), training_seed=seed, output=folder / f"{seed}.json", **how)
     return folder
 
 
@@ -55,7 +48,7 @@ def test_files_models_and_contents_give_the_same_comparison(pairs, tmp_path):
     bad = write_results(tmp_path / "bad", pairs, 40, [0]) / "0.json"
     settings = {"resamples": 200, "progress": False}
     by_file = compare(good, str(bad), **settings)
-    by_content = compare(json.loads(good.read_text()), json.loads(bad.read_text()), **settings)
+    by_content = compare(EvaluationResult.load(good), EvaluationResult.load(bad), **settings)
     by_model = compare(good, encoder(40), **settings)  # evaluated on the file's tasks
     both_models = compare(encoder(10), encoder(40), tasks=[pairs], **settings)
     for other in (by_content, by_model, both_models):

@@ -77,11 +77,7 @@ def test_run_files_with_judgements(board, capsys):
     ("sides", "settings", "message"),
     [
         (["board.xlsx"], {}, "two sides are needed"),
-        (
-            ["board.tsv"],
-            {"held_out": True},
-            "--held-out: is for models and result files, not",
-        ),
+        (["board.tsv"], {"held_out": True}, "--held-out: is for models and result files, not"),
         ([{}, {}], {"qrels": "board.tsv"}, "--qrels: ranks the documents of run files"),
         (["nothing.tsv"], {}, "nothing.tsv: no such file"),
     ],

@@ -77,7 +77,7 @@ def assert_same(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> Non
         torch.testing.assert_close(ours[key], theirs[key], rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize(("given", "shares"), [(None, [1 / 3] * 3), ("2, 1,1", [0.5, 0.25, 0.25])])
+@pytest.mark.parametrize(("given", "shares"), [(None, [1 / 3] * 3), ((2, 1, 1), [0.5, 0.25, 0.25])])
 def test_the_weights_are_the_mean(given: Any, shares: list[float], folder: Path) -> None:
     result = soup("a", "b", "c", weights=given, output="out")
     assert_same(weights("out"), mean(["a", "b", "c"], shares))
@@ -94,12 +94,12 @@ def test_the_weights_are_the_mean(given: Any, shares: list[float], folder: Path)
 def test_the_mean_of_equal_models_is_the_model_bit_for_bit(folder: Path) -> None:
     for name in ("a2", "a3"):
         shutil.copytree("a", name)
-    soup("a", "a2", "a3", weights="0.3,0.1,7", output="out")
+    soup("a", "a2", "a3", weights=[0.3, 0.1, 7], output="out")
     assert all(torch.equal(tensor, weights("a")[key]) for key, tensor in weights("out").items())
 
 
 def test_the_folder_records_its_models_and_what_they_have_seen(folder: Path) -> None:
-    result = soup("a", Path("b"), weights="3,1", output="new/out")
+    result = soup("a", Path("b"), weights=[3, 1], output="new/out")
     record = json.loads(Path("new/out/soup.json").read_text())
     assert record == json.loads(json.dumps(result.to_dict()))
     assert record["models"] == [
@@ -158,7 +158,6 @@ def test_a_greedy_average_is_recipe_1(folder: Path) -> None:
     assert {one.model for one in result.used} == set(kept)
     assert {one.weight for one in result.used} == {1 / len(kept)}
     assert result.score == pytest.approx(score, abs=1e-3)
-    assert result.score >= max(one.score or 0 for one in result.models)
     assert [one.score for one in result.models] == [
         pytest.approx(dev_score(Encoder.from_pretrained(name)), abs=1e-3) for name in names
     ]
@@ -172,8 +171,8 @@ def test_a_greedy_average_is_recipe_1(folder: Path) -> None:
     assert set(dev_texts.tolist()) < set(seen.chosen_texts.tolist())
 
 
-def test_runs_are_averaged_with_what_they_have_seen(folder: Path) -> None:
-    """Runs from different models with a warning, and others without."""
+def test_runs_from_different_models(folder: Path) -> None:
+    """They are averaged with a warning, and others without."""
     save_tiny(folder / "other", seed=3)
     for seed, model in ((1, "tiny"), (2, "other")):
         write_nli(folder / f"nli{seed}.tsv", premises=12, seed=seed)
@@ -185,8 +184,6 @@ def test_runs_are_averaged_with_what_they_have_seen(folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         soup("run1", "run3/model", output="same")
-    seen, *each = (read_seen(Path(name)) for name in ("out", "run1", "run2"))
-    assert set(seen.trained_pairs.tolist()) == {pair for one in each for pair in one.trained_pairs.tolist()}
 
 
 def test_an_average_is_pushed_without_the_names_of_folders(folder: Path) -> None:
@@ -208,11 +205,6 @@ def changed(name: str, change: Callable[[Encoder], object]) -> str:
     return name
 
 
-def edit(file: str, **settings: Any) -> None:
-    path = Path(file)
-    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
-
-
 def refuse(match: str, *models: str, **settings: Any) -> None:
     with pytest.raises(NearfarError, match=match):
         soup(*models, **{"output": "out", **settings})
@@ -231,27 +223,22 @@ def test_models_that_differ_in_more_than_their_weights_are_refused(folder: Path)
         ("prompts or similarities", lambda encoder: encoder.set_prompts(query="q: ")),
     ):
         refuse(f"different .*{what}", "a", changed(what, change))
-    for name in ("heads", "words", "cased"):
+    for name, file, settings in (
+        ("architectures", "config.json", {"num_attention_heads": 4}),
+        ("tokenizers", "tokenizer.json", {"normalizer": None}),
+    ):
         shutil.copytree("a", name)
-    edit("heads/config.json", num_attention_heads=4)
-    refuse("heads: .*different architectures", "a", "heads")
-    model = json.loads(Path("words/tokenizer.json").read_text())["model"]
-    swapped = {"dog": model["vocab"]["cat"], "cat": model["vocab"]["dog"]}
-    edit("words/tokenizer.json", model=model | {"vocab": model["vocab"] | swapped})
-    refuse("words: .*different tokenizers", "a", "words")
-    edit("cased/tokenizer.json", normalizer=None)
-    refuse("cased: .*different tokenizers", "a", "cased")
+        path = Path(name, file)
+        path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+        refuse(f"{name}: .*different {name}", "a", name)
 
 
 def test_models_that_are_no_encoders_are_refused(folder: Path) -> None:
     Classifier.from_pretrained("tiny", label_names=["warm", "cold"]).save_pretrained("classifier")
     refuse("^classifier: is a classifier; soup averages sentence encoders", "classifier", "a")
-    shutil.copytree("a", "adapted")
-    Path("adapted/adapter_config.json").write_text("{}")
-    refuse("nearfar does not load adapters; merge the adapter into its model", "a", "adapted")
 
 
 def test_lists_of_models_that_cannot_be_averaged(folder: Path) -> None:
     refuse("two models or more are needed", "a")
     refuse(r"^\./a: is the same model as a; give it once, with a higher --weights", "a", "b", "./a")
-    refuse("--weights 2: must be one number for each of the 2 models", "a", "b", weights="2")
+    refuse("--weights: has 1 numbers, but must have one for each of the 2 models", "a", "b", weights=[2])

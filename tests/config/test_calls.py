@@ -52,8 +52,8 @@ def merge(first: str, *more: str, config: CopyConfig, progress: bool = True) -> 
 
 
 @accepts_settings(CopyConfig)
-def move(place: str | Path, *others: str | Path, config: CopyConfig) -> tuple[Any, ...]:
-    return place, *others
+def move(*places: str | Path, config: CopyConfig) -> tuple[Any, ...]:
+    return places
 
 
 CONFIG = CopyConfig(output="out", tasks=("a", "b"), times=2)
@@ -67,19 +67,14 @@ def test_a_config_and_keywords_are_the_same() -> None:
     assert copy("in", output="out", tasks=["a", "b"], times=2) == expected
     assert copy("in", None, output="out", tasks=("a", "b"), times=2) == expected
     assert copy(source="in", output=Path("out"), tasks=[Path("a"), "b"], times=2) == expected
+    assert copy("in", output="out", tasks="a")[1].tasks == copy("in", output="out", tasks=Path("a"))[1].tasks == ("a",)
 
 
 def test_a_keyword_overrides_the_config() -> None:
     _, config, block, progress = copy("in", CONFIG, times=4, name="n", block=7, progress=False)
     assert config == CopyConfig(output="out", tasks=("a", "b"), times=4, name="n")
-    assert (block, progress) == (7, False)
-    assert CONFIG.times == 2
+    assert (block, progress, CONFIG.times) == (7, False, 2)
     assert copy("in", CONFIG, tasks=None)[1].tasks is None
-
-
-def test_one_text_or_path_is_a_list_of_one() -> None:
-    assert copy("in", output="out", tasks="a")[1].tasks == ("a",)
-    assert copy("in", output="out", tasks=Path("a"))[1].tasks == ("a",)
 
 
 def test_any_number_of_positional_arguments() -> None:
@@ -94,14 +89,11 @@ def test_any_number_of_positional_arguments() -> None:
     ("keywords", "message"),
     [
         ({"outptu": "x"}, "copy(): no setting is called 'outptu'. Did you mean 'output'?"),
-        ({"output": "x", "progres": False}, "copy(): no setting is called 'progres'. Did you mean 'progress'?"),
-        ({}, "copy(): lacks output."),
         ({"times": 2}, "copy(): lacks output."),
         ({"output": "x", "times": 0}, "copy(): times = 0: must be at least 1."),
         ({"output": "x", "tasks": 3}, 'copy(): tasks = 3: must be a list, as in ["one", "two"].'),
         ({"output": "x", "mode": "fast", "times": 6}, "copy(): --times: at most 5 with --mode fast."),
         ({"config": OtherConfig()}, "copy(): config must be a CopyConfig, not OtherConfig"),
-        ({"config": {"output": "x"}}, "copy(): config must be a CopyConfig, not dict {'output': 'x'}."),
         ({"config": CONFIG, "times": -1}, "copy(): times = -1: must be at least 1."),
     ],
 )
@@ -115,8 +107,6 @@ def test_a_setting_given_by_position() -> None:
         copy("in", "out")
     with pytest.raises(TypeError, match=r"copy\(\): too many positional arguments; give settings by name"):
         copy("in", CONFIG, "out")
-    with pytest.raises(TypeError, match="multiple values"):
-        copy("in", source="in", output="x")
     with pytest.raises(TypeError, match="source"):
         copy(output="x")
 
@@ -128,15 +118,10 @@ def test_help_shows_the_settings() -> None:
         "times: int = 1, name: str | None = None, mode: Literal['slow', 'fast'] = 'slow', block: int = 3, "
         "progress: bool = True) -> tuple[typing.Any, ...]"
     )
-    assert list(inspect.signature(merge).parameters) == [
-        *("first", "more", "output", "tasks", "times", "name", "mode", "config", "progress")
-    ]
     assert (copy.__name__, copy.__doc__) == ("copy", "Copy a source.")
 
 
 def test_an_open_model_is_no_folder() -> None:
     assert move("a", Path("b"), output="x") == ("a", Path("b"))
-    with pytest.raises(NearfarError, match=re.escape("move(): place must be a name or a folder, not a dict; save it")):
-        move({}, output="x")  # type: ignore[arg-type]
-    with pytest.raises(NearfarError, match=re.escape("move(): others must be a name or a folder, not a int; save it")):
-        move("a", "b", 3, output="x")
+    with pytest.raises(NearfarError, match=re.escape("move(): places must be a name or a folder, not a int; save it")):
+        move("a", 3, output="x")  # type: ignore[arg-type]

@@ -8,16 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nearfar import (
-    EncodeConfig,
-    FinetuneConfig,
-    InfoNceConfig,
-    SclConfig,
-    TrainConfig,
-)
+from nearfar import EncodeConfig, FinetuneConfig, InfoNceConfig, SclConfig, TrainConfig
 from nearfar.cli import main
 from nearfar.cli.parsing import parse
-from nearfar.commands.train.inputs import resolve_objectives
 from nearfar.data.named_sets import FINETUNING_TASKS
 from nearfar.registry import FINETUNE, METHODS
 from nearfar.settings import build, dump_toml, load_toml, method_of
@@ -85,16 +78,6 @@ def test_a_config_loads_and_survives_a_round_trip(tmp_path: Path) -> None:
             assert method_of(config) == method_in_name(file)
         again.write_text(dump_toml(config))
         assert loaded(again) == config, file
-
-
-@pytest.mark.parametrize("file", FIRST_OBJECTIVES, ids=lambda file: file.stem)
-def test_a_second_objective_is_found_relative_to_the_root(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    config = loaded(file)
-    _, objective = resolve_objectives(config)
-    second = objective.config
-    assert method_of(second) == method_in_name(ROOT / FIRST_OBJECTIVES[file])
-    assert (second.seed, second.output) == (config.seed, config.output)
 
 
 @pytest.fixture(scope="module")
@@ -262,12 +245,10 @@ def test_a_config_translates_and_flags_override_it(
     ("changes", "message"),
     [
         ({"epochs": 10**5000}, "--epochs a number of more than 4,300 digits: must be at most 100,000."),
-        ({"beta2": np.float32(1)}, "must be in [0, 1)."),
+        ({"beta2": np.float32(1)}, "must be below 1."),
         ({"seed": np.bool_(True)}, "must be a whole number."),
-        ({"seed": np.int64(-1)}, "must be at least 0."),
         ({"max_positives": True}, "--max-positives true: must be a whole number or all."),
         ({"track": "wandb"}, "--track 'wandb': must be a list, as in [\"tensorboard\"]."),
-        ({"model": b"tiny"}, "--model b'tiny': must be text."),
     ],
 )
 def test_values_are_checked_when_a_config_is_created(changes: dict[str, object], message: str) -> None:
@@ -305,9 +286,8 @@ def test_a_prompt_may_be_empty_and_keeps_its_spaces(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(dump_toml(given))
     kind, values = load_toml(tmp_path / "config.toml")
     assert build(kind, values, source="config.toml") == given
-    parsed, _ = parse(EncodeConfig, ["--input", "a", "--output", "b", "--prompt", ""], prog="nearfar encode")
-    assert parsed.prompt == ""
-    parsed, _ = parse(EncodeConfig, ["--input", "a", "--output", "b", "--prompt", "query: "], prog="nearfar encode")
-    assert parsed.prompt == "query: "
+    for prompt in ("", "query: "):
+        words = ["--input", "a", "--output", "b", "--prompt", prompt]
+        assert parse(EncodeConfig, words, prog="nearfar encode")[0].prompt == prompt
     with pytest.raises(NearfarError, match="--prompt ' ': must not be empty"):
         EncodeConfig(input="a", output="b", prompt=" ")

@@ -100,7 +100,7 @@ def test_a_named_set_has_precedence_over_a_file(folder, hub):
 
 def test_hub_names(folder, hub):
     assert names("hub:owner/name") == ["name"]
-    assert names("owner/name:train+test") == ["train", "test"]
+    assert names("hub:owner/name:train+test") == ["train", "test"]
     assert names("hub:owner/name/config:train[:1000]") == ["train[:1000]"]
     assert hub == [
         ("owner/name", None, None),

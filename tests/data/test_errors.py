@@ -41,6 +41,7 @@ def lines(file):
 
 text = partial(texts, column="said")
 triplets = partial(load_tuples, columns=("anchor", "positive", "negative"))
+translations = partial(load_translations, sentences=["a"])
 NLI, SCORED = "premise\thypothesis\tlabel\n", "score\tsentence1\tsentence2\n"
 LABELLED, TRANSLATED, TRIPLETS = "label\ttext\n", "sentence\ttranslation\n", "anchor\tpositive\tnegative\n"
 JSON = '{"premise": "a dog", "hypothesis": "a cat", "label": 1}\n'
@@ -72,6 +73,7 @@ ROWS = [
     (read, "csv", 'label,hypothesis\n1,x\n2,"never closed\n3,y\n', "line 3: not well-formed CSV"),
     (read, "csv", "hypothesis,label\ra,neutral\r", "line 1: not well-formed CSV"),
     (read, "jsonl", JSON + '{"label": 1\n', "line 2: not a JSON object"),
+    (read, "jsonl", JSON + '{"label": 1, "label": 2}\n', "line 2: not a JSON object: a key occurs twice, of label"),
     (read, "json", '[{"label": 1, "hypothesis": "x"}]\n', "line 1: a JSON list, not an object"),
     (read, "jsonl", '{"label": ' + "[" * 10**5 + "\n", "line 1: not a JSON object"),
     (read, "tsv.gz", NLI, "cannot be read: Not a gzipped file"),
@@ -111,7 +113,7 @@ ROWS = [
     ),
     # --- NLI rows
     (load_nli, "tsv", NLI + "p\th\tneutral\np\th\tmaybe\n", "line 3: unknown label 'maybe'. Known: entailment,"),
-    (load_nli, "jsonl", JSON.replace("1", "1" * 400), "line 1: unknown label 1111"),
+    (load_nli, "jsonl", JSON.replace("1", "1" * 400), "line 1: column 'label' holds 1111"),
     (load_nli, "jsonl", JSON.replace('"a dog"', "[" * 400 + "]" * 400), "line 1: column 'premise' holds"),
     (load_nli, "jsonl", JSON.replace('"a dog"', "[" + "1," * 10**5 + "1]"), " ... (list), not text"),
     (load_nli, "tsv", NLI + "p\th\t-\np\th\t-1\n", "bad.tsv: no labelled NLI rows, 2 dropped"),
@@ -123,9 +125,9 @@ ROWS = [
     (load_triplets, "csv", "sent0,sent1,hard_neg\na,b\n", "line 2: 2 fields"),
     (load_triplets, "tsv", TRIPLETS + "a\tb\t\n", "line 2: column 'negative' is empty"),
     # --- translations, retrieval
-    (load_translations, "tsv", TRANSLATED, "bad.tsv: no translations, only a header."),
-    (load_translations, "tsv", TRANSLATED + "a\tb\na\tc\n", "line 3: a second translation of 'a'"),
-    (load_translations, "tsv", TRANSLATED + "a\t \n", "line 2: column 'translation' is empty"),
+    (translations, "tsv", TRANSLATED, "bad.tsv: no translations, only a header."),
+    (translations, "tsv", TRANSLATED + "a\tb\na\tc\n", "line 3: a second translation of 'a'"),
+    (translations, "tsv", TRANSLATED + "a\t \n", "line 2: column 'translation' is empty"),
     (load_retrieval, "tsv", NLI + "a\ty\t2\nb\tz\t1\n", "no NLI row is an entailment, so no document is"),
 ]
 
@@ -148,11 +150,7 @@ PARQUET = [
     ("premise", lambda: pa.array([{"a": 1}, {"a": 2}]), "row 1: column 'premise' holds {'a': 1} (dict)"),
     ("premise", lambda: pa.array([1.5, 2.5]), "row 1: column 'premise' holds 1.5 (float)"),
     ("premise", lambda: pa.array(["a", None]), "row 2: column 'premise' is empty"),
-    (
-        "premise",
-        lambda: pa.nulls(2),
-        "row 1: column 'premise' is empty. Rows with empty cells: 2 (row 1, 2)",
-    ),
+    ("premise", lambda: pa.nulls(2), "row 1: column 'premise' is empty. Rows with empty cells: 2 (row 1, 2)"),
     ("premise", lambda: pa.array([2**62, 2**62], pa.timestamp("us")), "bad.parquet cannot be read as Parquet"),
     ("label", lambda: pa.array(["neutral", "maybe"]).dictionary_encode(), "row 2: unknown label 'maybe'"),
     ("label", lambda: pa.array([True, False]), "row 1: unknown label true"),

@@ -134,16 +134,8 @@ def test_one_group_that_is_too_large_is_named() -> None:
 
 def test_the_documents_of_pairs() -> None:
     rows = [("q", "a", "n"), ("q", "b", "n"), ("r", "c", "m")]
-    held_out = HeldOut(
-        kind="pairs",
-        columns=("anchor", "positive", "negative"),
-        rows=rows,
-        parts=[DEV, DEV, TEST],
-        training=[("x",), ("y",)],
-        source="",
-        seed=0,
-        training_rows=2,
-    )
+    parts = [DEV, DEV, TEST]
+    held_out = HeldOut(kind="pairs", rows=rows, parts=parts, training=[("x",), ("y",)], source="", training_rows=2)
     dev, test = held_out.retrieval(DEV, documents=4), held_out.retrieval(TEST)
     assert (dev.queries, dev.documents, dev.relevant) == (["q"], ["a", "n", "b", "x"], [{0: 1, 2: 1}])
     assert (test.queries, test.documents) == (["r"], ["c", "m", "a", "n", "b", "x", "y"])

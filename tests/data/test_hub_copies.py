@@ -9,7 +9,6 @@ import pytest
 
 from nearfar.data.classification import load_classification
 from nearfar.data.labelled import load_transfer
-from tests.data.files import error_of
 
 
 def split(columns: dict[str, list[Any]], names: list[str] | None = None) -> datasets.Dataset:
@@ -35,12 +34,6 @@ HUB = {
         name: labelled("", ["not_equivalent", "equivalent"], sentence1=f"{name} one", sentence2="two")
         for name in ("train", "validation", "test")
     },
-    ("cornell-movie-review-data/rotten_tomatoes", None): {
-        name: labelled(name, ["neg", "pos"]) for name in ("train", "validation", "test")
-    },
-    ("SetFit/subj", None): {name: labelled(name, None) for name in ("train", "test")},
-    ("SetFit/sst2", None): {name: labelled(name, None) for name in ("train", "validation", "test")},
-    ("SetFit/sst5", None): {name: labelled(name, None) for name in ("train", "validation", "test")},
     ("fancyzhx/amazon_polarity", None): {
         name: labelled("", ["negative", "positive"], title="Good", content=name) for name in ("train", "test")
     },
@@ -64,14 +57,6 @@ def test_mrpc_joins_what_glue_splits() -> None:
     assert task.splits["train"].texts[11] == ("validation one 1", "two 1")
     assert task.splits["test"].targets == [0, 1] * 5
     assert load_classification("mrpc", validation_rows=4).label_names == ("different", "paraphrase")
-
-
-def test_sst_by_sentence() -> None:
-    assert load_transfer("sst2").splits["dev"].texts[0] == ("validation 0",)
-    assert len(load_transfer("sst5").splits["test"].texts) == 10
-    message = error_of(load_transfer, "sst2-phrases")
-    assert "The hub data set SetFit/sst2 has no such split; it has: train, dev, test." in message
-    assert message.endswith("\n  nearfar get-data sst2 downloads it.")
 
 
 def test_reviews_have_title_and_body() -> None:

@@ -66,9 +66,6 @@ def test_misspelt_words_stay_apart_and_no_text_becomes_empty():
 def test_translations_are_read_from_a_back_translate_file(tmp_path):
     file = tmp_path / "noisy.tsv"
     file.write_text("sentence\ttranslation\tpivot\n" + "A dog.\tThe dog.\tEin Hund.\nA cat.\tA  cat.\tEine Katze.\n")
-    translations = load_translations(file)
-    assert translations == {"A dog.": "The dog.", "A cat.": "A cat."}
-    assert "A bird." not in translations
-    message = error_of(lambda: translations["A bird."])
+    assert load_translations(file, ["A cat.", "A dog.", "A cat."]) == ["A cat.", "The dog.", "A cat."]
+    message = error_of(load_translations, file, ["A dog.", "A bird."])
     assert message.startswith(f"{file}: no translation of 'A bird.'. Create the file from these sentences with nearfar")
-    assert len(translations) == 2

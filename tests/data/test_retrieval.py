@@ -52,7 +52,10 @@ def test_test_is_the_default_split_or_else_the_only_one(beir):
     folder = beir(test=QRELS, dev=dev)
     assert load_retrieval(folder).query_ids == ["q1", "q2"]
     assert load_retrieval(f"{folder}:dev").query_ids == ["q3"]
-    assert error_of(load_retrieval, f"{folder}:train") == f"{folder}: has no split 'train'. It has: dev, test."
+    assert (
+        error_of(load_retrieval, f"{folder}:train")
+        == f"{folder}: has no split 'train' of judgements (qrels). It has: dev, test."
+    )
 
 
 def test_a_document_with_the_id_of_the_query_is_excluded_on_request(beir):
@@ -72,10 +75,7 @@ def test_a_document_with_the_id_of_the_query_is_excluded_on_request(beir):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (
-            {"corpus": (*CORPUS, CORPUS[0])},
-            r"corpus.jsonl, line 5: the document id 'd1' is already that of a row above",
-        ),
+        ({"corpus": (*CORPUS, CORPUS[0])}, "corpus.jsonl, line 5: the document id 'd1' is already that of a row above"),
         ({"queries": (*QUERIES, QUERIES[1])}, "queries.jsonl, line 4: the query id 'q2' is already that of"),
         ({"corpus": (*CORPUS, '{"_id": "d5"}')}, "corpus.jsonl, line 5: no column 'text'"),
         ({"corpus": (*CORPUS, '{"_id": "d5", "text": 3}')}, "line 5: column 'text' holds 3 .int., not text"),
@@ -83,10 +83,7 @@ def test_a_document_with_the_id_of_the_query_is_excluded_on_request(beir):
         ({"corpus": ()}, "corpus.jsonl is empty; each line should be a JSON object"),
         ({"test": (*QRELS, "q1\td3\t0.5")}, "test.tsv, line 7: column 'score' holds '0.5'. A grade of relevance is a"),
         ({"test": (*QRELS, "q1\td3\t1e300")}, "a whole number, at most"),
-        (
-            {"test": (*QRELS, "q1\td1\t1")},
-            "line 7: 'q1' and 'd1' have another score in a line above",
-        ),
+        ({"test": (*QRELS, "q1\td1\t1")}, "line 7: 'q1' and 'd1' have another score in a line above"),
         ({"test": QRELS[1:]}, "line 1: no column 'query-id'"),
         (
             {"test": ("query-id\tcorpus-id\tscore", "q1\td9\t1", "q9\td1\t1", "q1\td1\t0")},
@@ -191,7 +188,7 @@ def hub(monkeypatch, tmp_path, fake_hub):
     fake_hub(answer)
 
 
-@pytest.mark.parametrize("spec", ["hub:owner/nano", "owner/nano", "hub:owner/nano:train"])
+@pytest.mark.parametrize("spec", ["hub:owner/nano", "hub:owner/nano:train"])
 def test_nanobeir_on_the_hub(hub, spec):
     task = load_retrieval(spec)
     assert (task.queries, task.documents) == (["uno", "dos"], ["one", "two"])
@@ -203,7 +200,9 @@ def test_mteb_on_the_hub(hub):
     task = load_retrieval("hub:owner/mteb")
     assert (task.queries, task.documents, task.relevant) == (["dos"], ["T one"], [{0: 1}])
     assert load_retrieval("hub:owner/mteb:train").relevant == [{0: 2}]
-    assert "has no split 'dev'. It has: train, test." in error_of(load_retrieval, "hub:owner/mteb:dev")
+    assert "has no split 'dev' of judgements (qrels). It has: train, test." in error_of(
+        load_retrieval, "hub:owner/mteb:dev"
+    )
 
 
 def test_pairs_on_the_hub_and_a_corpus_without_judgements(hub):

@@ -9,7 +9,7 @@ import pytest
 from nearfar import Encoder
 from nearfar.encoder import attention, dropout
 from nearfar.runtime import machine
-from tests.encoder.kernel_helpers import COMPILED, VERSION, next_process
+from tests.encoder.kernel_helpers import COMPILED, next_process
 from tests.tiny import save_tiny
 
 
@@ -61,11 +61,11 @@ def new_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 @pytest.fixture
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Callable[[], list[str]]]:
-    """Set CXX to a script; returns a function that lists the arguments of its calls, without those for --version."""
+    """Set CXX to a script; returns a function that lists the arguments of its calls."""
 
     def make(text: str) -> Callable[[], list[str]]:
         file, calls = tmp_path / "compiler", tmp_path / "calls"
-        file.write_text(f'#!/bin/sh\n{VERSION}echo "$@" >> {calls}\n{text}\n')
+        file.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n{text}\n')
         file.chmod(0o755)
         monkeypatch.setenv("CXX", str(file))
         return lambda: calls.read_text().splitlines() if calls.exists() else []

@@ -1,7 +1,6 @@
 """Fake compilers for the compiled kernels, and assertions about whether the kernels are available."""
 
 import warnings
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from nearfar.encoder.kernels import Kernels, build, kernels_status
 
 def _compile() -> Kernels | None:
     try:
-        return Kernels(build.load().library)
+        return Kernels(build.load())
     except build.KernelBuildError:
         return None
 
@@ -20,14 +19,12 @@ COMPILED = _compile()
 """The kernels, on any processor whose machine has a compiler."""
 needs_kernels = pytest.mark.skipif(COMPILED is None, reason="no compiler to build the kernels with")
 implementations = pytest.mark.parametrize("implementation", [pytest.param("kernels", marks=needs_kernels), "plain"])
-VERSION = '[ "$1" = --version ] && { echo "fake c++ 1.0"; exit; }\n'
 OUT = 'while [ "$1" != -o ]; do shift; done\n'
 
 
 def next_process() -> None:
     """Clear the caches, as in a new process."""
-    kernels.kernels.cache_clear()
-    kernels._built.cache_clear()
+    kernels.load.cache_clear()
 
 
 def fallback_warning() -> str:
@@ -50,7 +47,3 @@ def built() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert kernels.kernels() is not None
-
-
-def cached(tmp_path: Path) -> list[Path]:
-    return sorted((tmp_path / "cache").rglob("*.so"))

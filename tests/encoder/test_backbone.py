@@ -22,11 +22,9 @@ TEXTS = sentences(12)
     ("given", "layers", "expected"),
     [
         ("3", 6, [2, 4, 6]),
-        ("3", 12, [4, 8, 12]),
         ("1", 6, [6]),
         ("6", 6, [1, 2, 3, 4, 5, 6]),
         ("5", 6, [1, 2, 4, 5, 6]),
-        ("1,2,3", 6, [1, 2, 3]),
         ("2, 6", 6, [2, 6]),
     ],
 )
@@ -57,10 +55,8 @@ def test_some_layers_of_every_architecture_are_saved_and_read_again(architecture
     before = torch.get_rng_state()
     encoder = Encoder.from_pretrained(tmp_path / "whole", keep_layers=kept)
     assert torch.equal(torch.get_rng_state(), before)
-    layers, numbers = (
-        transformer_layers(encoder.backbone),
-        parse_layers(kept, layers=len(transformer_layers(whole.backbone))),
-    )
+    layers = transformer_layers(encoder.backbone)
+    numbers = parse_layers(kept, layers=whole.backbone.config.num_hidden_layers)
     assert len(layers) == encoder.backbone.config.num_hidden_layers == len(numbers)
     for layer, number in zip(layers, numbers, strict=True):
         expected = transformer_layers(whole.backbone)[number - 1].state_dict()
@@ -198,9 +194,8 @@ def test_frozen_embeddings_do_not_change(architecture: str, tmp_path: Path) -> N
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
     freeze_embeddings(encoder.backbone)
     encoder(encoder.tokenize(TEXTS).ids).square().sum().backward()
-    learning = {
-        name for name, p in encoder.backbone.named_parameters() if p.grad is not None and p.grad.abs().max() > 0
-    }
+    gradients = {name: p.grad for name, p in encoder.backbone.named_parameters() if p.grad is not None}
+    learning = {name for name, gradient in gradients.items() if gradient.abs().max() > 0}
     assert any("layer" in name for name in learning)
     assert not any(name.startswith("embeddings.") for name in learning)
     assert not encoder.backbone.get_input_embeddings().weight.requires_grad

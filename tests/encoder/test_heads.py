@@ -24,14 +24,10 @@ def affine(linear: nn.Linear, x: Matrix) -> Matrix:
 def masked_lm(head: MaskedLmHead, x: Matrix) -> Matrix:
     features = gelu(affine(head.dense, x))
     centred = features - features.mean(-1, keepdims=True)
-    unit = centred / np.sqrt((centred**2).mean(-1, keepdims=True))
+    unit = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-12)
     words = head._tied[0].weight.detach().numpy()
     scaled = unit * head.norm.weight.detach().numpy() + head.norm.bias.detach().numpy()
     return scaled @ words.T + head.bias.detach().numpy()
-
-
-def words(width: int) -> nn.Embedding:
-    return nn.Embedding(11, width).double()
 
 
 HEADS = {
@@ -43,8 +39,8 @@ HEADS = {
         ProjectionHead(12, 6, std=0.5),
         lambda head, x: gelu(affine(head.layers[2], gelu(affine(head.layers[0], x)))),
     ),
-    "masked lm": (MaskedLmHead(12, words(12)), masked_lm),
-    "masked lm, narrow": (MaskedLmHead(12, words(3)), masked_lm),
+    "masked lm": (MaskedLmHead(12, nn.Embedding(11, 12).double()), masked_lm),
+    "masked lm, narrow": (MaskedLmHead(12, nn.Embedding(11, 3).double()), masked_lm),
     "regression": (RegressionHead(6), lambda head, x: affine(head.linear, x)[..., 0]),
 }
 

@@ -3,7 +3,6 @@
 import platform
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +11,7 @@ import pytest
 from nearfar.encoder import kernels
 from nearfar.encoder.kernels import build, kernels_status
 from nearfar.runtime import machine
-from nearfar.types import NearfarError
-from tests.encoder.kernel_helpers import OUT, built, cached, fallback_warning, next_process
+from tests.encoder.kernel_helpers import OUT, built, fallback_warning, next_process
 
 Compiler = Callable[[str], Callable[[], list[str]]]
 pytestmark = [
@@ -30,8 +28,7 @@ pytestmark = [
             f'echo "In file of\n{build.SOURCE}:3:1: error: no vectors\nerror: 2" >&2; exit 1',
             "compiler: kernels.cpp:3:1: error: no vectors.",
         ),
-        ('echo "cc1plus: unrecognized option" && exit 1', "compiler: cc1plus: unrecognized option."),
-        (OUT + 'echo "no library" > "$2"', "no library in "),
+        (OUT + 'echo "no library" > "$2"', "no library in the user's cache ("),
         (OUT + 'head -c 1000 /dev/zero > "$2"; kill -9 $$', "compiler: exit status -9."),
     ],
 )
@@ -53,16 +50,8 @@ def test_a_compiler_error_is_reported_and_the_next_process_tries_again(
 def test_without_a_compiler(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", program)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert (f"CXX is {program}, but" if program else "no C++ compiler was found (c++") in fallback_warning()
+    assert f"no C++ compiler was found ({program or 'c++, '}" in fallback_warning()
     assert not (tmp_path / "cache").exists()
-
-
-def test_only_the_first_of_several_processes_warns(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler("exit 1")
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert kernels.kernels() is None
 
 
 def test_built_once_or_on_request(
@@ -78,7 +67,7 @@ def test_built_once_or_on_request(
     monkeypatch.setenv("NEARFAR_KERNELS", "rebuild")
     built()
     assert len(calls()) == 2
-    assert machine.provenance_info()["kernels"] == {"used": True, "compiler": "fake c++ 1.0"}
+    assert machine.provenance_info()["kernels"] == {"used": True, "compiler": "compiler"}
 
 
 @pytest.mark.long
@@ -93,23 +82,6 @@ def test_the_source_is_valid_for_avx_512() -> None:
     subprocess.run(command, check=True)
 
 
-@pytest.mark.parametrize("content", [lambda whole: whole[:1000], lambda whole: bytes(len(whole)), None])
-def test_a_damaged_cache_is_rebuilt(
-    content: Callable[[bytes], bytes] | None, compiler: Compiler, library: Path, tmp_path: Path
-) -> None:
-    calls = compiler(f'{OUT}cp {library} "$2"')
-    built()
-    (file,) = cached(tmp_path)
-    whole = file.read_bytes()
-    file.unlink()  # this process has mapped it: what is written into it would be executed as the process ends
-    if content is not None:
-        file.write_bytes(content(whole))
-    for _ in range(2):
-        next_process()
-        built()
-        assert len(calls()) == 2
-
-
 def test_a_cache_from_another_machine_is_not_used(
     compiler: Compiler, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +92,7 @@ def test_a_cache_from_another_machine_is_not_used(
         next_process()
         built()
         assert len(calls()) == times
-    assert len(cached(tmp_path)) == 2
+    assert len(list((tmp_path / "cache" / "nearfar").glob("*.so"))) == 2
 
 
 def test_a_library_in_a_folder_that_others_can_change_is_not_loaded(
@@ -128,10 +100,9 @@ def test_a_library_in_a_folder_that_others_can_change_is_not_loaded(
 ) -> None:
     compiler(f'{OUT}cp {library} "$2"')
     built()
-    folder = tmp_path / "cache" / "nearfar"
-    folder.chmod(0o777)
+    (tmp_path / "cache" / "nearfar").chmod(0o777)
     next_process()
-    assert f"{folder} is a link, or other users can write to it or replace it; set XDG_CACHE_HOME" in fallback_warning()
+    assert "is a link, or other users can write to it or replace it; set XDG_CACHE_HOME" in fallback_warning()
 
 
 # --- where they are on, and what results say of them ---
@@ -143,8 +114,7 @@ def test_a_library_in_a_folder_that_others_can_change_is_not_loaded(
         ("", "linux", "avx2 avx512f", None),
         ("", "linux", "avx2", "off without Linux and AVX-512; NEARFAR_KERNELS=1 turns them on"),
         ("", "darwin", "", "off without Linux and AVX-512; NEARFAR_KERNELS=1 turns them on"),
-        ("", "win32", "avx2 avx512f", "off on Windows"),
-        ("1", "win32", "avx2 avx512f", "off on Windows"),
+        ("", "win32", "avx2 avx512f", "off without Linux and AVX-512; NEARFAR_KERNELS=1 turns them on"),
         ("1", "linux", "avx2", None),
         ("rebuild", "darwin", "", None),
         ("0", "linux", "avx2 avx512f", "NEARFAR_KERNELS=0"),
@@ -160,9 +130,3 @@ def test_they_are_on_with_avx_512_or_on_request(
     assert kernels_status() == {"used": False, "why_not": why_off or "not needed"}
     if why_off:
         assert kernels.kernels() is None
-
-
-def test_another_value_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NEARFAR_KERNELS", "attention")
-    with pytest.raises(NearfarError, match="NEARFAR_KERNELS=attention: must be 0"):
-        kernels.kernels()

@@ -25,5 +25,3 @@ def test_each_entry_equals_an_encoder_with_that_pooling(architecture: str, tmp_p
         assert (vectors.dtype, vectors.shape) == (np.float32, (len(TEXTS), 32))
         assert np.abs(expected).max() > 0.1
         np.testing.assert_allclose(vectors, expected, atol=1e-5, rtol=0)
-    different = [found[0, "mean"], found[1, "mean"], found[1, "cls"], found[1, "max"]]
-    assert all(np.abs(a - b).max() > 0.05 for i, a in enumerate(different) for b in different[:i])

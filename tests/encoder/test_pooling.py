@@ -48,11 +48,7 @@ def test_names() -> None:
     assert parse_pooling("layer:3:max", layers=6) == Pooling("layer:3:max", (3,), "max")
     assert parse_pooling("layer:0:cls", layers=6) == Pooling("layer:0:cls", (0,), "cls")
     assert parse_pooling("layer:6:mean_without_cls", layers=6).layers == (6,)
-    for name in (
-        "layer:4",
-        "layer:4:mean",
-        "layer:04:mean",
-    ):  # equal poolings have one name, so that a folder restores it
+    for name in ("layer:4", "layer:4:mean", "layer:04:mean"):  # one name, so that a folder restores it
         assert parse_pooling(name, layers=6) == Pooling("layer:4", (4,), "mean")
     for pooling in POOLINGS:
         name = pooling.replace("K", "2")
@@ -60,16 +56,10 @@ def test_names() -> None:
 
 
 def test_means_of_two_layers() -> None:
-    found = {name: parse_pooling(name, layers=12) for name in ("first_last", "embeddings_last", "last_two")}
-    assert {name: one.layers for name, one in found.items()} == {
-        "first_last": (1, 12),
-        "embeddings_last": (0, 12),
-        "last_two": (11, 12),
-    }
     batch, hidden = RaggedBatch.pack([[1, 2, 3]]), [torch.randn(3, 4) for _ in range(13)]
-    for one in found.values():
-        expected = sum(hidden[layer].mean(0) for layer in one.layers) / 2
-        torch.testing.assert_close(pool(hidden, batch, one)[0], expected)
+    for name, layers in {"first_last": (1, 12), "embeddings_last": (0, 12), "last_two": (11, 12)}.items():
+        expected = sum(hidden[layer].mean(0) for layer in layers) / 2
+        torch.testing.assert_close(pool(hidden, batch, parse_pooling(name, layers=12))[0], expected)
     # equal poolings have one name, so that a folder restores it
     assert parse_pooling("last_two", layers=2) == parse_pooling("first_last", layers=2)
     assert parse_pooling("last_two", layers=1).name == "embeddings_last"

@@ -1,10 +1,8 @@
 """How auto is resolved by device and environment, the warning for emulated bfloat16, and resumed precisions."""
 
 import pytest
-import torch
 
 from nearfar import NearfarError
-from nearfar.encoder import precision
 from nearfar.encoder.precision import EMULATED, precision_record, resolve, resumed_precision
 from nearfar.types import Precision
 from tests.precision_mocks import WARNING, machine
@@ -16,9 +14,7 @@ from tests.precision_mocks import WARNING, machine
         ("auto", True, None, "bf16"),
         ("auto", False, None, "fp32"),
         ("auto", True, "", "bf16"),
-        ("auto", True, "auto", "bf16"),
         ("auto", True, "fp32", "fp32"),
-        ("auto", False, "auto", "fp32"),
         ("fp32", True, None, "fp32"),
         ("fp32", True, "bf16", "fp32"),
         ("bf16", True, "fp32", "bf16"),
@@ -45,18 +41,6 @@ def test_emulated_bfloat16_warns_once(requested: Precision, environment: str, mo
     assert message.endswith(" Use --precision fp32.")
     assert "\n" not in message
     assert precision_record("bf16", "cpu") == EMULATED
-
-
-def test_the_warning_for_a_gpu_without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(monkeypatch, native=False)
-    with pytest.warns(UserWarning, match="bfloat16 is not native here. Use --precision fp32"):
-        resolve("bf16", "cuda:0")
-
-
-def test_the_requested_device_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NEARFAR_PRECISION")
-    monkeypatch.setattr(precision, "is_native", lambda device: str(device) == "cuda:1")
-    assert [resolve("auto", device) for device in ("cpu", torch.device("cuda:1"))] == ["fp32", "bf16"]
 
 
 @pytest.mark.parametrize(

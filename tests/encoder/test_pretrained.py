@@ -1,7 +1,6 @@
 """All loaders of models are called in one file, with trust_remote_code=False."""
 
 import ast
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,31 +8,20 @@ import pytest
 import nearfar
 from nearfar import NearfarError
 from nearfar.encoder.pretrained import opening
+from tests.source_trees import tree_of
 
 SOURCE = Path(nearfar.__file__).parent
 LOADER_FILE = SOURCE / "encoder" / "pretrained.py"
-TYPE_NAMED = (SOURCE / "commands" / "evaluate" / "model.py",)  # and the module of adapters: the type of a model
 OWN_CLASSES = {"Encoder", "Classifier"}
-LIBRARIES = ("transformers", "tokenizers", "sentence_transformers")
 LOADERS = {"SentenceTransformer", "CrossEncoder", "Transformer", "pipeline", "import_from_string"}
 LOADING = {"from_pretrained", "from_file", "get_class_from_dynamic_module"}
-
-
-@cache
-def nodes_of(file: Path) -> list[ast.AST]:
-    """The syntax tree of a file; nothing of one that does not name what is looked for."""
-    text = file.read_text(encoding="utf-8")
-    named = any(word in text for word in (*LIBRARIES, *LOADERS, *LOADING, ".load("))
-    return list(ast.walk(ast.parse(text))) if named else []
 
 
 def loaders_called(file: Path) -> list[tuple[ast.Call, str]]:
     """Descriptions of the calls in a file that can load a model, a tokenizer or a module from a library."""
     found = []
-    for node in nodes_of(file):
-        if not isinstance(node, ast.Call):
-            continue
-        called = ast.unparse(node.func)
+    for node in ast.walk(tree_of(file)):
+        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
         owner, _, name = called.rpartition(".")
         module_loaded = name == "load" and ("st." in called or "modules" in called)
         if (name in LOADING and owner not in OWN_CLASSES) or name in LOADERS or module_loaded:
@@ -46,16 +34,6 @@ def test_loaders_are_called_in_one_file_only() -> None:
     elsewhere = [call for file in SOURCE.rglob("*.py") if file != LOADER_FILE for _, call in loaders_called(file)]
     own = ("Glove.from_file", "Tokenizer.from_file")  # of nearfar, and of tokenizers for exported folders
     assert [call for call in elsewhere if not call.endswith(own)] == []
-    imported = {
-        (file.relative_to(SOURCE), alias.name)
-        for file in SOURCE.rglob("*.py")
-        if file not in (LOADER_FILE, *TYPE_NAMED) and file.stem != "sentence_transformers"
-        for node in nodes_of(file)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in LIBRARIES
-        for alias in node.names
-        if alias.name.startswith("Auto") or alias.name in LOADERS
-    }
-    assert imported == set()
 
 
 def test_each_call_disables_remote_code() -> None:

@@ -113,8 +113,6 @@ def test_set_prompts_by_name_and_by_text(folder: Path) -> None:
     assert (encoder.default_prompt_name, encoder.resolve_prompt()) == ("default", QUERY)  # as before this call
     encoder.set_prompts(default="text: ")
     assert (encoder.default_prompt_name, encoder.resolve_prompt()) == ("default", "text: ")
-    encoder.set_prompts(default="other")
-    assert encoder.default_prompt_name == "other"
     encoder.set_prompts(default="")
     assert encoder.default_prompt_name is None
 

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModel
 
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.padded_attention import LengthGroup
-from nearfar.encoder.ragged import RaggedBatch, Route, hidden_states, ragged_attention, uses_token_types
+from nearfar.encoder.ragged import RaggedBatch, Route, hidden_states, ragged_attention
 from tests.same_gradients import assert_same_gradients, gradients_of
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
 
@@ -78,11 +77,3 @@ def test_attention_with_fewer_key_heads_and_positions_in_float32(key_heads: int)
     attend = torch.nn.functional.scaled_dot_product_attention
     expected = torch.cat([attend(*piece, enable_gqa=True) for piece in pieces], dim=2).transpose(1, 2)
     torch.testing.assert_close(actual, expected, atol=2e-2, rtol=2e-2)
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_architectures_with_token_types(architecture: str, tmp_path: Path) -> None:
-    backbone = AutoModel.from_pretrained(save_tiny(tmp_path, architecture))
-    assert uses_token_types(backbone) == (architecture in ("bert", "electra", "roberta", "xlm-roberta"))
-    backbone.config.type_vocab_size = 1  # as in RoBERTa's published weights
-    assert not uses_token_types(backbone)

@@ -30,10 +30,6 @@ def character_codes(texts: Sequence[str], *, longest: int = 10) -> tuple[list[li
     return [list(map(ord, text[:longest])) for text in texts], sum(len(text) > longest for text in texts)
 
 
-def ids_of(store: TokenStore, texts: Sequence[str]) -> list[list[int]]:
-    return list(store.select(texts))
-
-
 @pytest.mark.long
 def test_batches_and_vectors_equal_those_without_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens_module, "BLOCK", 7)
@@ -78,7 +74,7 @@ def test_each_text_is_tokenised_and_counted_once(monkeypatch: pytest.MonkeyPatch
     assert list(before) == character_codes(["short"])[0]
     assert tokenised == [long, "short", *TEXTS]
     assert store.truncated == 1 + sum(len(text) > 10 for text in TEXTS)
-    assert ids_of(store, [long, "short"]) == character_codes([long, "short"])[0]
+    assert list(store.select([long, "short"])) == character_codes([long, "short"])[0]
     with pytest.raises(KeyError):
         store.select(["unread"])
 

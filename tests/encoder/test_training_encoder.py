@@ -13,10 +13,6 @@ from tests.encoder.tiny_pairs import items, save_tiny_for_pairs
 from tests.tiny import ARCHITECTURES
 
 
-def broadcast_from_first(work):  # type: ignore[no-untyped-def]
-    return work()
-
-
 def gradients(embedding: nn.Embedding, steps: list[list[Tensor]]) -> list[Tensor]:
     """Gradients after each step, which has several batches of ids, each looked up twice in one graph."""
     found = []
@@ -65,22 +61,21 @@ def test_embedding_tied_to_an_output_layer() -> None:
         torch.testing.assert_close(*found)
 
 
-def open_for_training(folder: Path, architecture: str = "bert", *, bf16: bool = False, max_length: int | None = None):
+def open_for_training(folder: Path, several: list, architecture: str = "bert", *, max_length: int | None = None):
     torch.manual_seed(5)
     classifier = Classifier.from_pretrained(save_tiny_for_pairs(folder, architecture), label_names=("no", "yes"))
-    return classifier, TrainingClassifier(classifier, max_length=max_length, bf16=bf16)
+    return classifier, TrainingClassifier(classifier, several, max_length=max_length, bf16=False)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "deberta-v2"])
 def test_each_weight_belongs_to_backbone_or_head_and_is_trained(architecture: str, tmp_path: Path) -> None:
-    classifier, training = open_for_training(tmp_path, architecture)
+    several = items(6)
+    classifier, training = open_for_training(tmp_path, several, architecture)
     backbone, head = ([id(p) for p in module.parameters()] for module in (classifier.backbone, training.head))
     assert head
     assert sorted(backbone + head) == sorted(id(p) for p in classifier.parameters())
 
-    several = items(6)
-    training.read(several)
     classifier.backbone.eval()
     training.head.eval()
     logits = training.head(training.states(several))
@@ -90,9 +85,8 @@ def test_each_weight_belongs_to_backbone_or_head_and_is_trained(architecture: st
 
 
 def test_items_are_tokenised_once_and_truncated_ones_counted_by_row(tmp_path: Path) -> None:
-    classifier, training = open_for_training(tmp_path, max_length=9)
     long, short = ("a dog " * 9, "the cat"), ("a dog", "the cat")
-    training.read([long, short, long])
+    classifier, training = open_for_training(tmp_path, [long, short, long], max_length=9)
     assert training.truncated == 2
     tokenize, classifier.tokenize = classifier.tokenize, None  # type: ignore[method-assign]
     classifier.eval()
@@ -100,7 +94,3 @@ def test_items_are_tokenised_once_and_truncated_ones_counted_by_row(tmp_path: Pa
     classifier.tokenize = tokenize  # type: ignore[method-assign]
     torch.testing.assert_close(states, classifier.cls(tokenize([short, long, short], max_length=9)))
     assert states.requires_grad
-    training.read([short])
-    assert training.truncated == 0
-    with pytest.raises(KeyError):
-        training.states([long])

@@ -33,8 +33,9 @@ def increasing_score():
 
 @pytest.mark.long
 @pytest.mark.parametrize("nhid", [0, 5])
-def test_classifiers_trained_together_equal_classifiers_trained_alone(nhid):
+def test_classifiers_trained_together_equal_classifiers_trained_alone(nhid, monkeypatch):
     # Sizes of one, two and three minibatches per epoch, the last one full or not; more jobs than slots.
+    monkeypatch.setattr(classifiers, "_MINIBATCHES", 1)
     x, y = problem()
     jobs = jobs_of([3, 64, 65, 100, 101, 101, 102, 103, 128, 129, 150], (1e-5, 1e-1))
     targets = torch.nn.functional.one_hot(torch.as_tensor(y), 3).float()
@@ -91,22 +92,3 @@ def test_no_check_starts_after_the_last_epochs():
 def test_undefined_scores_never_improve():
     count, best, kept = checks([np.nan] * 5 + [0.5] * 5, probe=Probe(tenacity=3))
     assert (count, best, kept) == (4, -1.0, [])
-
-
-@pytest.mark.long
-def test_the_number_of_slots_has_no_effect(monkeypatch):
-    x, y = problem(dim=30)
-    targets = torch.nn.functional.one_hot(torch.as_tensor(y), 3).float()
-
-    def score(rows, logits):
-        return (logits.argmax(dim=1) == torch.as_tensor(y)[rows]).sum(dim=1).numpy() / len(rows)
-
-    def run():
-        jobs = jobs_of([150] * 9, (1e-5, 1e-2))
-        return train(torch.as_tensor(x), targets, jobs, score=score, probe=Probe())
-
-    wide = run()
-    monkeypatch.setattr(classifiers, "_MINIBATCHES", 1)
-    for one, other in zip(wide, run(), strict=True):
-        np.testing.assert_array_equal(one.scores, other.scores)
-        torch.testing.assert_close(one.weights[0], other.weights[0], atol=1e-5, rtol=0)

@@ -9,7 +9,6 @@ import sklearn.metrics
 
 from nearfar.evaluation import results
 from nearfar.evaluation.finetuned import finetuned_entry, validation_scores
-from nearfar.types import NearfarError
 
 TWO, THREE = ("no", "yes"), ("left", "middle", "right")
 
@@ -107,10 +106,3 @@ def test_an_entry_of_scores() -> None:
     assert (entry.dev_pearson, entry.dev_spearman) == (25.0, 12.5)
     flat = entry_of(gold, np.full((90, 1), 2.5, dtype=np.float32), (), **dev)
     assert flat.pearson == results.Estimate(None, None, None, "all predicted scores are equal")
-
-
-def test_outputs_that_are_not_finite_name_the_row() -> None:
-    outputs = np.zeros((6, 2), dtype=np.float32)
-    outputs[4, -1] = np.inf
-    with pytest.raises(NearfarError, match=r"output for test row 4, 'a 4 / b 4', is not finite"):
-        entry_of([0, 1, 0, 1, 0, 1], outputs)

@@ -125,12 +125,8 @@ def test_the_spectrum_is_of_the_uncentred_cosine_matrix():
 def test_invalid_embeddings_are_refused(measure):
     with pytest.raises(NearfarError, match="1 of 3 hold NaN or infinity, the first is row 2"):
         measure([[1.0, 0.0], [0.0, 1.0], [math.nan, 1.0]])
-    with pytest.raises(NearfarError, match="NaN or infinity"):
-        measure([[1.0, math.inf], [0.0, 1.0]])
     with pytest.raises(NearfarError, match=r"0 given"):
         measure(np.zeros((0, 4)))
-    with pytest.raises(NearfarError, match=r"\[texts, dim\]"):
-        measure([1.0, 2.0])
 
 
 def test_kept_neighbours_match_plain_loops():

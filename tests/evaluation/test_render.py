@@ -1,6 +1,5 @@
 """Tables and text are shown as they are, whatever they hold: as Markdown, HTML, LaTeX, CSV and on a console."""
 
-import csv
 import io
 import re
 
@@ -15,7 +14,6 @@ from nearfar.evaluation.render import (
     Table,
     code_block,
     code_span,
-    csv_lines,
     csv_text,
     latex_text,
     markdown_text,
@@ -150,23 +148,6 @@ TABLE = Table(
 )
 
 
-def test_a_table_in_markdown() -> None:
-    assert (
-        to_markdown(TABLE, level=2)
-        == r"""## Spearman \& more
-
-| model | sts12 | 95% interval |
-| --- | ---: | ---: |
-| a\_b | **61.20** (0.40) | [60, 62] |
-| c | 58.00 = |  |
-|  | 1 | 2 |
-
-Means.
-
-Over 3 runs."""
-    )
-
-
 def test_a_table_in_html() -> None:
     html = to_html(TABLE, name="table-1")
     assert '<figcaption id="table-1">Spearman &amp; more</figcaption>' in html
@@ -190,14 +171,6 @@ def test_a_table_in_latex() -> None:
         r"\bottomrule",
         r"\end{tabular}",
         r"\end{table}",
-    ]
-
-
-def test_rows_in_csv() -> None:
-    assert list(csv.reader(io.StringIO(csv_lines([["=a", "b"], ["-x", None], ["a,b", -0.5]])))) == [
-        ["'=a", "b"],
-        ["'-x", ""],
-        ["a,b", "-0.5"],
     ]
 
 

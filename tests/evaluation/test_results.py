@@ -19,7 +19,6 @@ from nearfar.evaluation.results import (
     Provenance,
     Result,
     TrainingRecord,
-    TrainingStep,
     check_output,
     digest,
     load_result,
@@ -91,22 +90,6 @@ def test_a_result_that_is_not_finite_is_never_written(result, tmp_path):
     with pytest.raises(ValueError, match="JSON compliant"):
         replace(result, tasks={"mine": replace(task, spearman=bad)}).save(tmp_path / "r.json")
     assert not (tmp_path / "r.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "cannot be read"),
-        (b'{"schema": 1, "tas', "not a complete JSON file"),
-        (b"\xff\xfe", "byte 0 is not UTF-8"),
-    ],
-)
-def test_a_file_that_is_not_a_result_is_named(content: bytes | None, message: str, tmp_path: Path) -> None:
-    file = tmp_path / "broken.json"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(NearfarError, match=f"^{file}.*{message}"):
-        EvaluationResult.load(file)
 
 
 def test_unwritable_outputs_are_refused_before_any_work(tmp_path, monkeypatch):
@@ -202,65 +185,31 @@ def test_every_committed_file_survives_a_round_trip_and_satisfies_the_schema(
 @pytest.mark.parametrize(
     ("kind", "content", "message"),
     [
-        (
-            EvaluationResult,
-            {"schema": 2},
-            r"was written by a newer version .* \(schema 2; this version reads up to 1\)",
-        ),
-        (
-            EvaluationResult,
-            {"schema": True},
-            "is not a result file of nearfar: its schema is true, and this version reads 1",
-        ),
-        (ComparisonResult, [1], "is not a result file of nearfar: its schema is None"),
-        (
-            EvaluationResult,
-            geometry("A"),
-            "is not a result file of nearfar evaluate: its kind is 'geometry'; expected eval",
-        ),
-        (
-            ComparisonResult,
-            {"schema": 1},
-            "is not a result file of nearfar compare: its kind is None; expected comparison",
-        ),
-        (
-            Result,
-            {"schema": 1, "kind": ["x"]},
-            r"is not a result file of nearfar: its kind is \['x'\]; expected evaluation",
-        ),
+        (EvaluationResult, {"schema": 2}, "nearfar: it has schema 2, .* version reads 1. Update nearfar to read"),
+        (EvaluationResult, {"schema": True}, r"nearfar: it has schema true, and this version reads 1\.$"),
+        (ComparisonResult, [1], "nearfar: it has schema None"),
+        (EvaluationResult, geometry("A"), "nearfar evaluate: its kind is 'geometry'; expected evaluation"),
+        (ComparisonResult, {"schema": 1}, "nearfar compare: its kind is None; expected comparison"),
+        (Result, {"schema": 1, "kind": ["x"]}, r"nearfar: its kind is \['x'\]; expected evaluation"),
     ],
 )
 def test_other_versions_and_kinds_are_refused(kind: type[Result], content: Any, message: str) -> None:
-    with pytest.raises(NearfarError, match=f"^f: {message}"):
+    with pytest.raises(NearfarError, match=f"^f: is not a result file of {message}"):
         kind.from_dict(content, source="f")
 
 
-DAMAGES = [
-    (EVALUATION, "tasks.one.pearson", ..., "tasks.one lacks 'pearson'"),
-    (EVALUATION, "tasks.one.spearman.all.low", "5", r"tasks\.one\.spearman\.all\.low = '5': must be a number or null"),
+DAMAGES = [  # of the right type; values of other types are in tests/invalid_input
     (EVALUATION, "tasks.one.subsets", {}, "tasks.one.subsets is empty"),
     (EVALUATION, "tasks.one.subsets.only.gold", [1], "tasks.one.subsets.only.gold has 1 numbers, and 'pairs' is 10"),
-    (EVALUATION, "tasks.one.subsets.only.gold.1", float("nan"), r".*gold\[1\] = nan: must be a finite number"),
+    (EVALUATION, "tasks.one.units", [0, 1], "tasks.one.units has 2 numbers, and 'pairs' is 10"),
     (EVALUATION, "transfer.tasks.mr.accuracy.score", None, "transfer.tasks.mr.accuracy.score is null without a reason"),
-    (
-        EVALUATION,
-        "transfer.tasks.mr.predicted",
-        [],
-        "transfer.tasks.mr.predicted has 0 predictions for 10 gold values",
-    ),
+    (EVALUATION, "transfer.tasks.mr.predicted", [], "transfer.*.predicted has 0 predictions for 10 gold values"),
     (EVALUATION, "transfer.tasks.mr.kind", "dog", ".* = 'dog': must be 'classification' or 'relatedness'"),
     (EVALUATION, "transfer.tasks.mr.kind", ..., "transfer.tasks.mr lacks 'kind'"),
     (EVALUATION, "config.training_seed", "x", "config.training_seed = 'x': must be a whole number or null"),
     (COMPARISON, "tasks.one.p", None, "tasks.one.p is null, and 'difference' is not"),
     (COMPARISON, "tasks.one.second", None, "tasks.one.second is null, and 'difference' is not"),
-    (COMPARISON, "tasks.one.verdict", "good", ".*'better', 'cannot tell', 'level', 'no worse', 'worse' or null"),
-    (COMPARISON, "config.margin", -1, "config.margin = -1: must be at least 0"),
-    (EVALUATION, "tasks.one.units", [0, 1], "tasks.one.units has 2 numbers, and 'pairs' is 10"),
-    (COMPARISON, "tasks.one.kind", "dog", ".*'classification', 'relatedness', 'retrieval', 'scores' or 'similarity'"),
-    (COMPARISON, "overall", {}, "overall lacks 'first'"),
     (THREE, "comparisons", THREE["comparisons"][:2], "comparisons does not hold one comparison for each pair of sides"),
-    (THREE, "comparisons.1.tasks", {"two": ROW}, "comparisons does not hold the same tasks for each pair of sides"),
-    (RUN, "history", [[1, 2, 3]], r"history\[0\] = \[1, 2, 3\]: must be a list of 2"),
     (RUN, "config", ..., "it lacks 'config'"),
 ]
 
@@ -270,13 +219,6 @@ def test_damaged_files(content: dict[str, Any], location: str, to: Any, message:
     read = Result.from_dict if "kind" in content else TrainingRecord.from_dict
     with pytest.raises(NearfarError, match=f"^f: is damaged, or was written by another version of nearfar: {message}"):
         read(changed(content, location, to), source="f")
-
-
-def test_long_values_are_shortened_and_the_outermost_object_has_no_path() -> None:
-    with pytest.raises(NearfarError, match="loss = '" + "x" * 75 + r" \.\.\.: must be a number"):
-        TrainingStep.from_dict({"step": 1, "loss": "x" * 99}, source="f")
-    with pytest.raises(NearfarError, match=r"f: .*: it must be an object"):
-        TrainingStep.from_dict([], source="f")
 
 
 def test_missing_keys_and_null_keys() -> None:

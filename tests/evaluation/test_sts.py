@@ -10,7 +10,7 @@ from scipy import stats
 from nearfar.evaluation.results import Estimate
 from nearfar.evaluation.sts import evaluate_sts
 from nearfar.evaluation.tasks import SIMILARITY_AVERAGES as AVERAGES
-from nearfar.types import NearfarError, ScoredPair
+from nearfar.types import ScoredPair
 
 SEVEN = AVERAGES["seven tasks, SICK-R test"]
 
@@ -125,17 +125,3 @@ def test_a_vector_that_is_not_finite_leaves_out_only_its_tasks(value):
     assert list(scored.unavailable) == ["two"]
     assert "1 of its texts hold NaN or infinity; the first is that of 'bad 1'" in scored.unavailable["two"]
     assert evaluate_sts(encode, {"two": tasks["two"]}).tasks == {}
-
-
-@pytest.mark.parametrize(
-    ("tasks", "message"),
-    [
-        ({}, "no tasks"),
-        ({"mine": {}}, "task mine has no pairs"),
-        ({"mine": {"a": []}}, "task mine has no pairs"),
-        ({"mine": {"a": [*subset(3), ScoredPair("x 1", "x 2", math.nan)]}}, "task mine, subset a, pair 4"),
-    ],
-)
-def test_unusable_tasks_are_refused_before_encoding(tasks, message):
-    with pytest.raises(NearfarError, match=message):
-        evaluate_sts(lambda texts: pytest.fail("encoded"), tasks)

@@ -87,7 +87,6 @@ def test_the_mean_over_tasks_is_of_systems_that_have_all():
         ({"t": {"a": BASE}}, {}, "board.tsv: has scores of one system only, a"),
         ({"t": {"a": BASE, "b": BASE, "clusters": np.zeros(200, int)}}, {}, "task t has a single unit, or cluster"),
         ({"t": {"a": BASE, "b": BASE}}, {"tasks": ["u"]}, "--tasks: there is no task u, only t"),
-        ({"t": {"a": BASE, "b": BASE}}, {"resamples": 1}, "resamples"),
     ],
 )
 def test_what_cannot_be_compared(tasks, settings, message):

@@ -2,10 +2,7 @@
 
 import pytest
 
-from nearfar.evaluation.render import to_markdown
-from nearfar.evaluation.results import EvaluationResult
-from nearfar.evaluation.tables.evaluation import evaluation_tables
-from tests.evaluation.pages import FOLDER, pages, whole
+from tests.evaluation.pages import FOLDER, pages
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +22,3 @@ def test_a_page_is_the_committed_one(name: str, shown: dict[str, str]) -> None:
 def test_every_page_is_committed(shown: dict[str, str]) -> None:
     assert sorted(shown) == NAMES
     assert len(NAMES) > 10
-
-
-def test_a_screen_has_no_subsets_and_no_intervals_without_resamples() -> None:
-    content = whole()
-    tables = evaluation_tables(EvaluationResult.from_dict(content | {"config": {"resamples": 0, "pooling": None}}))
-    text = "\n".join(map(to_markdown, tables))
-    for absent in ("a\\|b", "Intervals", "Pooling"):
-        assert absent not in text

@@ -115,10 +115,3 @@ def test_varlen_is_the_default_on_a_gpu(
     values_and_gradients_on(device, tensors, GROUPS, dropout=0.1)
     values_and_gradients_on(device, [tensor.float() for tensor in tensors], GROUPS)
     assert backends_used == ["varlen"]
-
-
-@on_each_device("dtype", small=[], whole=[HALF, torch.float16])
-def test_the_check_passes(device: str, dtype: torch.dtype) -> None:
-    needs_varlen()
-    passes_self_check.cache_clear()
-    assert passes_self_check(torch.device(device), dtype, 32)

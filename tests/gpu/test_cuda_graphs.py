@@ -25,18 +25,13 @@ SHORT = sentences(20, longest=12)
 LONG = [*sentences(30, seed=1, longest=12), *sentences(5, seed=2, longest=40)]
 
 
-def opened(folder: Path, architecture: str = "bert", *, dropout: float = 0.0, graphs: bool = True, **settings: Any):
-    encoder = Encoder.from_pretrained(
-        save_tiny(folder, architecture), device="cuda", pooling=settings.pop("pooling", "mean")
-    )
+def opened(
+    folder: Path, architecture: str = "bert", *, dropout: float = 0.0, graphs: bool = True, bf16: bool = False
+) -> TrainingEncoder:
+    encoder = Encoder.from_pretrained(save_tiny(folder, architecture), device="cuda").train()
     set_dropout(encoder.backbone, dropout)
-    training = TrainingEncoder(
-        encoder.train(),
-        max_length=None,
-        bf16=settings.pop("bf16", False),
-        broadcast_from_first=lambda compute: compute(),
-        cuda_graphs=graphs,
-    )
+    alone: Any = {"max_length": None, "broadcast_from_first": lambda compute: compute()}
+    training = TrainingEncoder(encoder, bf16=bf16, cuda_graphs=graphs, **alone)
     training.read([SHORT, LONG])
     return training
 
@@ -100,10 +95,9 @@ class TestOnGpu:
                 backward(training, LONG)
                 optimiser.step()
                 optimiser.zero_grad()
+        fresh = opened(tmp_path, graphs=False)
         with torch.no_grad():
-            first, second, untrained = (
-                training.embed(SHORT) for training in (ours, plain, opened(tmp_path, graphs=False))
-            )
+            first, second, untrained = (training.embed(SHORT) for training in (ours, plain, fresh))
         torch.testing.assert_close(first, second, atol=1e-3, rtol=0)
         assert float((second - untrained).abs().max()) > 0.1
 
@@ -130,9 +124,8 @@ class TestOnGpu:
         training = opened(tmp_path, dropout=0.3)
         weight = training.encoder.backbone.encoder.layer[0].intermediate.dense.weight
         direction = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)).cuda()
-        weights = torch.randn(
-            len(LONG), training.encoder.dim, generator=torch.Generator().manual_seed(len(LONG))
-        ).cuda()
+        generator = torch.Generator().manual_seed(len(LONG))
+        weights = torch.randn(len(LONG), training.encoder.dim, generator=generator).cuda()
         backward(training, LONG, seed=3)
         slope = float((weight.grad * direction).sum())
         sides = []

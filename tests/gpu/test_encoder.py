@@ -5,12 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nearfar import Encoder
-from nearfar.encoder.dropout import Dropout
 from nearfar.encoder.ragged import RaggedBatch, Route, hidden_states
-from nearfar.training.gradients import seed_rng
 from tests.gpu.devices import on_each_device
 from tests.same_gradients import assert_same_gradients, gradients_of
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
@@ -62,46 +60,6 @@ def test_vectors_in_bfloat16_are_close(device: str, architecture: str, tmp_path:
     exact, rough = encoder.encode(TEXTS, normalize=True), encoder.encode(TEXTS, normalize=True, precision="bf16")
     assert (exact * rough).sum(axis=1).min() > 0.995
     assert np.abs(exact - rough).max() > 1e-5
-
-
-@on_each_device("p", small=(), whole=(0.1, 0.5))
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_dropout_rate_scale_and_gradient(device: str, p: float, dtype: torch.dtype) -> None:
-    """The share of zeros is p within five standard errors, the rest is divided by 1 - p; the gradient has the mask."""
-    count = 40_000
-    layer = Dropout(p)
-    x = torch.ones(count, device=device, dtype=dtype, requires_grad=True)
-    seed_rng(1)
-    y = layer(x)
-    dropped = float((y == 0).float().mean())
-    assert abs(dropped - p) < 5 * (p * (1 - p) / count) ** 0.5
-    torch.testing.assert_close(y[y != 0].mean(dtype=torch.float32).cpu(), torch.tensor(1 / (1 - p)), rtol=5e-3, atol=0)
-    y.backward(torch.ones_like(y))
-    assert torch.equal(x.grad, y)
-    seed_rng(1)
-    assert torch.equal(layer(x), y)
-    assert not torch.equal(layer(x), y)
-    assert layer.eval()(x) is x
-
-
-@on_each_device("architecture", small=("bert",), whole=RAGGED)
-@pytest.mark.parametrize("bf16", [False, True])
-def test_dropout_is_active_only_in_training(device: str, architecture: str, bf16: bool, tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture, dropout=0.3), device=device)
-    for module in encoder.modules():  # ModernBERT has none by default
-        if isinstance(module, nn.Dropout):
-            module.p = 0.3
-    ids = encoder.tokenize(TEXTS).ids
-
-    def vectors(seed: int) -> Tensor:
-        seed_rng(seed)
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
-            return encoder(ids).detach().float()
-
-    assert torch.equal(vectors(1), vectors(2))
-    encoder.train()
-    assert torch.equal(vectors(1), vectors(1))
-    assert (vectors(1) - vectors(2)).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("architecture", SMALL)

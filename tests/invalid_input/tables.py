@@ -32,26 +32,20 @@ _TRAIN = "--model nowhere --evaluate-on pairs.tsv --output new --data FILE"  # r
 _MINE = "--model nowhere --output t.tsv --data nli.tsv --anchor-column premise --positive-column hypothesis"
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "scl": ("nli", f"train scl {_TRAIN}"),
-    "nli-order": ("nli", f"train nli-order {_TRAIN}"),
     "nli, no method": ("nli", f"train {_TRAIN}"),
     "pairs, no method": ("pairs", f"train {_TRAIN}"),
     "labelled, no method": ("labelled", f"train {_TRAIN}"),
-    "info-nce": ("pairs", f"train info-nce {_TRAIN}"),
     "simcse-sup": ("triplets", f"train simcse-sup {_TRAIN}"),
     "simcse-unsup": ("sentences", f"train simcse-unsup {_TRAIN}"),
-    "supcon-text": ("labelled", f"train supcon-text {_TRAIN}"),
     "regression": ("scored", f"train regression {_TRAIN}"),
-    "distill": ("sentences", f"train distill --teacher nowhere {_TRAIN}"),
     "bt": ("translated", f"train bt {_TRAIN}"),
     "evaluate-on": ("scored", "train scl --model nowhere --data nli.tsv --output new --evaluate-on FILE"),
     "finetune": ("labelled", "finetune FILE --model nowhere --output new"),
     "validation": ("labelled", "finetune labelled.tsv --model nowhere --output new --validation FILE"),
-    "test": ("labelled", "finetune labelled.tsv --model nowhere --output new --test FILE"),
     "noise": ("translated", "finetune labelled.tsv --model nowhere --output new --noise FILE"),
     "tasks": ("scored", "evaluate nowhere --tasks FILE"),
     "evaluate": ("labelled", "evaluate nowhere --labelled FILE"),
     "geometry": ("scored", "geometry tiny --output space --task pairs.tsv --labelled labelled.tsv --pairs FILE"),
-    "page": ("sentences", "geometry tiny --page new.html --texts FILE"),
     "encode": ("sentences", "encode tiny --output v.npy --column text --input FILE"),
     "mine": ("pairs", "mine --model nowhere --output t.tsv --data FILE"),
     "mine corpus": ("sentences", f"mine {_MINE} --corpus FILE"),
@@ -82,7 +76,7 @@ def row_location(number: int, extension: str) -> str:
     """Return the location of the row ``number``, counted from 0, as error messages name it."""
     if extension == "parquet":
         return f"row {number + 1}"
-    return f"line {number + 1 + (not extension.startswith('jsonl'))}"
+    return f"line {number + 1 + (not extension.startswith('json'))}"
 
 
 def write_rows(file: Path, rows: Sequence[Row]) -> None:
@@ -95,7 +89,7 @@ def write_rows(file: Path, rows: Sequence[Row]) -> None:
         pq.write_table(pa.table({name: [row[name] for row in rows] for name in rows[0]}), file)
         return
     text = io.StringIO()
-    if extension.startswith("jsonl"):
+    if extension.startswith("json"):
         text.writelines(json.dumps(row) + "\n" for row in rows)
     elif extension.startswith("csv"):
         writer = csv.writer(text, lineterminator="\n")

@@ -24,8 +24,7 @@ from nearfar.encoder import weights
 from nearfar.encoder.classifier import Classifier
 from tests.invalid_input.cli_runner import assert_refused
 from tests.invalid_input.model_folders import REMOVED, edit, save_model_variants
-from tests.invalid_input.tables import paired
-from tests.tiny import save_tiny, sentences
+from tests.tiny import sentences
 from tests.tiny_seq2seq import save_tiny_seq2seq
 
 Damage = Callable[[Path], object]
@@ -206,13 +205,13 @@ MODULE_LISTS: list[tuple[Any, str]] = [
     ([FIRST, SECOND | {"path": "nowhere"}], "nowhere/config.json: cannot be read"),
     ([FIRST | {"path": "nowhere"}, SECOND], "nowhere: holds no config.json"),
     ([FIRST, SECOND | {"type": FIRST["type"]}], "module 1 is a 'Transformer'"),
-    ([FIRST, SECOND | {"type": "sentence_transformers.models.WordWeights"}], "has no Pooling"),
+    ([FIRST, SECOND | {"type": "sentence_transformers.models.WordWeights"}], "weights of single words"),
 ]
 LABELS = "id2label must name each label by its number"
 INCONSISTENT: list[Row] = [
     *(row for name in SIZES for row in each("plain", CONFIG, name, (*WRONG, HUGE))),
     *each("plain", CONFIG, "type_vocab_size", ("x", -1, True, HUGE)),
-    config("plain", "37 weights are missing", "[32] in the file, [768] by config.json", hidden_size=REMOVED),
+    config("plain", "35 weights are missing", "[32] in the file, [768] by config.json", hidden_size=REMOVED),
     config("plain", f"16 {MISSHAPEN}", "encoder.layer.2", num_hidden_layers=3),
     config("plain", f"1 {MISSHAPEN}", "word_embeddings", vocab_size=41),
     config("plain", "is not a multiple of the number of attention heads (3)", num_attention_heads=3),
@@ -223,10 +222,7 @@ INCONSISTENT: list[Row] = [
     *each("plain", CONFIG, "model_type", (REMOVED, None, 5, ["bert"]), "names no model_type"),
     *each("plain", CONFIG, "id2label", ("x", ["a"], {"x": "a"}), "cannot be opened"),
     config("plain", "nonsense", hidden_act="nonsense"),
-    *(
-        config("plain", name, **{name: value})
-        for name, value in {"hidden_act": 5, "layer_norm_eps": "x", "attention_probs_dropout_prob": "x"}.items()
-    ),
+    config("plain", "layer_norm_eps", layer_norm_eps="x"),
     *each("plain", BERT, "max_seq_length", (2, -1, "x", True, 5.5, [1]), "max_seq_length"),
     *each("plain", TOKENS, "model_max_length", (2, "x", True, [1], float("nan")), "model_max_length is"),
     *each("plain", TOKENS, "tokenizer_class", ("BertTokenizer", REMOVED), "selects a", "WordLevel"),
@@ -247,18 +243,11 @@ INCONSISTENT: list[Row] = [
     *each("modules", POOLING, "pooling_mode", (REMOVED, None, []), "pools by"),
     *each("modules", DENSE, "in_features", (HUGE,), "in_features"),
     *each("modules", DENSE, "in_features", (16, "x", REMOVED), "cannot be opened"),
-    *(
-        ("modules", settings(DENSE, activation_function=value), ("cannot be opened",))
-        for value in ("torch.nn.Module", "torch.nn.Linear", None)
-    ),
+    ("modules", settings(DENSE, activation_function="torch.nn.Linear"), ("cannot be opened",)),
     ("modules", settings(DENSE, activation_function="torch.nn.GLU"), (MODULES, "should give 32 dimensions")),
     *each("modules", DENSE, "activation_function", ("torch.nn.nonsense", 5), "torch.nn"),
-    *(
-        row
-        for file in (DENSE, NORMALIZE)
-        for side in ("input", "output")
-        for row in each("modules", file, f"module_{side}_name", ("token_embeddings",), "'token_embeddings'")
-    ),
+    *each("modules", DENSE, "module_input_name", ("token_embeddings",), "'token_embeddings'"),
+    *each("modules", NORMALIZE, "module_output_name", ("token_embeddings",), "'token_embeddings'"),
     ("layers", settings(LAYERS, layer_start="x"), ("layer_start",)),
     ("layers", settings(LAYERS, num_hidden_layers=3), ("nearfar does not support these weights",)),
     *each("words", WORDS, "word_weights", ({}, {"dog": 0.0}, {"[CLS]": 0.5}, "x"), "weights of single words"),
@@ -276,63 +265,30 @@ INCONSISTENT: list[Row] = [
             (lambda words: {word: n for word, n in words.items() if n < 20}, "token ids up to 19"),
         )
     ),
-    *(
-        ("plain", index(lambda _, found=found: found), (INDEX, "must hold a weight_map"))
-        for found in ({}, ["x"], {"x": 5})
-    ),
-    *(
-        ("plain", index(lambda found, name=name: found | {"x": name}), (INDEX, f"names the file '{name}', which is"))
-        for name in ("model-9.safetensors", "../model.safetensors")
-    ),
-    *(
-        ("plain", tensors({"pooler.dense.weight": torch.zeros(32, 32).to(kind)}), (WEIGHTS, "quantized"))
-        for kind in (torch.int8, torch.float8_e4m3fn)
-    ),
+    ("plain", index(lambda _: {"x": 5}), (INDEX, "weight_map")),
+    ("plain", index(lambda found: found | {"x": "../x.safetensors"}), (INDEX, "names the file '../x.safetensors', wh")),
+    ("plain", tensors({"pooler.dense.weight": torch.zeros(32, 32).to(torch.int8)}), (WEIGHTS, "quantized")),
     ("modules", lambda folder: (folder / MODULES).unlink(), (f"holds {PROMPTS} but no modules.json",)),
     ("plain", settings(TOKENIZER, post_processor=template([])), ("cannot be opened",)),
     *(("modules", settings(file, note="a\ud800b"), (file, "half a surrogate pair")) for file in (CONFIG, POOLING)),
 ]
-LINK = ("is a link to", "outside the model folder", "replace the link by a copy")
+LINK = ("is a link to", "outside the model folder", "copy the file here")
 SMALL = {f"small.{number}": torch.zeros(1) for number in range(1500)}
 HOSTILE: list[Row] = [
-    *(
-        ("plain", empty_tensors(**{name: size}), (CONFIG, "describes a model of"))
-        for name, size in (("vocab_size", 200_000_000), ("hidden_size", 100_000), ("intermediate_size", 10**8))
-    ),
-    (
-        "plain",
-        tensors({"v": torch.zeros(60_000)}, hidden_size=60_000, num_attention_heads=1),
-        ("describes a model of",),
-    ),
+    ("plain", empty_tensors(vocab_size=200_000_000), (CONFIG, "describes a model of")),
+    ("plain", tensors({"v": torch.zeros(60_000)}, hidden_size=60_000, num_attention_heads=1), ("describes a model",)),
     ("plain", empty_tensors(30_000, 1, num_hidden_layers=30_000), (CONFIG, "num_hidden_layers is 30000")),
     ("plain", tensors(SMALL, num_hidden_layers=1400), (CONFIG, "num_hidden_layers is 1400", "at most 1000")),
     config("plain", "num_experts is 1000000000", "at most 1000", num_experts=10**9),
     config("plain", "num_labels is 1000000000", "at most 100000", num_labels=10**9),
-    *each(
-        "plain", CONFIG, "transformers_weights", ("o.safetensors", "../o.safetensors", "o.bin"), "transformers_weights"
-    ),
+    *each("plain", CONFIG, "transformers_weights", ("../o.safetensors", "o.bin"), "transformers_weights"),
     ("plain", link(TOKENIZER, SECRET), (TOKENIZER, *LINK)),
     ("modules", link(POOLING, SECRET), (POOLING, *LINK)),
     ("translator", link("generation_config.json", SECRET), ("generation_config.json", *LINK)),
     *each("plain", TOKENS, "vocab_file", (f"../{SECRET}",), f"names ../{SECRET}, a file outside the model folder"),
     *each("plain", TOKENS, "init_inputs", ([f"../{SECRET}"],), "init_inputs"),
-    *each(
-        "plain",
-        TOKENIZER,
-        "normalizer",
-        (
-            charmap(b""),
-            {"type": "Sequence", "normalizers": [charmap(b"\x10\0\0\0" + b"\xff" * 30)]},
-            {"type": "Precompiled", "precompiled_charsmap": 3},
-        ),
-        "cannot be opened",
-    ),
+    *each("plain", TOKENIZER, "normalizer", (charmap(b"\x10\0\0\0" + b"\xff" * 30), charmap(b"")), "cannot be opened"),
     ("plain", settings(TOKENIZER, post_processor=template([10**7])), ("token ids up to 10000000",)),
-    (
-        "plain",
-        settings(TOKENIZER, post_processor={"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 10**7]}),
-        ("token ids up to 10000000",),
-    ),
 ]
 NEEDS_CODE, NEVER_RUNS = "the model needs custom code", "never runs code from a model folder"
 OF_THE_HUB = "someone/attention"
@@ -347,10 +303,7 @@ CODE: list[Row] = [
     config("plain", f"_attn_implementation is '{OF_THE_HUB}'", parts=[{"_attn_implementation": OF_THE_HUB}]),
     *(
         ("modules", entry(number, type=name), (MODULES, f"'{name}'", NEVER_RUNS))
-        for number, name in (
-            *((0, "evil.Transformer"), (1, "evil.Pooling"), (2, "evil.Dense"), (1, "Pooling")),
-            (2, "sentence_transformers_evil.Dense"),
-        )
+        for number, name in ((0, "evil.Transformer"), (1, "Pooling"), (2, "sentence_transformers_evil.Dense"))
     ),
     ("modules", entry(2, type="sentence_transformers.models.CNN"), ("module 2 is a 'CNN'",)),
     *each("modules", DENSE, "activation_function", ("evil.Act", "torch.hub.load"), "torch.nn"),
@@ -361,10 +314,7 @@ CODE: list[Row] = [
     ),
     *(
         ("modules", entry(number, path=path), (MODULES, "points outside the model folder"))
-        for number, path in (
-            *((1, "/etc"), (1, ".."), (1, "1_Pooling/../../other"), (1, "..\\other"), (1, "C:\\other"), (1, "\\other")),
-            (0, "../tiny"),
-        )
+        for number, path in ((1, "/etc"), (1, "1_Pooling/../../other"), (1, "..\\other"), (1, "C:\\other"), (0, "../x"))
     ),
 ]
 PROGRAM = """from pathlib import Path
@@ -446,16 +396,8 @@ def follow_links(folder: Path) -> None:
 
 OF_TRANSFORMERS = {"AutoConfig": "evil.BertConfig", "AutoModel": "evil.BertModel"}
 ACCEPTED: list[tuple[str, Damage]] = [
-    *(
-        ("plain", settings(CONFIG, **{name: value}))
-        for name, value in {
-            "return_dict": False,
-            "dtype": "float16",
-            "attn_implementation": "eager",
-            "architectures": None,
-            "auto_map": OF_TRANSFORMERS,
-        }.items()
-    ),
+    ("plain", settings(CONFIG, return_dict=False, dtype="float16", attn_implementation="eager")),
+    ("plain", settings(CONFIG, architectures=None, auto_map=OF_TRANSFORMERS)),
     ("plain", settings(TOKENS, vocab_file="/home/someone/vocab.txt", tokenizer_file=None)),
     *(("modules", rename_pooling(kind)) for kind in ("models.pooling.Pooling", "sentence_transformer.modules.Pooling")),
     ("modules", follow_links),
@@ -549,28 +491,6 @@ def test_an_unreadable_file_and_a_folder_in_its_place(
     assert f"{file}: " in refusal("modules", folder)
 
 
-def test_weights_in_several_files_that_are_damaged(models: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(models / "plain", tmp_path / "model"))
-    first, second, *_ = sorted(set(sharded(folder)["weight_map"].values()))
-    content = (folder / second).read_bytes()
-    (folder / second).write_bytes(content[: len(content) // 2])
-    assert f"{second}: the weights are truncated or damaged" in refusal("plain", folder)
-    (folder / INDEX).unlink()
-    message = refusal("plain", folder)
-    assert first in message
-    assert f"need {INDEX}" in message
-
-
-def test_positions_reserved_for_padding_are_not_usable(tmp_path: Path) -> None:
-    """RoBERTa reserves its first positions: a text of 65 tokens would exceed the table."""
-    folder = save_tiny(tmp_path / "roberta", "roberta")
-    edit(folder / TOKENS, {"model_max_length": REMOVED})
-    encoder = Encoder.from_pretrained(folder)
-    assert encoder.max_length == 64
-    with pytest.warns(UserWarning, match="longer than 64 tokens"):
-        assert np.isfinite(encoder.encode(["a dog " * 50])).all()
-
-
 def test_headers_of_safetensors(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(shutil.copytree(models / "plain", tmp_path / "model"))
     header, data = read_header(folder / WEIGHTS)
@@ -581,24 +501,10 @@ def test_headers_of_safetensors(models: Path, tmp_path: Path, monkeypatch: pytes
     write_header(folder / WEIGHTS, text + b" " * 16, data)
     assert f"{WEIGHTS}: its header has" in refusal("plain", folder)
     monkeypatch.undo()
-    write_header(folder / WEIGHTS, text.replace(b'"F32"', b'"' + b"x" * 10_000 + b'"', 1), data)
-    assert "truncated or damaged" in refusal("plain", folder)
     (folder / WEIGHTS).write_bytes(struct.pack("<Q", 2**62) + b"{}")
     assert "truncated or damaged" in refusal("plain", folder)
 
 
-# --- by command ---
-
-FILES = "--data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 1 --output fresh"
-COMMANDS = {
-    "encode": "encode MODEL --input texts.txt --output out.npy",
-    "predict": "predict MODEL --input texts.txt --output out.tsv",
-    "search": "search dog --model MODEL --input texts.txt",
-    "evaluate": "evaluate MODEL --tasks pairs.tsv",
-    "train": f"train scl --model MODEL {FILES}",
-    "back-translate": "back-translate --forward MODEL --backward tiny --input texts.txt --output out.tsv",
-}
-"""Verb -> a command that opens a model; all open it by the same function."""
 PLACES = {
     "": "must not be empty",
     "texts.txt": "texts.txt: is a file, but a model is a folder",
@@ -609,6 +515,6 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(("command", "place"), paired(COMMANDS, PLACES))
-def test_a_path_that_is_no_model_by_command(workspace: Path, command: str, place: str) -> None:
-    assert_refused([word.replace("MODEL", place) for word in COMMANDS[command].split()], PLACES[place])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_path_that_is_no_model(workspace: Path, place: str) -> None:
+    assert_refused(["encode", place, "--input", "texts.txt", "--output", "out.npy"], PLACES[place])

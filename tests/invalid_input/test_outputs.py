@@ -120,25 +120,15 @@ def test_places_that_cannot_be_written(
 
 # --- a run folder as a model ---
 
-RUN_AS_MODEL = {
-    "encode": "encode run --input texts.txt --output v.npy",
-    "compare": "compare run tiny --tasks pairs.tsv --resamples 9",
-    "predict": "predict classifier --input texts.txt --output l.tsv",
-    "train": "train scl --model run --data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 1 --output new",
-}
-
 
 @pytest.mark.long
-@pytest.mark.parametrize("row", RUN_AS_MODEL)
-def test_a_run_folder_is_a_model_if_it_is_finished(user_files: Path, row: str) -> None:
-    argv = RUN_AS_MODEL[row].split()
-    result = run_cli(argv)
-    assert result.status == 0, result.err
-    if row == "encode":
-        assert run_cli("encode run/model --input texts.txt --output w.npy".split()).status == 0
-        assert Path("v.npy").read_bytes() == Path("w.npy").read_bytes()
-    folder = "classifier" if row == "predict" else "run"
-    argv = [word.replace("v.npy", "x.npy").replace("l.tsv", "m.tsv").replace("new", "again") for word in argv]
+@pytest.mark.parametrize(("verb", "folder"), [("encode", "run"), ("predict", "classifier")])
+def test_a_run_folder_is_a_model_if_it_is_finished(user_files: Path, verb: str, folder: str) -> None:
+    outputs = {"encode": ("v.npy", "w.npy"), "predict": ("v.tsv", "w.tsv")}[verb]
+    for model, output in zip((folder, f"{folder}/model"), outputs, strict=True):
+        assert run_cli([verb, model, "--input", "texts.txt", "--output", output]).status == 0
+    assert Path(outputs[0]).read_bytes() == Path(outputs[1]).read_bytes()
+    argv = [verb, folder, "--input", "texts.txt", "--output", f"x{Path(outputs[0]).suffix}"]
     Path(folder, "run.json").rename("away.json")
     assert_refused(argv, f"{folder}: is a run that is not finished (no run.json)", "--resume")
     Path("away.json").rename(Path(folder, "run.json"))

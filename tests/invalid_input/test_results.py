@@ -14,7 +14,6 @@ from nearfar.types import NearfarError
 from tests.evaluation.report.cases import geometry
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 
-HUGE, INFINITY = 10**400, float("inf")
 FILES = ("scores", "tuned", "two", "three", "space")
 TASK, TUNED = "tasks/pairs.tsv", "transfer/tasks/labelled.tsv"
 FREE = ("provenance", "config", "inputs")
@@ -65,10 +64,6 @@ def test_a_value_of_another_type_is_named(name: str, results: Path, tmp_path: Pa
         new = [{"a": [None]}] if not isinstance(location[-1], int) else {"a": [None]}
         file.write_text(json.dumps(changed(content, location, new)), encoding="utf-8")
         if location[0] in FREE:
-            try:
-                load_result(file)
-            except NearfarError as error:
-                assert str(error).startswith(f"{file}: ")  # noqa: PT017
             continue
         with pytest.raises(NearfarError) as caught:
             load_result(file)
@@ -78,7 +73,6 @@ def test_a_value_of_another_type_is_named(name: str, results: Path, tmp_path: Pa
 
 ROWS = [  # of the right type: verb, file, path of a value, its new value, words in the message besides the file
     ("compare", "scores", "schema", 2, "schema 2"),
-    ("compare", "scores", f"{TASK}/pearson/wmean/high", -INFINITY, "Infinity"),
     ("compare", "scores", f"{TASK}/subsets/pairs/gold/0", 1e200, "is not finite, or too large"),
     ("compare", "tuned", f"{TUNED}/predicted", [], "predictions"),
     ("report", "three", "sides", [], "does not hold one comparison for each pair of sides"),
@@ -97,8 +91,6 @@ def test_a_damaged_result_is_named(
     location = tuple(int(key) if key.isdecimal() else key for key in path.split("/"))
     Path("whole.json").write_text(json.dumps(content), encoding="utf-8")
     Path("damaged.json").write_text(json.dumps(changed(content, location, new)), encoding="utf-8")
-    words = (
-        "compare damaged.json whole.json --resamples 9" if verb == "compare" else "report damaged.json --output r.html"
-    )
-    assert_refused(words.split(), "damaged.json", mention)
+    words = {"compare": "whole.json --resamples 9", "report": "--output r.html"}[verb]
+    assert_refused([verb, "damaged.json", *words.split()], "damaged.json", mention)
     assert not Path("r.html").exists()

@@ -57,7 +57,6 @@ OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "socket": (bind, "is a socket, not a regular file"),
     "device": (lambda file: file.symlink_to("/dev/zero"), "is a device, not a regular file"),
     "folder": (Path.mkdir, "is a folder"),
-    "loop": (lambda file: file.symlink_to(file), "Too many levels of symbolic links"),
     "dangling": (lambda file: file.symlink_to("nowhere"), "is a link to a file that does not exist"),
     "nothing": (lambda _: None, "no such file"),
 }
@@ -76,6 +75,7 @@ OTHER_MESSAGES = {
     ("report", "folder"): "holds no run and no result files",
     ("report", "dangling"): "No such file",
     ("noise", "nothing"): "there is no such file",
+    ("noise", "dangling"): "there is no such file",
 }
 
 
@@ -95,11 +95,7 @@ def test_other_places_that_are_no_files(workspace: Path) -> None:
     finally:
         os.close(read)
         os.close(write)
-    for name, words in (
-        ("x" * 300, "File name too long"),
-        ("x\0y", "null byte"),
-        (os.fsdecode(b"\xff\xfe"), "the name is not UTF-8"),
-    ):
+    for name, words in (("x" * 300, "File name too long"), ("x\0y", "NUL character"), ("\udcff", "is not UTF-8")):
         with pytest.raises(NearfarError, match=words):
             list(read_columns(f"{name}.tsv", ("text",)))
 
@@ -116,7 +112,6 @@ def test_a_line_over_the_limit(extension: str, tmp_path: Path, monkeypatch: pyte
 
 SPECS = {
     "none": "none: neither a file nor a named data set",
-    "snli,mnli": "neither a file nor a named data set",
     "nil.tsv": "Did you mean 'nli.tsv'?",
     "nowhere/nli.tsv": "the folder nowhere does not exist",
     "snli": "NEARFAR_DATA is not set",
@@ -159,14 +154,13 @@ def test_training_and_test_rows_of_other_formats_have_the_same_labels(workspace:
     assert task.test.targets == [1, 0] * 6
     Path("bad.tsv").write_text("text\tlabel\na dog\twarm\na cat\tclod\n")
     message = "bad.tsv, line 3: the label 'clod' is not one of"
-    assert_refused(argv_of("test", "bad.tsv"), message, "Did you mean 'cold'?")
+    assert_refused(argv_of("validation", "bad.tsv"), message, "Did you mean 'cold'?")
 
 
 def test_which_labels_are_reported() -> None:
-    assert label_summary({"a": 100, "b": 9}) == ["labels: a (100), b (9)"]
-    assert label_summary({"a": 100, "b": 5})[1:] == ["rare labels, perhaps misspelt: b (5)"]
-    facts = label_summary({f"l{n}": 1000 if n < 10 else 1 for n in range(1000)})
-    assert [fact.rpartition(" and ")[2] for fact in facts] == ["980 more", "970 more"]
+    (fact,) = label_summary({f"l{n}": 1000 for n in range(1000)})
+    assert fact.startswith("labels: l0 (1,000), l1 (1,000), ")
+    assert fact.endswith(" and 980 more")
 
 
 @pytest.mark.parametrize(("name", "written"), [(name, value) for name, values in SAME.items() for value in values])

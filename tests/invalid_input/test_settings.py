@@ -68,15 +68,10 @@ def out_of_bounds(kind: Declared) -> list[tuple[Any, str]]:
     assert high is not None
     below = low if meta.gt is not None else low - 1 if kind.scalar is int else math.nextafter(low, -math.inf)
     above = high if meta.lt is not None else high + 1 if kind.scalar is int else 2 * high
-    if kind.scalar is float and high - low <= 2:
-        closed = meta.gt is None and meta.lt is None
-        place = f"in {'[('[meta.gt is not None]}{low:g}, {high:g}{'])'[meta.lt is not None]}"
-        words = f"must be between {low:g} and {high:g}" if closed else f"must be {place}"
-        return [(below, words), (above, words)]
-    shown = f"{low:,}" if low == int(low) else f"{low:g}"
+    lowest, highest = (f"{bound:,}".removesuffix(".0") for bound in (low, high))
     return [
-        (below, f"must be {'at least' if meta.gt is None else 'above'} {shown}"),
-        (above, f"must be at most {high:,}"),
+        (below, f"must be {'at least' if meta.gt is None else 'above'} {lowest}"),
+        (above, f"must be {'at most' if meta.lt is None else 'below'} {highest}"),
     ]
 
 

@@ -53,18 +53,11 @@ def test_a_worker_that_dies_is_replaced_and_its_job_retried(tmp_path: Path) -> N
 
 def test_a_worker_that_always_dies_fails_its_job_alone(tmp_path: Path) -> None:
     bad = Job(f"{HERE}:dies", {"name": "bad", "times": 9, "signal": int(signal.SIGKILL)})
-    message = "its worker was killed by SIGKILL; the system may have run out of memory, 2 times"
+    message = "its worker was killed; the system may have run out of memory, 2 times"
     (good,) = diamonds(1)
     store = JobStore(tmp_path / "cells")
     with pytest.raises(JobsFailedError) as caught:
         run_jobs([bad, good], store, retries=1)
     ((job, found, folder),) = caught.value.failures
     assert (job, found, folder) == (bad, message, store.part(bad))
-    assert store.is_finished(good)
-
-
-def test_a_system_exit_fails_the_job(tmp_path: Path) -> None:
-    store, bad, good = JobStore(tmp_path / "cells"), Job(f"{HERE}:exits"), Job(f"{HERE}:nothing")
-    with pytest.raises(JobsFailedError, match=f"{bad.key}: SystemExit: enough"):
-        run_jobs([bad, good], store)
     assert store.is_finished(good)

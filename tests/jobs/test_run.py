@@ -2,7 +2,6 @@
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,8 +14,6 @@ from tests.jobs.functions import HERE, contents, diamonds, job
 
 class ThreadEngine:
     """Performs tasks in a thread of this process, one after the other, but takes several at once."""
-
-    shares_resources = False
 
     def __init__(self, slots: int = 2) -> None:
         self.slots = slots
@@ -136,31 +133,6 @@ def test_a_job_that_another_process_runs_is_waited_for(
     assert kinds(events, left) == ["started", "waiting", "found" if other_finishes else "finished"]
     assert kinds(events, last) == ["started", "finished"]
     assert not list(tmp_path.glob("*.part"))
-
-
-def test_a_resource_is_used_by_one_job_at_a_time(tmp_path: Path) -> None:
-    gpu = [Job(f"{HERE}:combine", {"name": f"gpu {number}"}, uses="gpu") for number in range(3)]
-    disk = [Job(f"{HERE}:combine", {"name": f"disk {number}"}, uses="disk") for number in range(3)]
-    events: list[JobEvent] = []
-    run_jobs([*gpu, *disk, job("plain")], JobStore(tmp_path), engine=ThreadEngine(slots=4), on_event=events.append)
-    running = running_together(events)
-    assert all(len(some & set(jobs)) <= 1 for some in running for jobs in (gpu, disk))
-    assert max(map(len, running)) == 3  # one of each resource, and the plain one
-
-
-def test_settings_and_local_settings_come_together_as_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    got: list[dict[str, Any]] = []
-
-    def keep(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> None:
-        got.append({**settings})
-        settings["list"].append(3)
-
-    monkeypatch.setattr("tests.jobs.functions.nothing", keep)
-    made = Job(f"{HERE}:nothing", {"list": [1, 2]}, local={"path": "/here"})
-    run_jobs([made], JobStore(tmp_path), engine="inline")
-    assert got == [{"list": [1, 2, 3], "path": "/here"}]
-    assert made.settings == {"list": [1, 2]}
-    assert JobStore(tmp_path).is_finished(made)
 
 
 def test_a_system_exit_ends_the_run(tmp_path: Path) -> None:

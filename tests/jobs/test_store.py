@@ -15,7 +15,6 @@ from nearfar.jobs import (
     JobEvent,
     JobsFailedError,
     JobStore,
-    ScratchStore,
     run_jobs,
     shard_of,
     unfinished,
@@ -150,20 +149,6 @@ def test_a_finished_job_is_a_folder_with_its_description(tmp_path: Path) -> None
     assert store.seconds(second) is not None
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut", "no text", "list", "another job"])
-def test_a_damaged_folder_is_named(damage: str, tmp_path: Path) -> None:
-    store, first = JobStore(tmp_path), job("first")
-    run_jobs([first], store, engine="inline")
-    file = store.folder(first) / "job.json"
-    whole = file.read_bytes()
-    contents = {"cut": whole[:-5], "no text": b"\xff\xfe", "list": b"[1]"}
-    contents["another job"] = whole.replace(b"first", b"third")
-    file.unlink() if damage == "missing" else file.write_bytes(contents[damage])
-    message = rf"job\.json: is missing, damaged.*Delete the folder {store.folder(first)}; the job is then run again"
-    with pytest.raises(NearfarError, match=message):
-        run_jobs([job("second", {"first": first})], store, engine="inline")
-
-
 def test_a_full_disk_fails_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -187,7 +172,7 @@ def published(folder: Path, count: int = 3) -> list[Job]:
 def test_every_job_runs_in_a_temporary_folder_of_its_own(engine: str, tmp_path: Path) -> None:
     before = os.getcwd()
     events: list[JobEvent] = []
-    run_jobs(published(tmp_path), ScratchStore(), engine=engine, on_event=events.append)
+    run_jobs(published(tmp_path), None, engine=engine, on_event=events.append)
     found = [(tmp_path / str(number)).read_text(encoding="utf-8").split("\n") for number in range(3)]
     assert len({folder for folder, _ in found}) == 3
     assert all(folder == working for folder, working in found)
@@ -196,5 +181,5 @@ def test_every_job_runs_in_a_temporary_folder_of_its_own(engine: str, tmp_path: 
     assert os.getcwd() == before
     assert [event.kind for event in events].count("finished") == 3
     events.clear()
-    run_jobs(published(tmp_path), ScratchStore(), engine=engine, on_event=events.append)
+    run_jobs(published(tmp_path), None, engine=engine, on_event=events.append)
     assert [event.kind for event in events].count("finished") == 3  # only the function knows what is there

@@ -24,16 +24,16 @@ class Table(nn.Module):
 
     def forward(self, items):
         self.calls.append(list(items))
-        vectors = self.vectors(torch.tensor([self.numbers[item] for item in items]))
+        vectors = self.vectors(torch.tensor([self.numbers[getattr(item, "text", item)] for item in items]))
         positions = torch.arange(vectors.numel(), dtype=vectors.dtype).view_as(vectors)
         return vectors + self.noise * torch.sin(7 * positions)
 
 
-def built(config, embed, dim, rows, *, batch_size=None, prompts=("", "", ""), **data):
+def built(config, embed, dim, rows, *, batch_size=None, prompts=("", ""), **data):
     """The method of ``config`` on rows of texts or NLI rows, with the head in float64; ``embed`` is the encoder."""
-    query, document, default = prompts
+    query, document = prompts
     encoder = SimpleNamespace(dim=dim, query_prompt=query, document_prompt=document, add_dense=lambda: None)
-    training = SimpleNamespace(encoder=encoder, embed=embed, default_prompt=default, read=list)
+    training = SimpleNamespace(encoder=encoder, embed=embed, read=list)
     method = _build(config, BuildContext(training, batch_size or len(rows)), rows, **data)
     if method.head is not None:
         method.head.double()

@@ -161,18 +161,9 @@ def test_accuracy_is_the_share_of_anchors_whose_positive_is_most_similar(margin)
 # --- invalid inputs ---
 
 
-def test_a_hard_negative_weight_needs_negatives_that_are_candidates():
-    with pytest.raises(NearfarError, match=r"--hard-negative-weight is 1\.0, but the rows have .* anchor and positive"):
-        build("info-nce", PAIRS, hard_negative_weight=1.0)
-    settings = {"directions": "doc_to_query", "hard_negative_weight": 1.0}
-    with pytest.raises(NearfarError, match="--directions doc_to_query compares with anchors only, so --hard-negative"):
-        build("simcse-sup", TRIPLETS, **settings)
-    build("simcse-sup", TRIPLETS, **settings | {"directions": "both"})
-
-
 def test_rows_without_negatives_are_refused():
-    with pytest.raises(NearfarError, match="simcse-unsup: in the 2 rows every positive belongs to every anchor"):
+    with pytest.raises(NearfarError, match="all 2 rows have the same sentence, 'a'"):
         build("simcse-unsup", [("a",), ("a",)])
-    with pytest.raises(NearfarError, match="in the 2 rows every positive belongs to every anchor, such as 'b' to 'a'"):
+    with pytest.raises(NearfarError, match="all 2 rows have the same anchor, 'a'"):
         build("info-nce", [("a", "b"), ("a", "c")])
     build("info-nce", [("a", "b"), ("b", "c")])

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from nearfar import NearfarError
-from nearfar.cli import main
 from nearfar.mteb import MtebModel
 from tests.tiny import save_tiny
 
@@ -16,11 +15,6 @@ def _no_mteb(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "mteb"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mteb", None)
-
-
-def test_the_command_names_the_extra(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", str(save_tiny(tmp_path / "tiny")), "--mteb", "STSBenchmark"]) == 2
-    assert "pip install 'nearfar[mteb]'" in capsys.readouterr().err
 
 
 def test_the_model_names_the_extra(tmp_path: Path) -> None:

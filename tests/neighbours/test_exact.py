@@ -1,10 +1,11 @@
-"""Exact search equals a stable sort of all similarities, for any block size and with ties."""
+"""Exact search equals a stable sort of all similarities, and comparing all pairs a full matrix, for any block size."""
 
 import numpy as np
 import pytest
+from scipy.sparse.csgraph import connected_components
 
 from nearfar.neighbours import exact
-from nearfar.neighbours.exact import nearest
+from nearfar.neighbours.exact import compare_all, nearest
 from nearfar.types import NearfarError, VectorSimilarity
 
 
@@ -63,8 +64,6 @@ def test_nearest_without_documents_or_queries_is_empty() -> None:
 @pytest.mark.parametrize(
     ("queries", "documents", "k", "message"),
     [
-        (np.ones((2, 4)), np.ones((3, 4)), 0, "k is 0"),
-        (np.ones((2, 4)), np.ones((3, 5)), 1, "same width"),
         (np.ones((2, 4)), np.array([[1, 1, 1, 1], [1, np.nan, 1, 1]]), 1, "document 1 .counted from 0. is not finite"),
         (np.array([[np.inf, 0, 0, 0]]), np.ones((3, 4)), 1, "query 0"),
     ],
@@ -74,15 +73,46 @@ def test_nearest_refuses_bad_input(queries: np.ndarray, documents: np.ndarray, k
         nearest(queries.astype(np.float32), documents.astype(np.float32), k)
 
 
-@pytest.mark.parametrize("order", ["rising", "falling", "random", "equal"])
-def test_nearest_is_exact_in_any_order_of_scores(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "DOCUMENT_BLOCK", 128)
-    rng = np.random.default_rng(0)
-    documents = rng.integers(-3, 4, (2000, 3)).astype(np.float32)
-    queries = np.stack([[1, 2, 3], [3, 1, 0], [0, 0, 0]]).astype(np.float32)
-    ranks = {"rising": documents @ queries[0], "falling": -documents @ queries[0], "equal": np.zeros(2000)}
-    documents = documents[np.argsort(ranks.get(order, rng.random(2000)), kind="stable")]
-    found = nearest(queries, documents, 20)
-    ids, scores = reference(queries, documents, 20)
-    np.testing.assert_array_equal(found.ids, ids)
-    np.testing.assert_array_equal(found.scores, scores)
+BLOCKS = [(512, 16_384), (7, 11), (4, 4), (1, 3), (20, 5)]
+
+
+def vectors(seed: int, count: int = 60) -> np.ndarray:
+    """Small integers: inner products are exact, and many of them are equal."""
+    return np.random.default_rng(seed).integers(-2, 3, (count, 4)).astype(np.float32)
+
+
+def scores_of(some: np.ndarray) -> np.ndarray:
+    scores = some @ some.T
+    np.fill_diagonal(scores, -np.inf)
+    return scores
+
+
+@pytest.fixture(params=BLOCKS)
+def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """The numbers of rows and columns of a block."""
+    monkeypatch.setattr(exact, "QUERY_BLOCK", request.param[0])
+    monkeypatch.setattr(exact, "DOCUMENT_BLOCK", request.param[1])
+    monkeypatch.setattr(exact, "MERGED", 9)
+    return request.param
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("threshold", [None, -50, 7.5, 50])
+def test_nearest_others_and_groups_equal_a_full_matrix(blocks: tuple[int, int], threshold: float | None) -> None:
+    some, done = vectors(sum(blocks), 90), list[int]()
+    found = compare_all(some, threshold, on_rows=done.append)
+    scores = scores_of(some)
+    np.testing.assert_array_equal(found.scores, scores.max(axis=1))
+    np.testing.assert_array_equal(found.ids, scores.argmax(axis=1))
+    count, labels = connected_components(scores >= (np.inf if threshold is None else threshold))
+    lowest = np.array([np.flatnonzero(labels == label)[0] for label in labels])
+    np.testing.assert_array_equal(found.groups, lowest)
+    assert count == {-50: 1, 7.5: count, 50: 90, None: 90}[threshold]
+    assert (sum(done), len(done)) == (90, -(-90 // blocks[0]))
+
+
+def test_a_vector_that_is_not_finite_is_named(blocks: tuple[int, int]) -> None:
+    some = vectors(0)
+    some[33, 1] = np.nan
+    with pytest.raises(NearfarError, match=r"vector of text 33 .counted from 0. is not finite"):
+        compare_all(some)

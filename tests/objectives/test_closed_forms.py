@@ -40,16 +40,12 @@ def views(x, variant):
 NONE = {
     "info_nce": info_nce,
     "nt_xent": partial(nt_xent, temperature=0.1),
-    **{
-        f"directions {name}": partial(info_nce_directions, directions=name)
-        for name in ("query_to_doc", "doc_to_query", "both", "all")
-    },
+    "directions": partial(info_nce_directions, directions="both"),
     "directions, negatives": lambda x, y: info_nce_directions(x, y, torch.ones(3, x.shape[1]), directions="all"),
     **{
         name: lambda x, y, name=name: self_guided(x, views(y, name), temperature=0.1, variant=name) for name in VARIANTS
     },
     "supcon": lambda x, y: supcon(x, torch.arange(len(x)), temperature=0.1),
-    "premise_scl": lambda x, y: premise_scl(x, y, torch.arange(len(x)), torch.full((len(x),), NEUTRAL)),
     "premise_scl, capped": lambda x, y: premise_scl(
         x, y, torch.arange(len(x)), torch.full((len(x),), NEUTRAL), max_positives=2, max_negatives=2
     ),

@@ -3,13 +3,9 @@
 import pytest
 import torch
 
-from nearfar.objectives import _contrast, below_positive, distinct_rows, not_known_positive
+from nearfar.objectives import _contrast, below_positive, distinct_rows
 from tests import reference_objectives as references
 from tests.objectives.checks import by_rows, some_mask, vectors
-
-
-def ids(count, texts, seed=0):
-    return torch.randint(texts, (count,), generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("block", [2**22, 20])
@@ -28,25 +24,6 @@ def test_rows_of_a_mask_are_those_of_the_matrix(rows, block, monkeypatch):
         assert torch.equal(combined[rows], expected[rows])
         assert combined.sum() == expected.sum()
         assert torch.equal(combined.all_candidates(), expected.all(dim=1))
-
-
-def not_known_positive_by_loops(anchors, positives, candidates):
-    """Reference: whether a candidate's text is not a known positive of the anchor."""
-    rows = list(zip(anchors.tolist(), positives.tolist(), strict=True))
-    near = [{anchor} | {positive for other, positive in rows if other == anchor} for anchor, _ in rows]
-    return [[text not in texts for text in candidates.tolist()] for texts in near]
-
-
-@pytest.mark.parametrize(("count", "texts"), [(1, 1), (1, 3), (7, 2), (9, 9), (13, 30)])
-def test_not_known_positive_matches_the_reference(count, texts, monkeypatch):
-    for seed in range(5):
-        anchors, positives, candidates = (ids(n, texts, 3 * seed + i) for i, n in enumerate((count, count, 8)))
-        expected = not_known_positive_by_loops(anchors, positives, candidates)
-        for block in (2**22, 3 * len(candidates)):
-            monkeypatch.setattr(_contrast, "BLOCK", block)
-            mask = not_known_positive(5 - 7 * anchors, 5 - 7 * positives, 5 - 7 * candidates)  # any integers will do
-            assert mask[:].tolist() == expected
-            assert mask[count - 1 :].tolist() == expected[count - 1 :]
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])

@@ -46,8 +46,6 @@ def test_an_unfinished_run(config: SclConfig) -> None:
     assert check_folder(config, resume=True) == "unfinished"
     with pytest.raises(NearfarError, match=r"already holds this run, unfinished\. Continue it with --resume"):
         check_folder(config, resume=False)
-    moved = replace(config, output=f"{config.output}/../run")  # the same folder, written in another way
-    assert check_folder(moved, resume=True) == "unfinished"
 
 
 def test_other_settings(config: SclConfig) -> None:
@@ -65,7 +63,7 @@ def test_changed_inputs(config: SclConfig) -> None:
         folder.verify_input("data", lambda: "0123")
         with pytest.raises(NearfarError, match="data changed since this run started"):
             folder.verify_input("data", lambda: "4567")
-        with pytest.raises(NearfarError, match=r"inputs\.json: is damaged: it has no entry for model"):
+        with pytest.raises(NearfarError, match="model changed since this run started"):
             folder.verify_input("model", lambda: "0123")
 
 
@@ -87,22 +85,14 @@ def test_a_finished_run_that_was_killed_before_its_last_deletion_is_cleaned(conf
         (path / name).write_text("")
     with RunFolder(config, Processes()) as folder:
         assert folder.acquire(resume=True) == "finished"
-    assert {file.name for file in path.iterdir()} == {
-        "config.toml",
-        "metrics.jsonl",
-        "model",
-        "run.json",
-    }
+    assert {file.name for file in path.iterdir()} == {"config.toml", "metrics.jsonl", "model", "run.json"}
 
 
 def test_one_process_at_a_time(config: SclConfig) -> None:
     start(config)
     with RunFolder(config, Processes()) as folder:
         folder.acquire(resume=True)
-        with (
-            RunFolder(config, Processes()) as second,
-            pytest.raises(NearfarError, match="another process"),
-        ):
+        with RunFolder(config, Processes()) as second, pytest.raises(NearfarError, match="another process"):
             second.acquire(resume=True)
     with RunFolder(config, Processes()) as again:
         assert again.acquire(resume=True) == "unfinished"

@@ -36,8 +36,8 @@ def write_cpuinfo(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("", {}, "", False),
         (GENOA, {"ATEN_CPU_CAPABILITY": "avx2"}, "avx2", False),
         (GENOA, {"ONEDNN_MAX_CPU_ISA": "AVX2"}, "avx2", False),
-        (GENOA, {"ONEDNN_MAX_CPU_ISA": "avx512_core_vnni"}, "avx2 avx512f avx512_vnni", False),
-        (GENOA, {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "ALL"}, "avx2", False),
+        (GENOA, {"ATEN_CPU_CAPABILITY": "avx512", "ONEDNN_MAX_CPU_ISA": "avx512_core_vnni"}, "avx2", False),
+        (GENOA, {"ONEDNN_MAX_CPU_ISA": "ALL"}, "avx2 avx512f avx512_vnni avx512_bf16", True),
     ],
 )
 def test_instruction_sets(

@@ -1,21 +1,7 @@
 """The garbage collector is paused during imports and skipped at exit; free memory goes back to the system."""
 
-import gc
 import subprocess
 import sys
-from collections.abc import Iterator
-
-import pytest
-
-
-@pytest.fixture(autouse=True)
-def collecting() -> Iterator[None]:
-    threshold = gc.get_threshold()
-    gc.set_threshold(10, 2, 2)
-    yield
-    gc.enable()
-    gc.unfreeze()
-    gc.set_threshold(*threshold)
 
 
 def test_the_collector_is_paused_inside_and_restored_afterwards() -> None:

@@ -69,11 +69,9 @@ def test_inputs_that_are_not_texts_are_refused(model: SentenceTransformer) -> No
         (InfoNceLoss, 1, None, "InfoNceLoss needs the columns anchor, positive[, negatives], but the data set has 1"),
         (InfoNceLoss, 2, [0, 1], "InfoNceLoss takes no labels"),
         (SelfGuidedLoss, 3, None, "SelfGuidedLoss needs the columns sentence[, back-translation]"),
-        (PremiseSclLoss, 3, [0, 1], "has 3 of texts"),
         (PremiseSclLoss, 2, None, "rows of a batch: 0 entailment, 1 neutral, 2 contradiction; found none"),
         (PremiseSclLoss, 2, [0.0, 1.0], "found float32 labels"),
         (PremiseSclLoss, 2, [0, -1], "labels must be in 0..2"),
-        (SupconLoss, 2, [0, 1], "SupconLoss needs the columns text, but the data set has 2 of texts"),
         (SupconLoss, 1, [[0, 1], [1, 0]], "one integer for each of the 2 rows"),
     ],
 )
@@ -107,8 +105,6 @@ def test_a_head_in_several_processes_is_refused(model: SentenceTransformer, monk
         NearfarError, match=r"does not average over the 2 processes.* projection=None and drift_weight=0"
     ):
         SelfGuidedLoss(model)(features)
-    with pytest.raises(NearfarError, match="drift_weight=0"):
-        SelfGuidedLoss(model, projection=None)(features)
     assert SelfGuidedLoss(model, projection=None, drift_weight=0.0)(features).isfinite()
     with pytest.raises(NearfarError, match="scl_weight=1"):
         PremiseSclLoss(model)([*features, *features], torch.tensor([0, 1]))

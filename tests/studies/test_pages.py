@@ -19,8 +19,6 @@ from nearfar.types import NearfarError
 from tests.hostile_text import HOSTILE, active_parts
 from tests.studies.cases import RESAMPLES, STUDY, build, cells, geometry, run
 
-EVIL = "a|b_c <b>&amp; $x$ \\ 50% #1 {y} ^~ [z](w) *i* `k`"
-
 
 def numbers_study(values, **changes):
     """A table of numbers that runs have measured: row -> column -> one number for each seed."""
@@ -71,7 +69,7 @@ What was done.
 
 ¹ Cross-entropy.
 
-Mean (standard deviation) over runs; after the slash, the paper's number. Bold: the best of its column"""
+Mean (standard deviation) over runs. After the slash, the paper's number. Bold: the best of its column"""
     )
     for words in (
         "| CE + SCL | first | 71.17 | [68.04, 74.29] |",
@@ -116,18 +114,12 @@ def test_what_is_missing_or_not_run_or_not_measured_is_told_apart():
     assert page.index("**Incomplete: 1 of 9 runs have no result**") < page.index("| --- |")
     assert "- failed: no \\| memory: Bad \\| \\<row\\> (seed = 2)" in page
     assert "| winner | 0 | – / 85.5 | – | – |" in page
-    assert "–: not run here." in page
+    assert "–: not run or not measured." in page
     assert "Incomplete: 1 runs have no result." in study_latex(table)
     runs = [some[0], *cells()[1:]]
     whole = study_markdown(build({**study, "rows": STUDY["rows"]}, runs, resamples=RESAMPLES))
     assert "Incomplete" not in whole
-    assert "–: not measured." in whole
-
-
-def evil_table():
-    rows = [{"id": "ce", "name": EVIL, "note": EVIL}, {"id": "scl", "name": "scl"}]
-    study = {"rows": rows, "compare": [["scl", "ce"]], "titles": {"first": EVIL}, "title": EVIL, "source": EVIL}
-    return replace(numbers_study(SMALL, **study), changes=[EVIL])
+    assert "–: not run or not measured." in whole
 
 
 def balanced(text):
@@ -146,15 +138,6 @@ def balanced(text):
     return depth == 0 and not stack
 
 
-@pytest.mark.parametrize("make", [evil_table, lambda: numbers_study(SMALL, **SMALL_STUDY)])
-def test_latex_is_well_formed(make):
-    text = study_latex(make())
-    assert balanced(text)
-    assert not balanced(text.replace("\\end{table}", ""))
-    body = [line for line in text.splitlines() if line.endswith(r"\\")]
-    assert len({len(re.findall(r"(?<!\\)&", line)) for line in body}) == 1
-
-
 @pytest.mark.long
 def test_what_a_scale_changes_is_said_in_words():
     base = {
@@ -169,19 +152,19 @@ def test_what_a_scale_changes_is_said_in_words():
         "rows": [{"id": "a", "train": {"epochs": 1}}, {"id": "d"}],
         "axes": [{"name": "x", "values": [1]}],
     }
-    said = """train.epochs: 1 (paper: 3)
+    said = """without rows b, c
+train.epochs: 1 (paper: 3)
 train.seed: not set (paper: 1)
+rows.a.train.epochs: 1 (paper: 2)
+axes.x.values: [1] (paper: [1, 2])
 train.limit: 10 (paper: not set)
-without rows b, c
-row a: train.epochs: 1 (paper: 2)
-row d is added
-axis x: values: [1] (paper: [1, 2])"""
+rows.d.id: d (paper: not set)"""
     assert changes(base, scaled) == said.splitlines()
     assert changes(base, base) == []
     filled = {"train": {"model": "{start}"}, "placeholders": {"start": "minilm"}}
     assert changes({"train": {"model": "bert"}}, filled) == ["train.model: minilm (paper: bert)"]
     table = build({**STUDY, "train": {"epochs": 1}}, cells(), base=STUDY, scale="tiny", resamples=1)
-    words = 'Scale: `tiny`. Different from the paper\'s scale:\n\n- train: {"epochs": 1} (paper: not set)'
+    words = "Scale: `tiny`. Different from the paper's scale:\n\n- train.epochs: 1 (paper: not set)"
     assert words in study_markdown(table)
 
 
@@ -196,7 +179,9 @@ def test_a_record_of_somebody_else_cannot_add_markup(text):
     table = replace(table, changes=[text], scale=text, command=text, intervals_from=text, runs=runs)
     page = study_markdown(table)
     assert active_parts(page) == []
-    assert balanced(study_latex(table))
+    latex = study_latex(table)
+    assert balanced(latex)
+    assert not balanced(latex.replace("\\end{table}", ""))
     for row in csv.DictReader(io.StringIO(study_csv(table))):
         assert not str(row["name"]).lstrip().startswith(tuple("=+-@"))
 
@@ -234,13 +219,6 @@ def line_table(*, plot=None):
     return build(study, some, resamples=1)
 
 
-def drawn_inside(figure):
-    """Whether everything drawn is inside the image."""
-    figure.canvas.draw()  # the layout is computed when the figure is drawn
-    box, (width, height) = figure.get_tightbbox(figure.canvas.get_renderer()), figure.get_size_inches()
-    return box.x0 >= -0.01 and box.y0 >= -0.01 and box.x1 <= width + 0.01 and box.y1 <= height + 0.01
-
-
 @pytest.mark.long
 def test_lines_over_an_axis():
     ((name, figure),) = study_plots(Layout(line_table())).items()
@@ -256,7 +234,6 @@ def test_lines_over_an_axis():
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["SCL", "SCL, paper", "SCL, 3 positives", "GloVe"]
     assert len(axes.containers) == 2  # intervals of both lines with several runs
-    assert drawn_inside(figure)
 
 
 def grid_table(plot):
@@ -281,7 +258,6 @@ def test_a_grid_is_a_heat_map():
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0.1", "0.9"]
     assert (axes.get_xlabel(), axes.get_ylabel(), bar.get_ylabel()) == ("temperature", "lambda", "a")
     assert axes.get_title() == "scl; ce: 7.50"
-    assert drawn_inside(figure)
 
 
 def geometry_table(plot=None):
@@ -312,7 +288,7 @@ def test_spectra_layers_and_curves():
 
 @pytest.mark.long
 def test_positions_are_those_of_the_first_run(tmp_path):
-    shown = geometry_table([{"kind": "pairs", "title": "By $t"}, {"kind": "labels", "row": "b"}])
+    shown = geometry_table([{"kind": "pairs", "title": "By $t"}, {"kind": "labels"}])
     figures = study_plots(Layout(shown))
     assert list(figures) == ["pairs", "labels"]
     pairs, labels = figures.values()
@@ -320,7 +296,7 @@ def test_positions_are_those_of_the_first_run(tmp_path):
     assert pairs.get_suptitle() == r"By \$t"
     (line,) = pairs.axes[0].lines
     assert line.get_xydata().tolist() == [[0, 0], [1, 1]]
-    (axes,) = labels.axes
+    axes, _ = labels.axes
     assert axes.collections[0].get_offsets().tolist() == [[0, 1], [1, 1]]
     files = [{file.name: file.read_bytes() for file in write_outputs(shown, tmp_path / name)} for name in "ab"]
     assert files[0] == files[1]

@@ -9,7 +9,7 @@ import nearfar
 from nearfar import ReproduceConfig
 from nearfar.cli import main
 from nearfar.studies import DryRun, command_line
-from nearfar.studies.papers import FLAGS, PAPERS, plan, table_names, write_inputs
+from nearfar.studies.papers import PAPERS, plan, table_names, write_inputs
 
 BY_DAY = ("kim-table-6", "kim-table-9")
 """Time and numbers of parameters, and a baseline by its layers; the other tables run at night."""
@@ -66,7 +66,7 @@ def test_a_plan_names_each_split_that_is_not_here(tmp_path: Path, monkeypatch: p
     assert "  qnli:train: nearfar get-data qnli downloads it." in few_shot.lines()
     assert "mnli:train: nearfar get-data mnli downloads it." in transfer.downloads
     assert not any(line.startswith("snli") for line in transfer.downloads)
-    assert "sickr:test: nearfar get-data sickr downloads it." in similarity.rows[0].missing
+    assert "sickr:test: nearfar get-data sickr downloads it." in similarity.missing
     (tmp_path / "data" / "glue" / "QNLI" / "train.tsv").write_text("some rows\n", encoding="utf-8")
     assert [line.partition(": ")[0] for line in planned("gunel-table-2").downloads] == absent
 
@@ -95,7 +95,7 @@ def test_inputs_are_the_same_files_every_time(tmp_path: Path) -> None:
 def test_the_command_is_the_one_to_type() -> None:
     config = ReproduceConfig(output="my tables", start="models/raw", workers=2)
     assert (
-        command_line("reproduce", "kim-table-1", config, FLAGS)
+        command_line("reproduce", "kim-table-1", config)
         == "nearfar reproduce kim-table-1 --scale here --start models/raw --output 'my tables'"
     )
 

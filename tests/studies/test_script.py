@@ -157,7 +157,6 @@ def test_a_script_that_is_changed_while_the_study_runs_is_an_error(folder: Path)
         ('file = "peers/copy.py"', "", "row 'peer': script: lacks file."),
         ("learning_rate", "Learning-Rate", "row 'peer': script: 'Learning_Rate' is no name of a flag"),
         ("learning_rate = 2e-5", 'output = "x"', "row 'peer': script: 'output' is no name of a flag, or is set by"),
-        ("learning_rate = 2e-5", "lower_case = 1", "script: a key is given twice"),
         ("learning_rate = 2e-5", "rate = { low = 1 }", "arguments[rate] = {'low': 1}: must be"),
         ('id = "peer"\nmodel = "{start}"', 'id = "peer"\nmodel = "wk:start"', "not the baseline wk:start"),
         ('id = "peer"\nmodel = "{start}"', 'id = "peer"', "has no model to start from"),

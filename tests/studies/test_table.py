@@ -24,10 +24,10 @@ from nearfar.evaluation.results import (
     TransferResults,
 )
 from nearfar.evaluation.seen import add_seen
-from nearfar.evaluation.statistics import bootstrap_means, crossed_difference
+from nearfar.evaluation.statistics import bootstrap_means, crossed_difference, holm
 from nearfar.studies.groups import scores_of
 from nearfar.studies.page import Layout, study_markdown
-from nearfar.studies.scores import column_value, seen_by_any
+from nearfar.studies.scores import ABSENT, column_value, seen_by_any
 from nearfar.studies.table import compare_again
 from nearfar.studies.units import UNITS, Resampler, TestData, read_units
 from nearfar.types import NearfarError
@@ -265,22 +265,6 @@ def test_a_column_that_no_run_has_is_answered_with_those_there_are(columns):
         build({**STUDY, "columns": columns}, cells(seeds=(1,)), resamples=1)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda content: content["study"].pop("rows"), "study.rows is not a list of rows with ids"),
-        (lambda content: content["study"]["rows"].pop(0), "study.rows lacks the row 'bad'"),
-        (lambda content: content["cells"][1]["values"].pop("stsb"), r"cells\[1\]\.values lacks 'stsb'"),
-        (lambda content: content["groups"][0].update(intervals={"stsb": [1.0]}), "intervals does not hold pairs"),
-    ],
-)
-def test_a_damaged_record_is_refused(table, change, message):
-    content = json.loads(table.to_json())
-    change(content)
-    with pytest.raises(NearfarError, match=message):
-        StudyTable.from_dict(content, source="study.json")
-
-
 def compared(table):
     return {(row.first, row.second, row.column): row for row in table.comparisons}
 
@@ -407,22 +391,13 @@ def test_claims_are_a_family():
     assert claimed["y"].verdict == "better"
 
 
-def plain_holm(p):
-    order = sorted(range(len(p)), key=lambda place: p[place])
-    adjusted, highest = [0.0] * len(p), 0.0
-    for number, place in enumerate(order):
-        highest = max(highest, min(1.0, (len(p) - number) * p[place]))
-        adjusted[place] = highest
-    return adjusted
-
-
 @pytest.mark.long
 def test_p_is_corrected_over_all_comparisons_and_one_side_may_be_a_fixed_run():
     study = {**STUDY, "compare": [["good", "bad"], ["good", "fixed"], ["fixed", "good"]]}
     rows = compared(build(study, cells(), resamples=RESAMPLES))
     p = [row.p for row in rows.values()]
     assert len(p) == 9
-    assert [row.p_holm for row in rows.values()] == pytest.approx(plain_holm(p), abs=1e-5)
+    assert [row.p_holm for row in rows.values()] == pytest.approx(holm(p), abs=1e-5)
     row, mirrored = rows["good", "fixed", "stsb"], rows["fixed", "good", "stsb"]
     expected = crossed_difference(drawn("good"), drawn("fixed", (0,)), units=80)
     assert (row.low, row.high) == pytest.approx((expected.low, expected.high), abs=1e-3)
@@ -481,21 +456,12 @@ def test_labels_of_an_axis_are_compared_with_one_of_them():
 
 
 def test_a_row_without_an_axis_is_compared_at_each_of_its_labels():
-    study, runs = grid(tasks=("x",), compare=[["scl", "ce"]])
-    study["axes"] = [{"name": "lambda", "values": [0, 0.3, 1.0], "labels": ["0", "0.3", "1.0"]}]
-    runs = [
-        replace(
-            one,
-            cell=replace(
-                one.cell, coordinates={"lambda": one.cell.coordinates["lambda"]} if one.cell.row == "scl" else {}
-            ),
-        )
-        for one in runs
-        if one.cell.row == "scl" or one.cell.coordinates["lambda"] == "0"
-    ]
-    rows = build(study, runs, resamples=RESAMPLES).comparisons
+    axes = [{"name": "lambda", "values": [0, 0.3]}]
+    study = {**A_AND_B, "columns": ["x"], "compare_columns": ["x"], "axes": axes}
+    runs = [run("a", {"lambda": label}, {}, [{"x": 1.0}]) for label in ("0", "0.3")]
+    rows = build(study, [*runs, run("b", {}, {}, [{"x": 2.0}])], resamples=1).comparisons
     places = [(row.first_coordinates, row.second_coordinates) for row in rows]
-    assert places == [({"lambda": label}, {}) for label in ("0", "0.3", "1.0")]
+    assert places == [({"lambda": label}, {}) for label in ("0", "0.3")]
 
 
 @pytest.mark.long
@@ -575,7 +541,6 @@ CELL = run(
 )
 def test_value_of_a_column(column, expected):
     found = column_value(column, CELL, "wmean", {})
-    assert found is not None
     assert found.value == (expected if expected is None else pytest.approx(expected))
     assert (found.reason is None) == (expected is not None)
 
@@ -586,7 +551,7 @@ nothing stsb.test ranked.map@7 learned.f1 layer.x.mean"""
 
 @pytest.mark.parametrize("column", UNKNOWN.split())
 def test_columns_that_are_not_there(column):
-    assert column_value(column, CELL, "all", {}) is None
+    assert column_value(column, CELL, "all", {}) is ABSENT
 
 
 def test_the_score_of_cola_is_matthews():
@@ -601,7 +566,7 @@ def test_the_score_of_cola_is_matthews():
 
 
 def test_a_metric_of_the_only_task_needs_a_single_task_and_the_last_result_counts():
-    assert column_value("spearman", run("a", measured=[SIMILAR]), "all", {}) is None
+    assert column_value("spearman", run("a", measured=[SIMILAR]), "all", {}) is ABSENT
     only = similarity(1.0, 1, data={"stsb": DATA["stsb"]})
     assert column_value("spearman", run("a", measured=[SIMILAR, only]), "all", {}).value is not None
     assert (
@@ -615,7 +580,7 @@ def test_f1_and_matthews_of_resamples_against_plain_loops(metric, monkeypatch):
     gold, predicted = [1, 1, 0, 0, 1, 0, 1], [1, 0, 0, 1, 1, 0, 1]
     counts = np.random.default_rng(0).multinomial(7, [1 / 7] * 7, size=20)
     monkeypatch.setattr("nearfar.studies.units.bootstrap_means", lambda values, **_: values @ counts.T / 7)
-    data = TestData("t", metric, ("d",), [gold], [predicted], 1)
+    data = TestData("t", metric, ("d",), np.array(gold), np.array(predicted), 1)
     drawn = Resampler([data], resamples=200, seed=0).of([data])
     for number, weights in enumerate(counts):
         confusion = {(g, p): 0 for g in (0, 1) for p in (0, 1)}
@@ -626,7 +591,7 @@ def test_f1_and_matthews_of_resamples_against_plain_loops(metric, monkeypatch):
             expected = 2 * tp / (2 * tp + fp + fn) if tp + fp + fn else np.nan
         else:
             product = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
-            expected = (tp * tn - fp * fn) / product**0.5 if product else np.nan
+            expected = (tp * tn - fp * fn) / product**0.5 if product else 0.0
         assert drawn[number] == pytest.approx(expected, abs=1e-6, nan_ok=True)
 
 
@@ -695,15 +660,15 @@ def test_a_column_on_unseen_pairs_that_repeats_another_is_not_shown():
         ["sts12", "stsb", "average"],
         {"stsb": [80, 80], "sts12": [100, 100]},
     )
-    assert "No run was trained on a pair of stsb, sts12, or chosen by one." in study_markdown(table)
+    assert "chosen by them, stsb 80 of 80, sts12 100 of 100." in study_markdown(table)
     assert build({**study, "columns": ["stsb.unseen_by_all"]}, some, resamples=1).columns == ["stsb.unseen_by_all"]
 
 
 def test_the_unseen_pairs_are_what_is_resampled():
     masks = seen_by_any(UNSEEN_RUNS)
     data = [column_value("sts12.unseen_by_all", UNSEEN_RUNS[place], "all", masks).data[0] for place in (0, 3)]
-    for name in ("gold", "cosines_e6"):
+    for name, values in {"gold": data[0].gold, "cosines_e6": data[0].predicted}.items():
         subsets = [getattr(one, name) for one in UNSEEN_RUNS[0].measured[0].tasks["sts12"].subsets.values()]
-        assert getattr(data[0], {"gold": "gold"}.get(name, "predicted")) == [subsets[0][8:], subsets[1][:30]]
+        assert values.tolist() == [*subsets[0][8:], *subsets[1][:30]]
     assert data[0].group == data[1].group
     assert data[0].group != column_value("sts12.spearman.all", UNSEEN_RUNS[0], "all", {}).data[0].group

@@ -116,9 +116,9 @@ def test_it_is_the_weighted_mean_of_the_weights_after_each_step(decay: float) ->
 
 
 def test_each_trained_parameter_is_averaged_once() -> None:
-    names = ["encoder.0.weight", "encoder.0.bias", "encoder.2.bias", "head0.weight", "head0.bias"]
     modules = network()
     average = WeightAverage(modules, 0.9)
+    names = ["encoder.0.weight", "encoder.0.bias", "encoder.2.bias", "head0.weight", "head0.bias"]
     assert list(average.tensors) == names
     change(modules, 3)
     average.update(1)

@@ -43,11 +43,7 @@ class ToyTrainer(Trainer):
     """Records what the loop does; its scores are given."""
 
     def __init__(
-        self,
-        scores: Sequence[float] = (0.0,) * 20,
-        *,
-        checkpoints: Checkpoints | None = None,
-        **loop: Any,
+        self, scores: Sequence[float] = (0.0,) * 20, *, checkpoints: Checkpoints | None = None, **loop: Any
     ) -> None:
         torch.manual_seed(0)
         encoder = nn.Linear(1, 2)

@@ -48,7 +48,7 @@ BASELINES: Mapping[str, Baseline] = {
     "bow": Baseline("bow", alone=True),
     "glove": Baseline("glove:FILE"),
     "use": Baseline("use or use:PATH", alone=True),
-    "wk": Baseline("wk:MODEL", ("layer_start", "window"), encoder=True),
+    "wk": Baseline("wk:MODEL", ("layer_start",), encoder=True),
     "whitening": Baseline(
         "whitening:MODEL or whitening:MODEL@TEXTS", ("pooling", "dimensions"), fitted=True, encoder=True
     ),
@@ -84,7 +84,7 @@ def parse_spec(spec: str) -> Spec:
     """Split a spec into its parts.
 
     Raises:
-        NearfarError: an unknown baseline or setting (with a suggestion), a repeated setting, or a missing part.
+        NearfarError: an unknown baseline or setting (with a suggestion), or a missing part.
     """
     name, _, source = spec.partition(":")
     if name not in BASELINES:
@@ -96,8 +96,6 @@ def parse_spec(spec: str) -> Spec:
     if not Path(source).expanduser().exists():  # else commas and at-signs belong to the path
         while found := _OPTION.search(source):
             source = source[: found.start()]
-            if found[1] in options:
-                raise NearfarError(f"{spec}: {found[1]} is set twice.")
             options[found[1]] = found[2]
         if baseline.fitted and "@" in source:
             source, _, texts = source.rpartition("@")
@@ -162,9 +160,8 @@ def open_baseline(
         from nearfar.baselines.words import PUBLISHED, Glove, Use, bag_of_words
 
         given = {"pooling": pooling, "max_length": max_length, "device": device, "prompt": prompt}
-        for setting, value in {**given, "precision": bf16 or None}.items():
-            if value is not None:
-                raise NearfarError(f"{setting} is a setting of an encoder; {spec} has none.")
+        if own := [name for name, value in {**given, "precision": bf16 or None}.items() if value is not None]:
+            raise NearfarError(f"{own[0]} is a setting of an encoder; {spec} has none.")
         if name == "bow":
             return bag_of_words
         return Glove.from_file(source) if name == "glove" else Use(source or PUBLISHED)
@@ -200,7 +197,8 @@ def open_baseline(
 def _parse_number(spec: str, key: str, value: str) -> float:
     """An integer; for ``layer_start`` also a share of the depth, ``1/3`` or ``0.33``."""
     try:
-        return float(Fraction(value)) if key == "layer_start" and not value.isdecimal() else int(value)
+        return int(value) if key == "dimensions" or value.isdecimal() else float(Fraction(value))
     except (ValueError, ZeroDivisionError):
-        share = ", such as 4, or a share of the depth, such as 1/3" * (key == "layer_start")
-        raise NearfarError(f"{spec}: {key} is {value!r}, but must be an integer{share}.") from None
+        raise NearfarError(
+            f"{spec}: {key} is {value!r}, but must be an integer, or as a layer_start a share, such as 1/3."
+        ) from None

@@ -195,18 +195,14 @@ class Flow:
         sides of NLI at 768 dimensions.
 
         Raises:
-            NearfarError: ``encode`` does not return one finite vector per text, or as :func:`fit_glow`.
+            NearfarError: as :func:`fit_glow`.
         """
-        return cls(encode, fit_glow(_embed(encode, texts), **settings)[0])
+        return cls(encode, fit_glow(encode(texts), **settings))
 
     @torch.inference_mode()
     def __call__(self, texts: Sequence[str]) -> Float[np.ndarray, "texts dim"]:
-        """Return the embeddings as float32 [texts, dim], not normalised.
-
-        Raises:
-            NearfarError: ``encode`` does not return one finite vector per text.
-        """
-        chunks = torch.from_numpy(_embed(self.encode, texts)).split(CHUNK)
+        """Return the embeddings as float32 [texts, dim], not normalised."""
+        chunks = torch.as_tensor(self.encode(texts)).float().split(CHUNK)
         return torch.cat([self.glow(chunk)[0] for chunk in chunks]).numpy()
 
 
@@ -217,10 +213,8 @@ def fit_glow(
     batch_size: int = 64,  # texts: the authors' 32 pairs
     seed: int = 0,
     progress: bool = False,
-) -> tuple[Glow, tuple[float, ...]]:
-    """Fit a Glow to embeddings [texts, dim] (see the module docstring); return it and the mean loss of each epoch.
-
-    The loss is in bits per dimension, often negative, because densities may exceed 1.
+) -> Glow:
+    """Fit a Glow to finite embeddings [texts, dim] (see the module docstring).
 
     Rows are shuffled in each epoch; an incomplete last batch is dropped. A seed gives the same weights on the same
     machine, independent of torch's global generator, whose state is restored.
@@ -231,26 +225,23 @@ def fit_glow(
     re-implementation UKPLab/pytorch-bertflow initialises from data, and was reported to reproduce the results.
 
     Raises:
-        NearfarError: embeddings that are not a matrix, contain a NaN or infinity, are all equal, or have fewer
-            dimensions than the levels need; a batch larger than the number of texts; a loss that is not finite.
+        NearfarError: embeddings that are all equal or have fewer dimensions than the levels need; a batch larger than
+            the number of texts; a loss that is not finite.
     """
-    matrix = _matrix(embeddings)
-    rows, dim = matrix.shape
+    rows, dim = embeddings.shape
     if not 2 <= batch_size <= rows:
         raise NearfarError(f"batch_size is {batch_size}, but must be from 2 to the number of texts, {rows}.")
-    if not np.ptp(matrix, axis=0).any():
+    if not np.ptp(embeddings, axis=0).any():
         raise NearfarError(f"all {rows} embeddings are equal, so there is no distribution to fit a flow to.")
 
-    x = torch.from_numpy(matrix)
+    x = torch.as_tensor(embeddings).float()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         glow = Glow(dim)
         optimiser = torch.optim.AdamW(glow.parameters(), betas=BETAS, fused=True)
-        losses: list[float] = []
         for epoch in range(epochs):
             batches = torch.randperm(rows)[: rows // batch_size * batch_size].split(batch_size)
             bar = track(batches, "flow", console=Console(stderr=True), transient=True, disable=not progress)
-            total = 0.0
             for step, batch in enumerate(bar, start=epoch * len(batches) + 1):
                 if step == 1:
                     glow.initialise(x[batch])
@@ -264,9 +255,7 @@ def fit_glow(
                     )
                 _without_bias_correction(optimiser, step)
                 optimiser.step()
-                total += bits.item()
-            losses.append(total / len(batches))
-    return glow.eval().requires_grad_(False), tuple(losses)
+    return glow.eval().requires_grad_(False)
 
 
 def _without_bias_correction(optimiser: torch.optim.Optimizer, step: int) -> None:
@@ -280,19 +269,3 @@ def _without_bias_correction(optimiser: torch.optim.Optimizer, step: int) -> Non
     for group in optimiser.param_groups:
         group["lr"], group["weight_decay"] = LEARNING_RATE * factor, WEIGHT_DECAY / factor
         group["eps"] = EPSILON / correction
-
-
-def _embed(encode: Encode, texts: Sequence[str]) -> NDArray[np.float32]:
-    embeddings = _matrix(encode(list(texts)))
-    if len(embeddings) != len(texts):
-        raise NearfarError(f"the encoder returned {len(embeddings)} vectors for {len(texts)} texts.")
-    return embeddings
-
-
-def _matrix(embeddings: NDArray[np.floating]) -> NDArray[np.float32]:
-    matrix = np.ascontiguousarray(embeddings, dtype=np.float32)
-    if matrix.ndim != 2:
-        raise NearfarError(f"embeddings must be of shape [texts, dim], not {list(matrix.shape)}.")
-    if not (finite := np.isfinite(matrix).all(axis=1)).all():
-        raise NearfarError(f"the embedding of text {int(finite.argmin())} (counted from 0) holds a NaN or infinity.")
-    return matrix

@@ -32,6 +32,8 @@ from nearfar.encoder.ragged import RaggedBatch, bf16_runs, hidden_states
 from nearfar.encoder.token_batches import Tokenized, compute_distinct
 from nearfar.types import NearfarError
 
+WINDOW = 2
+"""Number of neighbouring layers on each side, as in the authors' code."""
 RANK_TOLERANCE = 1e-13
 """A layer is in the span of others if its relative squared distance from it is below this: the precision of float32
 states."""
@@ -50,36 +52,24 @@ class SbertWk:
         layer_start: the first hidden state used, of 0 (embeddings) to N, the number of layers. An integer is this
             state, a float s is the share of the depth before it: state round(s * N). The default, 1/3, gives the
             authors' 4 for BERT base (N = 12), and 2 for six layers; their code's default is 4 for every model.
-        window: number of neighbouring layers on each side (2 in the authors' code).
         bf16: run the backbone in bfloat16.
         progress: show a progress bar.
 
     Raises:
-        NearfarError: too few layers from ``layer_start`` on: each layer needs a neighbour (``window + 1`` layers), and
-            the variance of cosines needs three layers.
+        NearfarError: fewer than three layers from ``layer_start`` on, which the variance of cosines needs.
     """
 
     def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        layer_start: float = 1 / 3,
-        window: int = 2,
-        bf16: bool = False,
-        progress: bool = False,
+        self, encoder: Encoder, *, layer_start: float = 1 / 3, bf16: bool = False, progress: bool = False
     ) -> None:
-        if window < 1:
-            raise NearfarError(f"window {window}: must be at least 1.")
-        last, needed = encoder.backbone.config.num_hidden_layers, max(window + 1, 3)
-        start = first_state(layer_start, last)
-        if not 0 <= start <= last + 1 - needed:
-            share = "" if isinstance(layer_start, int) else f" ({layer_start:.2g} of the depth)"
-            advice = f"Choose 0 to {last + 1 - needed}." if last + 1 >= needed else "It has too few layers."
+        last = encoder.backbone.config.num_hidden_layers
+        start = layer_start if isinstance(layer_start, int) else round(layer_start * last)
+        if not 0 <= start <= last - 2:
             raise NearfarError(
-                f"layer_start {start}{share}: SBERT-WK with window {window} needs {needed} layers from there on, but "
-                f"the layers of this encoder are 0 (embeddings) to {last}. {advice}"
+                f"layer_start {start}: SBERT-WK needs three layers from there on, but the layers of this encoder are 0 "
+                f"(embeddings) to {last}."
             )
-        self._encoder, self._layer_start, self._window = encoder, start, window
+        self._encoder, self._layer_start = encoder, start
         self._bf16, self._progress = bf16 and bf16_runs(encoder.backbone, encoder.route), progress
 
     @torch.inference_mode()
@@ -92,23 +82,14 @@ class SbertWk:
             with torch.autocast(encoder.device.type, dtype=torch.bfloat16, enabled=self._bf16):
                 hidden = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
             states = torch.stack([layer.float() for layer in hidden[self._layer_start :]], dim=1)
-            return batch.restore_order(sentence_vectors(states, batch.groups, window=self._window))
+            return batch.restore_order(sentence_vectors(states, batch.groups))
 
         shape, progress = (encoder.backbone.config.hidden_size,), self._progress
         return compute_distinct(encoder, texts, encoder.tokenize, embed, shape, progress=progress, check_finite=False)
 
 
-def first_state(layer_start: float, layers: int) -> int:
-    """The number of the first hidden state that is used, of 0 to ``layers``: an integer itself, a share of the depth.
-
-    >>> [first_state(1 / 3, layers) for layers in (6, 12, 24)], first_state(4, 24)
-    ([2, 4, 8], 4)
-    """
-    return layer_start if isinstance(layer_start, int) else round(layer_start * layers)
-
-
 def sentence_vectors(
-    states: Float[Tensor, "tokens layers dim"], groups: Sequence[LengthGroup], *, window: int
+    states: Float[Tensor, "tokens layers dim"], groups: Sequence[LengthGroup], *, window: int = WINDOW
 ) -> Float[Tensor, "batch dim"]:
     """Return one vector per text of a ragged batch, in packed order, from the selected layers.
 

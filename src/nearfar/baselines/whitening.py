@@ -56,14 +56,12 @@ class Whitening:
             dimensions: number of dimensions to keep, those with the largest variance; by default all.
 
         Raises:
-            NearfarError: fewer than two texts, embeddings that are all equal or not finite, more dimensions than vary.
+            NearfarError: fewer than two texts, embeddings that are all equal, more dimensions than vary.
         """
         texts = list(texts)
         if len(texts) < 2:
             raise NearfarError(f"whitening: {len(texts)} texts to fit on; a covariance needs two or more.")
         vectors = np.asarray(encode(texts))
-        if not np.isfinite(vectors).all():
-            raise NearfarError("whitening: the embeddings to fit on hold a NaN or infinity.")
         mean = vectors.mean(axis=0, dtype=np.float64)
         parts = (vectors[start : start + ROWS_AT_ONCE] - mean for start in range(0, len(vectors), ROWS_AT_ONCE))
         covariance = np.sum([centred.T @ centred for centred in parts], axis=0) / (len(vectors) - 1)

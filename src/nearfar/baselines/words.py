@@ -121,30 +121,23 @@ class Glove:
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return one vector per text; a text without known words gets the zero vector, and a warning counts these."""
         rows = [list(self._rows(text)) for text in texts]
-        known = [[row for row in of_text if row is not None] for of_text in rows]
         averages = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
-        for average, of_text in zip(averages, known, strict=True):
+        for average, of_text in zip(averages, rows, strict=True):
             if of_text:
                 average[:] = self.vectors[of_text].mean(axis=0)
-        if empty := known.count([]):
-            tokens, found = sum(map(len, rows)), sum(map(len, known))
-            warnings.warn(
-                f"{empty} of {len(texts)} texts have no word in {self.title} and get the zero vector; "
-                f"{100 * (tokens - found) / max(tokens, 1):.1f}% of all tokens are unknown.",
-                stacklevel=2,
-            )
+        if empty := rows.count([]):
+            what = f"{empty} of {len(texts)} texts have no word in {self.title} and get the zero vector."
+            warnings.warn(what, stacklevel=2)
         return averages
 
-    def _rows(self, text: str) -> Iterator[int | None]:
-        """Yield the row of each token's vector, or None for an unknown token."""
+    def _rows(self, text: str) -> Iterator[int]:
+        """Yield the row of each known token's vector."""
         for piece in (text.lower() if self.lower else text).split():
-            if (row := self._row(piece)) is not None:
-                yield row
-            else:
-                yield from map(self._row, _PARTS.findall(piece))
-
-    def _row(self, token: str) -> int | None:
-        return self.words.get(token, self.words.get(token.lower()))
+            whole = self.words.keys() & {piece, piece.lower()}
+            for token in [piece] if whole else _PARTS.findall(piece):
+                row = self.words.get(token, self.words.get(token.lower()))
+                if row is not None:
+                    yield row
 
 
 def _parse(line: str, dim: int, where: Location) -> tuple[str, list[float]]:

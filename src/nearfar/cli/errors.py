@@ -21,11 +21,19 @@ _TORCH_FILE_ERROR = re.compile(
     r"unable to (?:mmap|open)\b.* file <(?P<file>.*)>.*: (?P<reason>[^:]+) \((?P<errno>\d+)\)"
 )
 """How a RuntimeError of torch says that a file could not be opened or mapped."""
-_OUT_OF_MEMORY = ("can't allocate memory", "Cannot allocate memory")
-_MEMORY_ADVICE = (
-    "choose a smaller --micro-batch, which leaves the gradient of a training unchanged, a smaller --batch-size or "
-    "--max-length, fewer --processes, or a smaller model"
+_OUT_OF_MEMORY = re.compile("(?i)can(no|')t allocate memory")
+"""How torch and OpenVINO say it of this machine's memory."""
+_NO_SPACE = "no space is left on the disk; free some, or write to another place"
+_NO_MEMORY = (
+    "out of memory; choose a smaller --micro-batch, which leaves the gradient of a training unchanged, a smaller "
+    "--batch-size or --max-length, fewer --processes, or a smaller model"
 )
+_TOO_MANY_FILES = "too many open files; raise the limit, as by ulimit -n 4096, and try again"
+_SENTENCES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _NO_SPACE),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), _TOO_MANY_FILES),
+    errno.ENOMEM: _NO_MEMORY,
+}
 MAX_MESSAGE_CHARS = 300
 PACKAGES = ("nearfar", "torch", "transformers", "sentence-transformers", "datasets", "tokenizers", "numpy")
 
@@ -36,22 +44,24 @@ def describe_exception(error: Exception, argv: Sequence[str]) -> tuple[int, str]
     The message is empty if the reader of the output has closed it, as ``head`` does. With ``NEARFAR_DEBUG=1`` an
     unexpected ``error`` is raised again.
     """
-    if isinstance(error, BrokenPipeError) and _is_output_closed():
-        _discard_output()
-        return EXIT_PIPE_CLOSED, ""
-    error = torch_file_error(error) or error
+    if isinstance(error, OSError):
+        closed = isinstance(error, BrokenPipeError) and _is_output_closed()
+        _discard_unwritable_output()
+        if closed:
+            return EXIT_PIPE_CLOSED, ""
+    if isinstance(error, RuntimeError) and (match := _TORCH_FILE_ERROR.search(str(error))):
+        error = OSError(int(match["errno"]), match["reason"], match["file"])
     command = _truncate(shlex.join(["nearfar", *argv]))
     about = _file_of(error)
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        _discard_unwritable_output()
-        return 2, f"{command}: {about}no space is left on the disk; free some, or write to another place."
-    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        return 2, f"{command}: {about}too many open files; raise the limit, as by ulimit -n 4096, and try again."
+    if isinstance(error, OSError) and error.errno in _SENTENCES:
+        return 2, f"{command}: {about}{_SENTENCES[error.errno]}."
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
         reason = f"{about or 'a file: '}cannot be used ({error.strerror})"
         return 2, f"{command}: {reason}; check the disk and the permissions."
-    if _is_out_of_memory(error):
-        return 2, f"{command}: out of memory; {_MEMORY_ADVICE}."
+    of_gpu = type(error).__name__ == "OutOfMemoryError"  # torch's
+    of_machine = isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))
+    if isinstance(error, MemoryError) or of_gpu or of_machine:
+        return 2, f"{command}: {_NO_MEMORY}."
     if os.environ.get("NEARFAR_DEBUG") == "1":
         raise error
     reason = " ".join(str(error).split())
@@ -59,49 +69,29 @@ def describe_exception(error: Exception, argv: Sequence[str]) -> tuple[int, str]
     return EXIT_FAULT, f"{command}: {what}: this is a bug in nearfar: {_write_fault_log(error, argv)}"
 
 
-def torch_file_error(error: Exception) -> OSError | None:
-    """The OSError for which torch raised a RuntimeError, or None."""
-    found = _TORCH_FILE_ERROR.search(str(error)) if isinstance(error, RuntimeError) else None
-    return OSError(int(found["errno"]), found["reason"], found["file"]) if found else None
-
-
 def _is_output_closed() -> bool:
     """Whether the reader of stdout has closed it; a broken pipe may also be that of a worker."""
     with suppress(AttributeError, OSError, ValueError):  # no file
         waiting = select.poll()
-        waiting.register(sys.stdout.fileno(), select.POLLOUT)
-        return any(event & (select.POLLERR | select.POLLHUP) for _, event in waiting.poll(0))
+        waiting.register(sys.stdout.fileno(), 0)  # errors and a closed end are always reported
+        return bool(waiting.poll(0))
     return sys.platform == "win32"  # has no poll
 
 
 def _discard_unwritable_output() -> None:
-    """:func:`_discard_output`, if stdout is what cannot be written."""
+    """Redirect stdout if it cannot be written: Python would write its buffer at exit, and fail with status 120."""
     try:
         sys.stdout.flush()
     except OSError:
-        _discard_output()
+        with suppress(OSError), open(os.devnull, "w", encoding="utf-8") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
     except (AttributeError, ValueError):  # no file
         pass
-
-
-def _discard_output() -> None:
-    """Redirect stdout, which cannot be written: Python would write its buffer at exit, and fail with status 120."""
-    with suppress(AttributeError, OSError, ValueError), open(os.devnull, "w", encoding="utf-8") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _file_of(error: Exception) -> str:
     names = [error.filename, error.filename2] if isinstance(error, OSError) else []
     return "".join(f"{_truncate(os.fsdecode(name))}: " for name in names if isinstance(name, (str, bytes, os.PathLike)))
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
-        return True
-    if type(error).__name__ == "OutOfMemoryError":  # torch's, of a GPU
-        return True
-    # of this machine's memory, as torch and OpenVINO say it
-    return isinstance(error, RuntimeError) and any(said in str(error) for said in _OUT_OF_MEMORY)
 
 
 def _write_fault_log(error: Exception, argv: Sequence[str]) -> str:

@@ -63,16 +63,18 @@ def geometry(call: Call, config: "nearfar.GeometryConfig", models: tuple[str, ..
         raise NearfarError("no model given: nearfar geometry MODEL [MODEL ...] --output FOLDER")
     config.check_models(len(models))
 
+    from nearfar.evaluation.render import notes
     from nearfar.evaluation.results import ExplorerPage
-    from nearfar.evaluation.tables import explorer_notes, geometry_notes, geometry_table
+    from nearfar.evaluation.tables import geometry_table
 
     result = nearfar.geometry(models, config)
     page = result if isinstance(result, ExplorerPage) else result.page
     if not isinstance(result, ExplorerPage):
-        call.show(replace(geometry_table(result), notes=()))
-        call.say(*geometry_notes(result), f"Wrote geometry.json, {', '.join(result.plots)} to {config.output}")
+        table = geometry_table(result)
+        call.show(replace(table, notes=()))
+        call.say(*table.notes, f"Wrote geometry.json, {', '.join(result.plots)} to {config.output}")
     if page is not None:
-        call.say(*explorer_notes(page))
+        call.say(*notes("explorer", page))
 
 
 @verb()
@@ -84,18 +86,8 @@ def report(call: Call, config: "nearfar.ReportConfig", what: tuple[str, ...]) ->
 
 def study(argv: list[str], make_console: MakeConsole) -> int:
     """Run a study, or only plan it (--dry-run), or write its page again (--report); returns the exit status."""
-    if argv[:1] != ["--report"]:
-        return _run_study(argv, make_console)
-    if len(argv) != 2 or argv[1].startswith("-"):
-        raise NearfarError("nearfar study --report FOLDER takes one folder, and no other flags.")
-    from nearfar.evaluation.results import StudyTable
-    from nearfar.studies.plots import write_outputs
-
-    folder = Path(argv[1])
-    table = StudyTable.load(folder / "study.json")
-    write_outputs(table, folder)
-    _say_written(Call("study", argv, make_console), table, folder)
-    return 0
+    alone = argv[:1] == ["--report"]  # the folder is where the table is and where its page is written
+    return _run_study([*argv, "--output", *argv[1:]] if alone else argv, make_console)
 
 
 @verb(
@@ -111,21 +103,28 @@ def study(argv: list[str], make_console: MakeConsole) -> int:
 def _run_study(
     call: Call, config: "nearfar.StudyConfig", file: str | None, *, dry_run: bool, report: str | None
 ) -> int | None:
+    folder = Path(config.output)
     if report is not None:
-        raise NearfarError("--report FOLDER stands alone: nearfar study --report FOLDER")
-    if file is None:
+        if file is not None or folder != Path(report):
+            raise NearfarError("--report FOLDER stands alone: nearfar study --report FOLDER")
+        from nearfar.evaluation.results import StudyTable
+        from nearfar.studies.plots import write_outputs
+
+        table = StudyTable.load(folder / "study.json")
+        write_outputs(table, folder)
+    elif file is None:
         raise NearfarError("no study given: nearfar study FILE.toml --output FOLDER")
-    if dry_run:
+    elif dry_run:
         from nearfar.studies import dry_run as plan
 
         call.say(*plan(file, config).lines())
         return None
-
-    try:
-        table = nearfar.study(file, config, console=call.console)
-    except KeyboardInterrupt:
-        return call.stopped("; the same command goes on")
-    _say_written(call, table, Path(config.output))
+    else:
+        try:
+            table = nearfar.study(file, config, console=call.console)
+        except KeyboardInterrupt:
+            return call.stopped("; the same command goes on")
+    _say_written(call, table, folder)
     return None
 
 

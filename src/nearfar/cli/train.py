@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from argparse import ArgumentParser
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,24 +131,13 @@ def _choose(flags: list[str], *, documents: bool = False) -> "Choice":
     from nearfar.commands.train.choose import CHANGES_RECIPE, choose_method
     from nearfar.commands.train.recipes import COLUMN_SETTINGS
 
-    given = {name: values[0] for name in (*COLUMN_SETTINGS, *CHANGES_RECIPE) if (values := _values(flags, flag(name)))}
-    data = check_values(TrainConfig, {"data": _values(flags, "--data")}, source="nearfar train")["data"]
-    model = _values(flags, "--model") or [TrainConfig.model]
-    return choose_method(data, given, model=model[0], documents=documents)
-
-
-def _values(flags: list[str], name: str) -> list[str]:
-    """The values of a flag on the command line."""
-    values: list[str] = []
-    inside = False
-    for word in flags:
-        if word.startswith("--"):
-            known, equals, value = word.partition("=")
-            inside = known.replace("_", "-") == name
-            values += [value] if inside and equals else []
-        elif inside:
-            values.append(word)
-    return values
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in ("data", "model", *COLUMN_SETTINGS, *CHANGES_RECIPE):
+        parser.add_argument(flag(name), f"--{name}", dest=name, nargs="*")
+    given = {name: words for name, words in vars(parser.parse_known_args(flags)[0]).items() if words}
+    data = check_values(TrainConfig, {"data": given.pop("data", ())}, source="nearfar train")["data"]
+    model, *_ = given.pop("model", [TrainConfig.model])
+    return choose_method(data, {name: words[0] for name, words in given.items()}, model=model, documents=documents)
 
 
 def _say_plan(call: Call, plan: "Plan") -> None:

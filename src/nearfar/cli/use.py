@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nearfar
@@ -15,12 +16,6 @@ if TYPE_CHECKING:
     from nearfar.commands.search import Hit, Search
 
 PROMPT = "query (an empty line ends): "
-STATES = {
-    "unchanged": "up to date",
-    "new": "made",
-    "changed": "made again, because rows have changed",
-}
-"""What was done with the index, in words."""
 BAR = 30
 """Characters of the longest bar of the histogram of ``dedup``."""
 
@@ -60,7 +55,7 @@ def search(call: Call, config: "nearfar.SearchConfig", query: tuple[str, ...]) -
 
     from rich.console import Console
 
-    from nearfar.commands.search import gather_queries, open_search, search_all
+    from nearfar.commands.search import gather_queries, open_search, search_all, write_hits
 
     queries = gather_queries(query, config)
     notes = Console(stderr=True, soft_wrap=True, emoji=False, highlight=False)
@@ -71,20 +66,24 @@ def search(call: Call, config: "nearfar.SearchConfig", query: tuple[str, ...]) -
     notes.print(_describe(opened), markup=False)
     if queries is None:
         _ask(opened, call.console)
-    elif config.output is None:
-        _print_all(queries, search_all(opened, queries, config), opened, call.console)
+        return None
+    results = search_all(opened, queries)
+    if config.output is not None:
+        write_hits(Path(config.output), queries, results, opened.columns)
+        notes.print(f"Wrote the hits of {len(queries):,} queries to {config.output}", markup=False)
+    elif not call.console.is_terminal:
+        write_hits(call.console.file, queries, results, opened.columns)
     else:
-        hits = sum(map(len, search_all(opened, queries, config)))
-        notes.print(f"Wrote {hits:,} hits of {len(queries):,} queries to {config.output}", markup=False)
+        for text, hits in zip(queries, results, strict=True):
+            call.console.print(_table(text, hits, opened), soft_wrap=False)
     return None
 
 
 def _describe(opened: "Search") -> str:
     """What was done with the index, in one line, and the recall of a search that is not exact in another."""
-    update = opened.update
-    line = f"Index {opened.index.folder}: {STATES[update.state]}; {update.rows:,} rows, {update.texts:,} distinct texts"
-    if update.state != "unchanged":
-        line += f", {update.encoded:,} encoded now"
+    index, encoded = opened.index, opened.encoded
+    done = "up to date" if encoded is None else f"made, {encoded:,} texts encoded now"
+    line = f"Index {index.folder}: {done}; {len(index.rows):,} rows, {len(index.vectors):,} distinct texts"
     return line + (f"\n{opened.recall}" if opened.recall else "")
 
 
@@ -106,20 +105,6 @@ def _ask(opened: "Search", console: "Console") -> None:
         if not query:
             return
         console.print(_table(query, opened.hits([query])[0], opened), soft_wrap=False)
-
-
-def _print_all(queries: Sequence[str], results: "Any", opened: "Search", console: "Console") -> None:
-    """Print a table for each query; to a file or a pipe, the lines of a .tsv file."""
-    from nearfar.commands.search import format_hits, table_header
-
-    columns = opened.columns
-    if not console.is_terminal:
-        console.file.write(table_header(columns))
-    for query, hits in zip(queries, results, strict=True):
-        if console.is_terminal:
-            console.print(_table(query, hits, opened), soft_wrap=False)
-        else:
-            console.file.writelines(format_hits(query, hits, columns, json_lines=False))
 
 
 def _table(query: str, hits: "Sequence[Hit]", opened: "Search") -> "Any":
@@ -209,11 +194,10 @@ def _histogram(result: "DedupResult") -> Iterator[str]:
     yield "Cosine of each text with its nearest other text, and the least similar pair of each bin:"
     most = max(one.texts for one in result.histogram)
     for one in result.histogram:
-        bar = "█" * round(BAR * one.texts / most) or ("▏" if one.texts else "")
+        bar = "█" * round(BAR * one.texts / most) or "▏"
         share = one.at_least / result.texts
         yield f"  {one.low:5.2f}  {one.texts:>9,}  {bar:<{BAR}}  {share:6.1%} at or above {one.low:.2f}".rstrip()
-        if one.texts:
-            yield f"         {one.similarity:.3f}  {short(one.first, 60)}  |  {short(one.second, 60)}"
+        yield f"         {one.similarity:.3f}  {short(one.first, 60)}  |  {short(one.second, 60)}"
 
 
 def _outcome(result: "DedupResult", config: "nearfar.DedupConfig") -> Iterator[str]:

@@ -107,5 +107,8 @@ def positionals(verb: str) -> list[Option]:
 
 
 def short(text: str, most: int) -> str:
-    """A text of at most this number of characters."""
+    """A text from a file on one line, of at most this number of characters."""
+    from nearfar.evaluation.render import one_line
+
+    text = one_line(text)
     return text if len(text) <= most else text[: most - 3] + "..."

@@ -1,6 +1,6 @@
 """``nearfar compare``: sides are read or evaluated, then tested against each other; optionally written to a file."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -17,7 +17,7 @@ from nearfar.data.files import extension, is_known
 from nearfar.data.hold_out import TEST
 from nearfar.data.memory import table_file, takes_rows
 from nearfar.data.named_sets import PROBE_TASKS
-from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
+from nearfar.data.paths import as_path, check_file
 from nearfar.data.retrieval import RetrievalTask
 from nearfar.data.unit_scores import read_scores
 from nearfar.disk.checks import path_errors
@@ -25,17 +25,15 @@ from nearfar.disk.model_folder import model_of_run
 from nearfar.evaluation.comparison import EvaluationRun, compare_sides, shared_tasks
 from nearfar.evaluation.examples import compare_rankings
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, QueryChanges, check_output
-from nearfar.evaluation.statistics import MARGIN
 from nearfar.evaluation.systems import compare_systems, score_runs
 from nearfar.evaluation.tables import save_with_tables
 from nearfar.runs.folder import RUN_INFO
 from nearfar.runs.held_out import TASK, has_held_out, load_held_out
 from nearfar.types import NearfarError
 
-ComparisonInput: TypeAlias = "Model | EvaluationResult | Mapping[str, Any] | Sequence[ComparisonInput]"
-"""A model (folder, hub name, Encoder, SentenceTransformer, function) or an evaluation (a result file, an
-:class:`EvaluationResult`, the content of a result file). A side of several runs is a list of these, or a folder of
-result files."""
+ComparisonInput: TypeAlias = "Model | EvaluationResult | Sequence[ComparisonInput]"
+"""A model (folder, hub name, Encoder, SentenceTransformer, function) or an evaluation (a result file, or an
+:class:`EvaluationResult`). A side of several runs is a list of these, or a folder of result files."""
 MODEL_FILES = ("modules.json", "config.json", "run.json")
 """A folder that contains one of these is a model or a run folder."""
 
@@ -44,10 +42,7 @@ MODEL_FILES = ("modules.json", "config.json", "run.json")
 @accepts_settings(CompareConfig)
 @path_errors()
 def compare(
-    first: ComparisonInput,
-    *others: ComparisonInput,
-    config: CompareConfig,
-    progress: bool = True,
+    first: ComparisonInput, *others: ComparisonInput, config: CompareConfig, progress: bool = True
 ) -> ComparisonResult | PairwiseResult:
     """Test whether the first side is better than the second, on each task and on the average over tasks.
 
@@ -79,16 +74,13 @@ def compare(
     """
     first = table_file(first, "the table")
     is_table = isinstance(first, str | Path) and is_known(Path(first)) and extension(Path(first)) != ".json"
-    result: ComparisonResult | PairwiseResult
-    if config.qrels is not None or (not others and is_table):
-        file, result = _compare_scores([first, *others], config, progress=progress)
-    elif others:
-        file, result = _compare_models([_open(side) for side in (first, *others)], config, progress=progress)
-    else:
+    if not others and config.qrels is None and not is_table:
         raise NearfarError(
             "two sides are needed: nearfar compare FIRST SECOND [MORE ...]; or one table of scores (.tsv, .csv, "
             ".jsonl, .parquet) with the columns system, unit, score."
         )
+    compute = _compare_models if others and config.qrels is None else _compare_scores
+    file, result = compute([first, *others], config, progress=progress)
     if file:
         save_with_tables(result, file)
     return result
@@ -99,9 +91,10 @@ def _check_output(config: CompareConfig, inputs: Iterable[object]) -> Path | Non
 
 
 def _compare_models(
-    opened: Sequence[Sequence[Any]], config: CompareConfig, *, progress: bool
+    sides: Sequence[ComparisonInput], config: CompareConfig, *, progress: bool
 ) -> tuple[Path | None, ComparisonResult | PairwiseResult]:
-    """The output, and the comparison of sides that are models or :class:`EvaluationRun`."""
+    """The output, and the comparison of sides that are models or evaluations."""
+    opened = [_open(side) for side in sides]
     items = list(chain(*opened))
     opened_runs = [item for item in items if isinstance(item, EvaluationRun)]
     file = _check_output(config, [*items, *(run.source for run in opened_runs), *(config.tasks or ())])
@@ -112,26 +105,22 @@ def _compare_models(
         tasks = list(dict.fromkeys([*(tasks or []), TASK]))
         if run is None and not opened_runs:
             raise NearfarError("--held-out: none of the sides is a run that holds out rows.")
-    task = None
-    if config.examples:
-        task = held_out_queries(run) if run is not None and TASK in (tasks or ()) else None
-        if task is None or opened_runs or [len(side) for side in opened] != [1, 1]:
-            raise NearfarError(
-                "--examples: shows held-out queries of two models; name two model or run folders, one of them a run "
-                "that holds out rows with queries, as by nearfar train --hold-out 0.2."
-            )
+    task = held_out_queries(run) if run is not None and config.examples and TASK in (tasks or ()) else None
+    if config.examples and (task is None or opened_runs or [len(side) for side in opened] != [1, 1]):
+        raise NearfarError(
+            "--examples: shows held-out queries of two models; name two model or run folders, one of them a run "
+            "that holds out rows with queries, as by nearfar train --hold-out 0.2."
+        )
     computing: dict[str, Any] = {"recent": RecentVectors(), "progress": progress}
     evaluated = partial(_evaluate, tasks=tasks, opened_runs=opened_runs, run=run, **computing)
-    sides = [[item if isinstance(item, EvaluationRun) else evaluated(model=item) for item in side] for side in opened]
-    comparison = compare_sides(
-        sides,
-        tasks=tasks if config.held_out or not opened_runs else config.tasks,
-        margin=MARGIN if config.margin is None else config.margin,
-        progress=progress,
-        **{name: getattr(config, name) for name in ("aggregate", "measure", "resamples", "seed")},
-    )
-    if task is not None:
-        assert isinstance(comparison, ComparisonResult)
+    evaluations = [
+        [item if isinstance(item, EvaluationRun) else evaluated(model=item) for item in side] for side in opened
+    ]
+    names = ("aggregate", "measure", "margin", "resamples", "seed")
+    how = {name: value for name in names if (value := getattr(config, name)) is not None}
+    own = tasks if config.held_out or not opened_runs else config.tasks
+    comparison = compare_sides(evaluations, tasks=own, progress=progress, **how)
+    if task is not None and isinstance(comparison, ComparisonResult):
         comparison = replace(comparison, queries=compare_queries(items[0], items[1], task, **computing))
     return file, comparison
 
@@ -175,27 +164,25 @@ def compare_queries(
     for side in (first, second):
         is_run = isinstance(side, str | Path) and (Path(side) / RUN_INFO).is_file()
         model = model_of_run(Path(str(side))) if is_run else side
-        opened = open_model(model, EvaluateConfig(device=device), bf16=False, progress=progress, recent=recent)
+        opened = open_model(model, EvaluateConfig(device=device), progress=progress, recent=recent)
         how: dict[str, Any] = {name: getattr(opened, name) for name in ("similarity", "per_task", "device")}
-        rankings.append(best_hits(opened.encode_query, opened.encode_document, task, **how, progress=progress))
+        rankings.append(best_hits(opened.encode_query, opened.encode_document, task, **how))
     relevant = [{task.documents[position] for position in grades} for grades in task.relevant]
     return compare_rankings(task.queries, relevant, *rankings)
 
 
 def _open(side: ComparisonInput) -> list[Any]:
     """The runs of a side: an :class:`EvaluationRun` of each result, or a model as it is."""
-    if isinstance(side, Mapping):
-        side = EvaluationResult.from_dict(side)
     if isinstance(side, EvaluationResult):
         return [EvaluationRun(side.model, side)]
     if isinstance(side, str | Path):
         files = _result_files(side)
         return [EvaluationRun(str(file), EvaluationResult.load(file)) for file in files] if files else [side]
-    if isinstance(side, Sequence):
-        if not side:
-            raise NearfarError("a side of the comparison is an empty list.")
-        return [item for one in side for item in _open(one)]
-    return [side]
+    if not isinstance(side, Sequence):
+        return [side]
+    if not side:
+        raise NearfarError("a side of the comparison is an empty list.")
+    return [item for one in side for item in _open(one)]
 
 
 def _result_files(side: str | Path) -> Sequence[str | Path]:
@@ -204,20 +191,20 @@ def _result_files(side: str | Path) -> Sequence[str | Path]:
     For a run of ``nearfar finetune`` it is the result on its test rows.
     """
     folder = as_path(side)
-    if is_file(folder / "result.json"):  # a run of fine-tuning, or the evaluation of a study's cell
+    if (folder / "result.json").is_file():  # a run of fine-tuning, or the evaluation of a study's cell
         return [folder / "result.json"]
-    if not is_folder(folder):
-        if str(side).endswith(".json"):
-            return [side]
-        if status(folder) is None:
-            return []  # a name on the hub
+    if not folder.is_dir() and str(side).endswith(".json"):
+        return [side]
+    if not folder.exists():
+        return []  # a name on the hub
+    if not folder.is_dir():
         check_file(folder)
         raise NearfarError(
             f"{folder}: is a file, but a side is a model, a run or a result file (.json). Run files of TREC need the "
             "judgements of their documents, --qrels FILE; a table of scores is compared alone, as it holds all systems."
         )
     model_of_run(folder)  # raises for an unfinished run
-    if any(status(folder / name) is not None for name in MODEL_FILES):
+    if any((folder / name).is_file() for name in MODEL_FILES):
         return []
     if not (files := sorted(folder.glob("*.json"))):
         raise NearfarError(

@@ -1,27 +1,29 @@
 """``nearfar dedup``: groups of similar texts in a file, by exact search; one row of each group is kept."""
 
 import gzip
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas
 from jaxtyping import Float32, Int64
 from numpy.typing import NDArray
 
 from nearfar.commands.encode.vectors import open_encoder, vectors_folder
+from nearfar.commands.search.corpus import choose_column
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encoding import DedupConfig
-from nearfar.data.cells import normalize_whitespace, text_field
-from nearfar.data.files import extension, is_known, is_plain_text, read_file, read_lines
+from nearfar.data.cells import text_field
+from nearfar.data.files import extension
 from nearfar.data.lines import SourceChangedError
 from nearfar.data.paths import as_path, file_version
+from nearfar.data.sources import open_table
 from nearfar.disk import TABLES, disk_errors, new_file, write_table
 from nearfar.disk.checks import check_output_file, path_errors
 from nearfar.encoder.precision import check_computing
-from nearfar.neighbours.pairs import compare_all
+from nearfar.neighbours.exact import compare_all
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
@@ -66,14 +68,14 @@ class DedupResult:
     texts: int
     """Number of distinct texts."""
     histogram: tuple[Bin, ...]
-    """Bins of the similarity to the nearest other text, from the highest; empty bins at both ends are left out."""
-    threshold: float | None
+    """Bins of the similarity to the nearest other text, from the highest; empty ones are left out."""
+    threshold: float | None = None
     """The threshold, None if there was none."""
-    kept: int | None
+    kept: int | None = None
     """Number of rows kept; None without a threshold."""
-    groups: int | None
+    groups: int | None = None
     """Number of groups of at least two rows; None without a threshold."""
-    largest: int | None
+    largest: int | None = None
     """Number of rows in the largest group; None without a threshold."""
 
 
@@ -120,7 +122,7 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
             near = compare_all(vectors, config.threshold, device=opened.encoder.device, on_rows=advance)
         bins = histogram(rows.texts, near.scores, near.ids)
         if config.threshold is None:
-            return DedupResult(len(rows.lines), len(rows.texts), bins, None, None, None, None)
+            return DedupResult(len(rows.lines), len(rows.texts), bins)
         group_of = np.unique(near.groups, return_inverse=True)[1].astype(np.int64)[rows.text_of]
         kept = _choose(rows, group_of, config.keep)
         if config.groups is not None:
@@ -168,36 +170,27 @@ def histogram(
         return ()
     numbers = np.clip(np.floor(np.round(scores.astype(np.float64) / WIDTH, 4)), -1 / WIDTH, 1 / WIDTH - 1).astype(int)
     listed = []
-    for number in range(int(numbers.max()), int(numbers.min()) - 1, -1):
-        inside, pair = np.flatnonzero(numbers == number), ("", "", math.nan)
-        if len(inside):
-            lowest = inside[scores[inside].argmin()]
-            pair = (texts[lowest], texts[others[lowest]], float(scores[lowest]))
+    for number in np.unique(numbers)[::-1].tolist():
+        inside = np.flatnonzero(numbers == number)
+        lowest = inside[scores[inside].argmin()]
+        pair = (texts[lowest], texts[others[lowest]], float(scores[lowest]))
         listed.append(Bin(number * WIDTH, len(inside), int((numbers >= number).sum()), *pair))
     return tuple(listed)
 
 
 def read_rows(source: Path, column: str | None) -> InputRows:
-    """Read the texts of a plain text file (without ``column``) or of a column of a table.
+    """Read the texts of a plain text file, or of a column of a table (:func:`choose_column`).
 
     Raises:
-        NearfarError: the file or the column is missing, malformed or empty, or a table is given without ``column``.
+        NearfarError: the file or the column is missing, malformed or empty, or it is unclear which is meant.
     """
-    if column is None and is_known(source):
-        raise NearfarError(f"{source}: is a table; name the column of the texts with --column.")
-    if column is not None and is_plain_text(source):
-        raise NearfarError(f"--column {column}: {source} has one text per line, and no columns.")
-    found = read_lines(source) if column is None else read_file(source, (column,))
-    numbers: dict[str, int] = {}
-    text_of, lines = [], []
-    for where, value in found:
-        text = normalize_whitespace(value) if isinstance(value, str) else text_field(value[0], str(column), where)
-        if text:
-            text_of.append(numbers.setdefault(text, len(numbers)))
-            lines.append(where.number)
-    if not lines:
+    name, _ = choose_column(source, column, ("text",), flag="--column")
+    rows = [(text_field(value, name, where), where.number) for where, (value,) in open_table(source).text_rows((name,))]
+    if not rows:
         raise NearfarError(f"{source}: holds no texts.")
-    return InputRows(list(numbers), np.array(text_of, dtype=np.int64), np.array(lines, dtype=np.int64))
+    texts, lines = zip(*rows, strict=True)
+    text_of, distinct = pandas.factorize(np.array(texts, object))
+    return InputRows(distinct.tolist(), text_of, np.array(lines))
 
 
 def copy_rows(source: Path, target: Path, lines: NDArray[np.int64], starts: NDArray[np.int64]) -> None:

@@ -27,9 +27,9 @@ from nearfar.data.catalog import find
 from nearfar.data.hold_out import TEST
 from nearfar.disk import write_table, write_text
 from nearfar.disk.checks import path_errors
-from nearfar.evaluation.examples import describe_queries
 from nearfar.evaluation.render import fill_template, to_markdown
 from nearfar.evaluation.results import provenance
+from nearfar.evaluation.tables.comparison import queries_in_words
 from nearfar.types import NearfarError
 
 PAIRS = 3000
@@ -107,8 +107,7 @@ def _train(config: DemoConfig, folder: Path, console: Console) -> dict[str, Any]
     command = _announce(console, "train", **settings)
     comparison = train(**settings, console=console).comparison
     assert comparison is not None
-    assert comparison.queries is not None
-    queries = describe_queries(comparison.queries, start="After training", first="after", second="before")
+    queries = queries_in_words(comparison, trained=True)
     return {"train": [command], "scores": to_markdown(before_after(comparison)), "queries": queries}
 
 
@@ -130,15 +129,15 @@ def _search(config: DemoConfig, folder: Path, console: Console) -> dict[str, Any
 def _explore(config: DemoConfig, folder: Path, console: Console) -> dict[str, Any]:
     """Write the page of the texts before and after training; the command, and what it says of the page."""
     from nearfar.commands.geometry import geometry
+    from nearfar.evaluation.render import notes
     from nearfar.evaluation.results import ExplorerPage
-    from nearfar.evaluation.tables import explorer_notes
 
     models = [config.model, str(folder / RUN)]
     settings: dict[str, Any] = {"texts": folder / "texts.tsv", "color_by": "topic", "page": folder / "explorer.html"}
     command = _announce(console, "geometry", *models, **settings)
     page = geometry(models, **settings, progress=console.is_terminal)
     assert isinstance(page, ExplorerPage)
-    return {"explore": [command], "notes": " ".join(explorer_notes(page))}
+    return {"explore": [command], "notes": " ".join(notes("explorer", page))}
 
 
 def _open_elsewhere(texts: Sequence[str], model: Path) -> dict[str, Any]:
@@ -154,18 +153,9 @@ def _open_elsewhere(texts: Sequence[str], model: Path) -> dict[str, Any]:
     return {"model": model.as_posix(), "difference": f"{float(np.abs(own - theirs).max()):.1e}"}
 
 
-def command_line(verb: str, *arguments: str, **settings: str | PathLike[str] | float) -> str:
-    """The command line of a verb with these settings.
-
-    >>> command_line("train", data="my pairs.tsv", hold_out=100)
-    "nearfar train --data 'my pairs.tsv' --hold-out 100"
-    """
-    flags = [word for name, value in settings.items() for word in (flag(name), str(value))]
-    return shlex.join(["nearfar", verb, *arguments, *flags])
-
-
 def _announce(console: Console, verb: str, *arguments: str, **settings: str | PathLike[str] | float) -> str:
     """Print the command line of a verb with these settings, and return it."""
-    line = command_line(verb, *arguments, **settings)
+    flags = [word for name, value in settings.items() for word in (flag(name), str(value))]
+    line = shlex.join(["nearfar", verb, *arguments, *flags])
     console.print(f"$ {line}", markup=False, highlight=False)
     return line

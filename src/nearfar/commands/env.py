@@ -130,26 +130,26 @@ def _folders() -> dict[str, object]:
     }
     if data := os.environ.get("NEARFAR_DATA"):
         folders["data"] = Path(data).expanduser()
-    space = {
-        name: f"{shutil.disk_usage(path).free / 1e9:.1f} GB free" for name, path in folders.items() if path.is_dir()
-    }
-    return {name: f"{folder} ({space.get(name, 'does not exist yet')})" for name, folder in folders.items()}
+    return {name: f"{folder} ({_free_space(folder)})" for name, folder in folders.items()}
+
+
+def _free_space(folder: Path) -> str:
+    return f"{shutil.disk_usage(folder).free / 1e9:.1f} GB free" if folder.is_dir() else "does not exist yet"
 
 
 def _hub(*, offline: bool) -> dict[str, object]:
     address = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    shown = re.sub("//.*@", "//", address)  # without a password
+    hub: dict[str, object] = {"address": re.sub("//.*@", "//", address)}  # without a password
     set_by = [name for name in OFFLINE if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")]
-    if set_by or offline:
-        why = f"{set_by[0]} is set" if set_by else "of --offline"
-        return {"address": shown, "reachable": "not tested", "answer": f"not asked, because {why}"}
+    if why := [*set_by, *["--offline"] * offline]:
+        return hub | {"reachable": "not tested", "answer": f"not asked, because of {why[0]}"}
     started = time.perf_counter()
     try:
         with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=TIMEOUT) as answer:
             said = f"status {answer.status} after {time.perf_counter() - started:.1f} s"
-            return {"address": shown, "reachable": True, "answer": said}
+            return hub | {"reachable": True, "answer": said}
     except Exception as error:  # any network error is part of the report
-        return {"address": shown, "reachable": False, "answer": str(error)}
+        return hub | {"reachable": False, "answer": str(error)}
 
 
 def _anonymize(text: str) -> str:

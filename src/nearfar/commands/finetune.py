@@ -24,7 +24,7 @@ from nearfar.data.labelled import Split
 from nearfar.data.memory import takes_rows
 from nearfar.data.named_sets import FINETUNING_TASKS
 from nearfar.data.noise import add_noise, load_translations
-from nearfar.data.paths import as_path, status
+from nearfar.data.paths import as_path
 from nearfar.data.sources import skipping_empty
 from nearfar.disk.checks import path_errors
 from nearfar.encoder.classifier import Classifier
@@ -157,28 +157,16 @@ def load_task(config: FinetuneConfig) -> ClassificationTask:
             label_column=config.label_column,
             limit=config.limit,
         )
-    metric_of(config, task)
+    main_metric(task, config.metric)
     return _add_noise(config, _draw_sample(config, task))
-
-
-def metric_of(config: FinetuneConfig, task: ClassificationTask) -> str:
-    """The metric that chooses the step.
-
-    Raises:
-        NearfarError: the task does not have it.
-    """
-    return main_metric(task.metric, config.metric, labels=len(task.label_names), pairs=task.pairs)
 
 
 def resolve_splits(config: FinetuneConfig) -> Splits:
     """The splits of a config, with ``auto`` resolved; files of validation or test rows mean held-out splits."""
-    if config.splits == "auto" and (config.validation is not None or config.test is not None):
-        return "held-out"
-    return (
-        default_splits(config.task, sampled=config.sample_size is not None)
-        if config.splits == "auto"
-        else config.splits
-    )
+    if config.splits != "auto":
+        return config.splits
+    of_files = config.validation is not None or config.test is not None
+    return "held-out" if of_files else default_splits(config.task, sampled=config.sample_size is not None)
 
 
 def _draw_sample(config: FinetuneConfig, task: ClassificationTask) -> ClassificationTask:
@@ -208,10 +196,10 @@ def _add_noise(config: FinetuneConfig, task: ClassificationTask) -> Classificati
     if config.noise in NOISES:
         changed = add_noise(flat, config.noise, config.noise_rate, seed=config.sample_seed)  # type: ignore[arg-type]
         kind = f"{config.noise} at {config.noise_rate:g}"
-    elif status(as_path(config.noise)) is None:
+    elif not as_path(config.noise).exists():
         raise NearfarError(f"--noise {config.noise}: is none of {', '.join(NOISES)}, and there is no such file.")
     else:
-        changed = list(map(load_translations(config.noise).__getitem__, flat))
+        changed = load_translations(config.noise, flat)
         kind = f"back-translations from {config.noise}"
     width = len(texts[0])
     train = Split([tuple(changed[at : at + width]) for at in range(0, len(changed), width)], targets)
@@ -227,8 +215,7 @@ def open_classifier(config: FinetuneConfig, task: ClassificationTask, *, device:
     seed_rng(config.seed)
     return Classifier.from_pretrained(
         config.model,
-        label_names=task.label_names or None,
-        regression=not task.label_names,
+        label_names=task.label_names,
         dropout=config.dropout,
         max_length=config.max_length,
         device=device,
@@ -247,8 +234,7 @@ def prepare(
     size = min(config.batch_size * processes, len(texts))  # a few-shot sample may be smaller than a batch
     batches = TextBatches(texts, size, config.seed, targets, balanced=config.balanced, min_batch_size=1)
     bf16 = resolve(config.precision, classifier.device) == "bf16"
-    trained = TrainingClassifier(classifier, max_length=config.train_max_length, bf16=bf16)
-    trained.read(texts)
+    trained = TrainingClassifier(classifier, texts, max_length=config.train_max_length, bf16=bf16)
     method = scl_finetune(config, trained.states, trained.head, batches, label_names=task.label_names)
     facts = [*task.sources, *task.labels]
     if trained.truncated:
@@ -277,7 +263,7 @@ class ClassifierRun(Run):
         self.task, self.classifier = task, classifier
         prepared = prepare(config, task, classifier, processes=context.processes.size)
         how: dict[str, Any] = {"folder": folder, "context": context, "evaluated_on": f"{config.task}, validation"}
-        super().__init__(config, prepared, **how, metric=metric_of(config, task))
+        super().__init__(config, prepared, **how, metric=main_metric(task, config.metric))
         trained = [task.train.texts]
         if config.noise != "none":  # the texts before it are what the model has seen too
             trained.append(load_task(replace(config, noise="none")).train.texts)
@@ -290,7 +276,7 @@ class ClassifierRun(Run):
     def save_model(self, folder: Path) -> None:
         """Write the classifier, with the hashes of the texts that it has seen."""
         self.classifier.save_pretrained(folder)
-        read_classifier(folder, label_names=None, regression=False, dropout=None)  # a finished run's model opens
+        read_classifier(folder)  # a finished run's model opens
 
     def conclude(self) -> None:
         """Test the kept weights, and write the result into the run folder."""

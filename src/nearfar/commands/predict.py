@@ -26,7 +26,6 @@ from nearfar.settings import read_toml
 from nearfar.types import NearfarError
 
 OTHER = "(another label)"
-AnyClassifier: TypeAlias = Classifier | EmbeddingClassifier
 Items: TypeAlias = list[tuple[str, ...]]
 """One or two texts of each row."""
 Labels: TypeAlias = list[str | float | None]
@@ -73,7 +72,7 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
     output = Path(config.output)
     check_output_file(output, [config.input], overwrite=config.overwrite, suffixes=TABLES)
     check_computing(config.device, config.precision)
-    columns, items, labels = _read(config.input, config.text_columns, config.label_column, _columns_of(Path(model)))
+    columns, items, labels = _read(config, Path(model))
     if not any(text for row in items for text in row):
         raise NearfarError(f"{config.input}: holds no texts.")
 
@@ -89,21 +88,12 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
     return PredictResult(len(items), None if scores is None else replace(scores, model=str(model)))
 
 
-def _columns_of(run: Path) -> tuple[tuple[str, ...], str]:
-    """The columns of texts and of labels that a run was trained on; of another model the usual ones."""
-    values = read_toml(run / CONFIG) if (run / CONFIG).is_file() else {}
-    text = values.get("text_column")
-    texts = (text,) if isinstance(text, str) else tuple(values.get("text_columns") or ("text",))
-    return texts, str(values.get("label_column") or "label")
-
-
-def _read(
-    source: str | Path, texts: tuple[str, ...], label: str | None, trained: tuple[tuple[str, ...], str]
-) -> tuple[dict[str, list[Any]], Items, Labels]:
+def _read(config: PredictConfig, run: Path) -> tuple[dict[str, list[Any]], Items, Labels]:
     """All columns, the texts of each row, and its label, or None; of a text file the lines, as the column ``text``.
 
-    Without names of columns they are those that the model was ``trained`` on, or else the usual ones.
+    Without names of columns they are those that the ``run`` was trained on, or else the usual ones.
     """
+    source, texts, label = config.input, config.text_columns, config.label_column
     if len(texts) > 2 or len(set(texts)) < len(texts):
         raise NearfarError(f"--text-columns {' '.join(texts)}: give one column, or two different ones.")
     if is_plain_text(Path(source)):
@@ -113,9 +103,12 @@ def _read(
         return {"text": lines}, [(line,) for line in lines], []
     table = open_table(source)
     every = column_names(table)
-    usual = (cells.find_columns(every, columns) for columns in (trained[0], ("text",), PAIR))
+    trained = read_toml(run / CONFIG) if (run / CONFIG).is_file() else {}
+    own = tuple(trained.get("text_columns") or (str(trained.get("text_column", "text")),))
+    usual = (cells.find_columns(every, columns) for columns in (own, ("text",), PAIR))
     names = texts or next((columns for columns in usual if columns), ("text",))
-    (target,) = (label,) if label is not None else cells.find_columns(every, (trained[1],)) or ("label",)
+    known = cells.find_columns(every, (str(trained.get("label_column") or "label"),)) or ("label",)
+    target = known[0] if label is None else label
     required = names if label is None else (*names, label)
     others = [name for name in every if every.count(name) == 1 and name not in required]
     columns: dict[str, list[Any]] = {name: [] for name in every if every.count(name) == 1 or name in required}
@@ -144,7 +137,7 @@ def _label(value: object, column: str | None, where: cells.Location) -> str | fl
 
 
 def _score(
-    classifier: AnyClassifier, config: PredictConfig, items: Items, labels: Labels, outputs: Outputs
+    classifier: Classifier | EmbeddingClassifier, config: PredictConfig, items: Items, labels: Labels, outputs: Outputs
 ) -> EvaluationResult | None:
     """The scores of rows with labels; None if the classifier has none of these labels, or predicts scores."""
     names, task = classifier.label_names, Path(config.input).name

@@ -52,10 +52,8 @@ def push(model: str | Path, name: str, config: PushConfig) -> PushResult:
         NearfarError: no model in the folder, an invalid name, a result file that cannot be read; the hub cannot be
             reached, or refuses the token, the repository, the card or a file.
     """
-    if not Path(model).is_dir():
-        raise NearfarError(f"{model}: there is no such folder.")
     folder = model_of_run(Path(model))
-    if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
+    if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
         raise NearfarError(f"{model}: is no model folder: it has neither modules.json nor config.json.")
     if name.count("/") != 1:
         raise NearfarError(f"{name}: give owner/name, such as me/my-encoder.")

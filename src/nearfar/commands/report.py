@@ -2,16 +2,15 @@
 
 import json
 import os
-import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import ReportConfig
-from nearfar.data.paths import as_path, is_folder
+from nearfar.data.paths import as_path
 from nearfar.disk import read_json, read_text, write_text
 from nearfar.disk.checks import path_errors, refuse_overwriting_inputs
 from nearfar.disk.model_folder import model_of_run
@@ -21,13 +20,14 @@ from nearfar.evaluation.render import short_names
 from nearfar.evaluation.report import blocks, compose, inputs
 from nearfar.runs.folder import HELD_OUT, HELD_OUT_SUMMARY
 from nearfar.runs.held_out import COMPARISON
+from nearfar.settings import read_toml
 from nearfar.types import NearfarError
+from nearfar.validation import convert
 
 MAX_COMPARED = 6
-"""With --compare auto, the largest number of sides that are compared; each pair of sides takes some seconds."""
+"""The largest number of sides that are compared; each pair of sides takes some seconds."""
 _RUN = ("config.toml", "metrics.jsonl", "run.json")
 """A folder with one of these files is a run folder."""
-Loaded = TypeVar("Loaded", results.TrainingRecord, results.ComparisonResult)
 _MODEL = ("modules.json", "config.json")
 
 
@@ -50,8 +50,7 @@ def report(what: str | Path | Sequence[str | Path], config: ReportConfig, *, pro
         The path of the HTML file.
 
     Raises:
-        NearfarError: a source is damaged or cannot be shown; sides that cannot be compared, with ``compare`` ``yes``;
-            an output that cannot be written.
+        NearfarError: a source is damaged or cannot be shown, or an output cannot be written.
     """
     file = _check_output(config.output, overwrite=config.overwrite)
     paths = [as_path(one) for one in ([what] if isinstance(what, str | Path) else what)]
@@ -63,16 +62,11 @@ def report(what: str | Path | Sequence[str | Path], config: ReportConfig, *, pro
     for written in (file, file.with_suffix(".md")):
         refuse_overwriting_inputs(written, (inner for path in paths for inner in (path, *path.rglob("*"))))
     found, computed = opened.collect(), None
-    sides = [side.runs for side in found.sides]
-    if config.compare == "yes" and len(sides) < 2:
-        raise NearfarError(f"--compare yes: a comparison needs two evaluated sides, and there are {len(sides)}.")
-    if config.compare == "yes" or (config.compare == "auto" and 2 <= len(sides) <= MAX_COMPARED):
+    if 2 <= len(found.sides) <= MAX_COMPARED:
         how = {name: getattr(config, name) for name in ("aggregate", "resamples", "seed")}
         try:
-            computed = compare_sides(sides, **how, progress=progress)
+            computed = compare_sides([side.runs for side in found.sides], **how, progress=progress)
         except NearfarError as error:
-            if config.compare == "yes":
-                raise
             found = replace(found, missing=[*found.missing, f"No comparison was computed: {error}"])
     page = compose(found, title=config.title or found.title, aggregate=config.aggregate, computed=computed)
     write_text(file, blocks.to_html(page))
@@ -97,17 +91,15 @@ class Sources:
     """The sources opened so far, in the order in which they were named."""
 
     def __init__(self) -> None:
-        self.seen: set[str] = set()
+        self.opened: dict[str, None] = {}
+        """The real path of each source, in order."""
         self.sides: list[inputs.EvaluatedModel] = []
         self.single_results: list[EvaluationRun] = []
         """Result files that were named one by one."""
         self.comparisons: list[tuple[str, results.ComparisonResult | results.PairwiseResult]] = []
         self.geometries: list[tuple[str, results.GeometryResult]] = []
-        self.runs: list[tuple[Path, inputs.TrainingRun]] = []
-        """Run folder and run."""
+        self.runs: list[inputs.TrainingRun] = []
         self.missing: list[str] = []
-        self.result_order: list[str] = []
-        """The result files."""
 
     def add(self, path: Path) -> None:
         """Open a file or folder, unless it was opened before.
@@ -115,11 +107,10 @@ class Sources:
         Raises:
             NearfarError: it is damaged, or a report cannot show it.
         """
-        folder = is_folder(path)  # first: it refuses invalid names
-        if os.path.realpath(path) in self.seen:
+        if os.path.realpath(path) in self.opened:
             return
-        self.seen.add(os.path.realpath(path))
-        if not folder:
+        self.opened[os.path.realpath(path)] = None
+        if not path.is_dir():
             self._file(path)
         elif any((path / name).is_file() for name in _RUN):
             self._run(path)
@@ -134,26 +125,23 @@ class Sources:
 
     def collect(self) -> inputs.ReportInputs:
         """All sources, each with a distinct name."""
-        short = short_names([str(folder) for folder, _ in self.runs])
-        runs = [run._replace(name=short[str(folder)], group_name=short[str(folder)]) for folder, run in self.runs]
-        runs = inputs.assign_seed_groups(runs)
-        groups = {str(folder): run.group_name for (folder, _), run in zip(self.runs, runs, strict=True)}
+        short = short_names([run.source for run in self.runs])
+        runs = [run._replace(name=short[run.source], group_name=short[run.source]) for run in self.runs]
+        runs, order = inputs.assign_seed_groups(runs), list(self.opened)
+        made = {os.path.realpath(run.source): run for run in runs}
+        grouped = inputs.group_by_setting(self.single_results, {run.source: run.group_name for run in runs})
         sides = sorted(
-            [*self.sides, *inputs.group_by_setting(self.single_results, groups)],
-            key=lambda side: self.result_order.index(side.runs[0].source),
+            (inputs.name_side(side, made) for side in [*self.sides, *grouped]),
+            key=lambda side: order.index(os.path.realpath(side.runs[0].source)),
         )
-        folders = [os.path.realpath(folder) for folder, _ in self.runs]
-        names = inputs.RunNames(list(zip(folders, runs, strict=True)))
-        sides = [names.side(side) for side in sides]
-        geometries = [(source, names.geometry(result)) for source, result in self.geometries]
-        spaces = (name for _, result in geometries for name in result.models)
+        spaces = (name for _, result in self.geometries for name in result.models)
         shown = list(dict.fromkeys([*(side.name for side in sides), *(run.group_name for run in runs), *spaces]))
         more = f" and {len(shown) - 3} more" if len(shown) > 4 else ""
         return inputs.ReportInputs(
             title=f"Report: {', '.join(shown[: 3 if more else 4]) or 'comparisons'}{more}",
             sides=inputs.disambiguate_names(sides),
             comparisons=self.comparisons,
-            geometries=geometries,
+            geometries=self.geometries,
             runs=runs,
             missing=self.missing,
         )
@@ -174,9 +162,8 @@ class Sources:
         if file.name == "run.json":
             self.add(file.parent)
             return
-        match results.Result.from_dict(self._read_json(file), source=file):
+        match results.load_result(file):
             case results.EvaluationResult() as result:
-                self.result_order.append(str(file))
                 self.single_results.append(EvaluationRun(str(file), result))
             case results.ComparisonResult() | results.PairwiseResult() as result:
                 self.comparisons.append((str(file), result))
@@ -189,31 +176,29 @@ class Sources:
                 )
 
     def _run(self, folder: Path) -> None:
-        record = None
-        if (folder / "run.json").is_file():
-            record = self._load(results.TrainingRecord, folder / "run.json")
+        record, info = None, folder / "run.json"
+        if info.is_file():
+            record = results.TrainingRecord.from_dict(read_json(info), source=info)
         else:
             self.missing.append(
                 f"{folder}: has no run.json, so it is not finished: it was stopped or is still running."
             )
         texts = ("config.toml", "second.toml")
         files = {name: read_text(folder / name) for name in texts if (folder / name).is_file()}
-        try:
-            settings = tomllib.loads(files["config.toml"]) if "config.toml" in files else {}
-        except tomllib.TOMLDecodeError as error:
-            raise NearfarError(f"{folder / 'config.toml'}: cannot be read as TOML: {error}") from error
+        settings = read_toml(folder / "config.toml") if "config.toml" in files else {}
         if record is not None:
             settings = settings or dict(record.config)
             if settings.get("precision") == "auto" and record.precision:
                 settings["precision"] = record.precision  # what auto was resolved to
         tested, summary = (folder / HELD_OUT / name for name in (COMPARISON, HELD_OUT_SUMMARY))
-        comparison = self._load(results.ComparisonResult, tested) if tested.is_file() else None
-        held_out = self._read_json(summary).get("digest") if summary.is_file() else None
-        curves = self._metrics(folder / "metrics.jsonl")
-        run = inputs.TrainingRun(
-            "", str(folder), "", settings, files, *curves, record, tested=comparison, held_out=held_out
+        comparison = results.ComparisonResult.load(tested) if tested.is_file() else None
+        held_out = convert(read_json(summary), dict[str, Any], source=summary) if summary.is_file() else {}
+        steps, evaluations = self._metrics(folder / "metrics.jsonl")
+        self.runs.append(
+            inputs.TrainingRun(
+                "", str(folder), "", settings, files, steps, evaluations, record, comparison, held_out.get("digest")
+            )
         )
-        self.runs.append((folder, run))
         if (folder / "result.json").is_file():  # of fine-tuning: the scores on its test rows
             self.add(folder / "result.json")
 
@@ -231,17 +216,8 @@ class Sources:
                     self.missing.append(f"{file}: its last line is incomplete and was skipped.")
                     break
                 raise NearfarError(f"{source}: is not valid JSON ({error}).") from error
-            if results.is_dev_evaluation(line):
+            if isinstance(line, dict) and "metric" in line:
                 evaluations.append(results.DevEvaluation.from_line(line, source=source))
             else:
                 steps.append(results.TrainingStep.from_dict(line, source=source))
         return steps, evaluations
-
-    def _read_json(self, file: Path) -> dict[str, Any]:
-        value = read_json(file, otherwise="Leave it out of the report, or compute it again.")
-        if not isinstance(value, dict):
-            raise NearfarError(f"{file}: is not a result file of nearfar: it is not a JSON object.")
-        return value
-
-    def _load(self, kind: type[Loaded], file: Path) -> Loaded:
-        return kind.from_dict(self._read_json(file), source=file)

@@ -20,8 +20,6 @@ from nearfar.runs.folder import RUN_INFO, read_run_info
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from nearfar.commands.train.dev import DevSet
     from nearfar.encoder.encoder import Encoder
 
@@ -79,7 +77,7 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
     set, so that :func:`nearfar.evaluate` reports which test rows were seen; and ``soup.json``, a record of its models.
 
     Args:
-        models: two or more run folders, model folders, or names on the hub.
+        models: two or more run folders, model folders, or names on the hub. All are in memory at once.
         config: the settings.
 
     Raises:
@@ -91,9 +89,11 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
     from nearfar.runs.fingerprints import fingerprint_model
 
     names, output = [str(model) for model in models], Path(config.output)
-    weights = config.numbers or (1.0,) * len(names)
+    weights = config.weights or (1.0,) * len(names)
     if len(weights) != len(names):
-        raise NearfarError(f"--weights {config.weights}: must be one number for each of the {len(names)} models.")
+        raise NearfarError(
+            f"--weights: has {len(weights)} numbers, but must have one for each of the {len(names)} models."
+        )
     check_computing(config.device, config.precision)
     check_new_folder(output)
     folders = _different_folders(names)
@@ -103,30 +103,29 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
         from nearfar.data.rows import load_pairs
 
         dev = scored_dev(load_pairs(config.evaluate_on), config.evaluate_on)
-    encoder = _open(names[0], folders[0], config)
-    scores: list[float] = []
-    for name, folder in zip(names, folders, strict=True):
-        opened = _open(name, folder, config)
-        _check_same(names[0], encoder, name, opened)
-        scores += [] if dev is None else [dev.measure(opened, config.precision).score or 0.0]
+    encoders = [_open(name, folder, config) for name, folder in zip(names, folders, strict=True)]
+    for name, other in zip(names[1:], encoders[1:], strict=True):
+        _check_same(names[0], encoders[0], name, other)
+    average = _open(names[0], folders[0], config)
 
-    order = sorted(range(len(names)), key=lambda number: -scores[number]) if scores else range(len(names))
-    sums: dict[str, Tensor] = {}
-    kept: list[int] = []
-    best = -math.inf
-    for number in order:  # equal scores in the order in which they were named
-        candidate = _plus(sums, _open(names[number], folders[number], config), weights[number])
-        if dev is not None:
-            _copy_mean(candidate, len(kept) + 1, encoder)
-            score = (dev.measure(encoder, config.precision).score or 0.0) if kept else scores[number]
-            if score < best:
-                continue
-            best = score
-        sums = candidate
-        kept.append(number)
+    def measure(numbers: Sequence[int]) -> float:
+        """Let ``average`` be the average of some models; its score on the dev set, if there is one."""
+        states = [(weights[number], encoders[number].state_dict()) for number in numbers]
+        total = sum(weight for weight, _ in states)
+        for key, tensor in average.state_dict().items():
+            if tensor.is_floating_point():  # on the CPU, as some devices have no float64
+                tensor.copy_(sum(weight * state[key].cpu().double() for weight, state in states) / total)
+        return 0.0 if dev is None else dev.measure(average, config.precision).score or 0.0
+
+    kept, best, scores = list(range(len(names))), -math.inf, []
+    if dev is not None:
+        scores, kept = [measure([number]) for number in kept], []
+        for number in sorted(range(len(names)), key=lambda number: -scores[number]):  # equal ones as they were named
+            if (score := measure([*kept, number])) >= best:
+                kept, best = [*kept, number], score
+    measure(kept)
+
     total = sum(weights[number] for number in kept)
-    _copy_mean(sums, total, encoder)
-
     used = {folders[number]: names[number] for number in sorted(kept)}
     _warn_of_different_starts(used)
     ingredients = [
@@ -145,9 +144,9 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
         score=None if dev is None else round(100 * best, 4),
         provenance=provenance(),
     )
-    encoder.seen = _seen(used, dev) if config.fingerprints else None
+    average.seen = _seen(used, dev) if config.fingerprints else None
     with new_folder(output) as fresh:
-        encoder.save_pretrained(fresh)
+        average.save_pretrained(fresh)
         (fresh / SOUP_FILE).write_text(format_json(result.to_dict()) + "\n", encoding="utf-8")
     return result
 
@@ -177,20 +176,6 @@ def _open(name: str, folder: Path, config: SoupConfig) -> "Encoder":
     return Encoder.from_pretrained(folder, device=config.device)
 
 
-def _plus(sums: "Mapping[str, Tensor]", encoder: "Encoder", weight: float) -> "dict[str, Tensor]":
-    """Sums of weights in float64, with ``weight`` times the encoder's added; numbers without a point are left out."""
-    state = {name: tensor for name, tensor in encoder.state_dict().items() if tensor.is_floating_point()}
-    # Some devices have no float64.
-    return {name: sums.get(name, 0.0) + weight * tensor.cpu().double() for name, tensor in state.items()}
-
-
-def _copy_mean(sums: "Mapping[str, Tensor]", total: float, encoder: "Encoder") -> None:
-    """Replace the encoder's weights by ``sums`` divided by the ``total`` of the models' weights."""
-    for name, tensor in encoder.state_dict().items():
-        if name in sums:
-            tensor.copy_(sums[name] / total)
-
-
 def _check_same(first: str, encoder: "Encoder", other: str, opened: "Encoder") -> None:
     """Check that two models differ in nothing but the values of their weights; the message names what differs."""
     theirs = _aspects(opened)
@@ -213,10 +198,7 @@ def _aspects(encoder: "Encoder") -> dict[str, Any]:
         "architectures": {"class": type(encoder.backbone).__name__, **shape},
         "tokenizers": tokenizer,
         "poolings": encoder.pooling,
-        "modules after the pooling": [
-            (type(module).__name__, module.get_config_dict())  # type: ignore[operator]
-            for module in encoder.tail
-        ],
+        "modules after the pooling": repr(encoder.tail),
         "normalization": encoder.normalizes,
         "prompts or similarities": inference,
         "widths of --matryoshka": encoder.matryoshka,

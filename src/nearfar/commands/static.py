@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
-from numpy.typing import NDArray
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import StaticConfig
@@ -69,7 +68,8 @@ def static(model: str | Path, config: StaticConfig, *, progress: bool = True) ->
     else:
         table -= table[used].mean(axis=0)
     if config.sif:
-        table *= sif_weights(len(table), config.sif)[:, None]
+        frequencies = 1 / np.arange(1, len(table) + 1)
+        table *= (config.sif / (config.sif + frequencies / frequencies.sum()))[:, None]
     table[~used] = 0
     made = Encoder(static_components(table.astype(np.float32, "C"), encoder.tokenizer, normalize=encoder.normalizes))
     made.seen = encoder.seen
@@ -78,33 +78,16 @@ def static(model: str | Path, config: StaticConfig, *, progress: bool = True) ->
     return StaticResult(output, len(table), table.shape[1])
 
 
-def sif_weights(tokens: int, sif: float) -> Float[np.ndarray, " tokens"]:
-    """A / (a + p_k) of each token, p_k = (1 / k) / sum_j (1 / j) its Zipf frequency and a = ``sif``.
-
-    >>> sif_weights(2, 1 / 3).round(2).tolist()  # frequencies 2/3 and 1/3
-    [0.33, 0.5]
-    """
-    frequencies = 1 / np.arange(1, tokens + 1)
-    frequencies /= frequencies.sum()
-    weights: NDArray[np.float64] = sif / (sif + frequencies)
-    return weights
-
-
 def _token_vectors(encoder: "Encoder", *, bf16: bool, progress: bool) -> Float[np.ndarray, "tokens dim"]:
     """The embedding of each token of the vocabulary alone, between the special tokens of a text."""
-    before, after = _special_tokens(encoder)
+    encoded = encoder.tokenizer("a", return_special_tokens_mask=True)
+    text, mask = encoded["input_ids"], encoded["special_tokens_mask"]
+    if 0 not in mask:
+        raise NearfarError("the tokenizer has no token that the text 'a' can consist of; choose another model.")
+    before, after = text[: mask.index(0)], text[len(mask) - mask[::-1].index(0) :]
     ids = [[*before, token, *after] for token in range(max(encoder.tokenizer.get_vocab().values()) + 1)]
     with progress_bar("encoding", len(ids), unit="tokens", shown=progress) as advance:
         return encoder.encode_tokens(ids, bf16=bf16, on_batch=advance)
-
-
-def _special_tokens(encoder: "Encoder") -> tuple[list[int], list[int]]:
-    """The ids of the special tokens before and after those of a text."""
-    encoded = encoder.tokenizer("a", return_special_tokens_mask=True)
-    ids, mask = encoded["input_ids"], encoded["special_tokens_mask"]
-    if 0 not in mask:
-        raise NearfarError("the tokenizer has no token that the text 'a' can consist of; choose another model.")
-    return ids[: mask.index(0)], ids[len(mask) - mask[::-1].index(0) :]
 
 
 def _used(encoder: "Encoder", count: int) -> Bool[np.ndarray, " tokens"]:

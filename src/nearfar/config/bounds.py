@@ -96,7 +96,7 @@ Tenacity = Annotated[int, Meta(ge=0, le=10**6)]
 """Number of checks without improvement that early stopping tolerates."""
 Beams = Annotated[int, Meta(ge=1, le=100)]
 ProcessCount = Annotated[int, Meta(ge=1, le=128)]
-Resamples = Annotated[int, Meta(ge=1, le=10**6)]
+Resamples = Annotated[int, Meta(ge=2, le=10**6)]
 ResamplesOrNone = Annotated[int, Meta(ge=0, le=10**6)]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 NumpySeed = Annotated[int, Meta(ge=0, le=2**32 - 1)]

@@ -322,7 +322,7 @@ class DedupConfig(EncoderOptions, ComputeOptions):
     groups: bounds.Output | None = None
     """File that lists the rows of each group: .tsv, .csv or .jsonl."""
     column: str | None = None
-    """Column with the texts."""
+    """Column with the texts; by default text, or the only column."""
     overwrite: bool = False
     """Replace OUTPUT and GROUPS if they exist."""
 

@@ -64,6 +64,8 @@ class FieldType:
         Raises:
             InvalidValueError: the field does not accept it.
         """
+        if self.nullable and isinstance(value, str) and value == "none":  # TOML has no null
+            return None
         plain = [_plain(part) for part in value] if isinstance(value, (list, tuple)) else _plain(value)
         if self.is_sequence and not isinstance(plain, list) and not (self.nullable and plain is None):
             example = '["one", "two"]' if self.scalar is str else "[1, 2]"
@@ -140,10 +142,8 @@ def as_lists(kind: "type[Settings]", values: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def convert_values(
-    kind: "type[Settings]", values: Mapping[str, Any], *, source: object = None, nulls: bool = False
-) -> dict[str, Any]:
-    """The values of settings, each checked by itself, as the config has them; ``nulls`` as in :func:`make`.
+def convert_values(kind: "type[Settings]", values: Mapping[str, Any], *, source: object = None) -> dict[str, Any]:
+    """The values of settings, each checked by itself, as the config has them; "none" stands for None.
 
     Raises:
         NearfarError: a value of the wrong type or out of bounds; the sentence names source, setting and value, or
@@ -151,9 +151,8 @@ def convert_values(
     """
     clean = {}
     for name, value in values.items():
-        field_type = field_types(kind)[name]
         try:
-            clean[name] = field_type.validate(None if nulls and value == "none" and field_type.nullable else value)
+            clean[name] = field_types(kind)[name].validate(value)
         except InvalidValueError as error:
             shown = format_value(error.value if error.path else value)
             place = name + "".join(f"[{part}]" for part in error.path)
@@ -190,18 +189,14 @@ class Settings:
                 raise NearfarError(problem)
 
 
-def make(
-    kind: type[Made], values: Mapping[str, Any], *, source: object, given: Made | None = None, nulls: bool = False
-) -> Made:
+def make(kind: type[Made], values: Mapping[str, Any], *, source: object, given: Made | None = None) -> Made:
     """The settings of plain values; those of ``given``, if there are some, where ``values`` has none.
-
-    With ``nulls`` the text "none" stands for None, as TOML has no null.
 
     Raises:
         NearfarError: a value of the wrong type or out of bounds, a value that is missing, or values that exclude each
             other; the sentence begins with the source.
     """
-    clean = convert_values(kind, values, source=source, nulls=nulls)
+    clean = convert_values(kind, values, source=source)
     missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in clean]
     if given is None and missing:
         raise NearfarError(f"{source}: lacks {', '.join(missing)}.")

@@ -11,9 +11,8 @@ from msgspec import Meta
 
 from nearfar.config import bounds
 from nearfar.config.encoder import ComputeOptions, DeviceOption, RoleOptions
-from nearfar.config.values import FieldType, Settings
-from nearfar.types import NearfarError, Precision, RetrievalMeasure
-from nearfar.validation import InvalidValueError, format_text
+from nearfar.config.values import Settings
+from nearfar.types import Precision, RetrievalMeasure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +187,10 @@ class PredictConfig(ComputeOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportConfig(Settings):
-    """Write a report as one offline HTML file and a Markdown file: scores, paired tests, training curves, settings."""
+    """Write a report as one offline HTML file and a Markdown file: scores, paired tests, training curves, settings.
+
+    Two to six evaluated sides are compared.
+    """
 
     output: bounds.Output
     """The .html file to write (with a Markdown file next to it)."""
@@ -196,8 +198,6 @@ class ReportConfig(Settings):
     """Replace OUTPUT even if nearfar did not write it."""
     title: str | None = None
     """Title of the report; by default the names of the models in it."""
-    compare: Literal["auto", "yes", "no"] = "auto"
-    """Whether to test each pair of evaluated models; auto: if there are 2 to 6."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
     """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
     resamples: bounds.Resamples = 10_000
@@ -334,7 +334,7 @@ class SoupConfig(ComputeOptions):
 
     output: bounds.Output
     """Model folder to create."""
-    weights: str | None = None
+    weights: tuple[bounds.Positive, ...] | None = None
     """Weight of each model in the average, in their order, as in 2,1,1; by default all equal."""
     greedy: bool = False
     """Add the models one by one, from the best on the dev set down, and keep each only if the score of the average does
@@ -351,24 +351,8 @@ class SoupConfig(ComputeOptions):
 
     def conflicts(self) -> Iterator[str]:
         """Values that exclude each other."""
-        _ = self.numbers
         if self.greedy and self.weights is not None:
             yield "--greedy and --weights: a greedy average has equal weights; give one of them."
-
-    @property
-    def numbers(self) -> tuple[float, ...] | None:
-        """The values of ``weights``; None for equal weights.
-
-        Raises:
-            NearfarError: a value is not a number above 0.
-        """
-        if self.weights is None:
-            return None
-        try:
-            numbers: tuple[float, ...] = FieldType(tuple[bounds.Positive, ...]).from_words([self.weights])
-        except InvalidValueError as error:
-            raise NearfarError(f"--weights {format_text(self.weights)}: each {error.problem}; as in 2,1,1.") from None
-        return numbers
 
 
 Opset = Annotated[int, Meta(ge=18, le=23)]
@@ -400,9 +384,6 @@ class ExportConfig(Settings):
     pairs."""
     opset: Opset | None = None
     """Version of ONNX's operator set, for --format onnx. By default the one that torch recommends."""
-    pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
-    layer:K:max."""
     max_length: bounds.Length | None = None
     """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
     timing: bool = True

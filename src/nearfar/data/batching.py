@@ -134,7 +134,7 @@ class TextBatches:
     - ``file``: the same with the rows in their given order, never shuffled (the code of Liao 2021).
     - ``premise``: all rows with the same first text share a batch. Premises are shuffled each epoch and fill one batch
       after the other up to ``batch_size`` rows; a premise that does not fit starts the next batch. A premise with more
-      than ``batch_size`` rows is a batch by itself, and is counted in :attr:`oversized`.
+      than ``batch_size`` rows is a batch by itself.
 
     No row is dropped. With ``distinct_texts`` no two rows, or premises, of a batch share a text, as far as possible
     (:mod:`nearfar.data.batching`).
@@ -144,7 +144,7 @@ class TextBatches:
     occur, and those of a small class repeatedly. Rows that repeat a text of their class count once.
 
     Raises NearfarError for a batch size below ``min_batch_size``, with ``balanced`` below 4, or above the number of
-    rows; and with ``balanced`` for targets that are no integers.
+    rows.
 
     >>> rows = [("a", "b"), ("c", "b"), ("d", "a"), ("e", "f"), ("g", "h")]
     >>> [len(batch.rows) for batch in TextBatches(rows, batch_size=2).epoch(0)]
@@ -168,8 +168,6 @@ class TextBatches:
     def __post_init__(self) -> None:
         if not self.texts:
             raise NearfarError("there are no rows to train on")
-        if self.balanced and not all(float(label).is_integer() for label in self.targets or (0.5,)):
-            raise NearfarError("balanced batches need an integer label for each row")
         lowest = max(self.min_batch_size, 4 if self.balanced else 1)
         if not lowest <= self.batch_size <= len(self.texts):
             why = ": two texts of each of two classes" if self.balanced else ": a contrastive loss needs other rows"
@@ -210,11 +208,6 @@ class TextBatches:
         for number, row in enumerate(self.texts):
             groups.setdefault(row[0], []).append(number)
         return list(groups.values())
-
-    @property
-    def oversized(self) -> int:
-        """Number of premises with more than ``batch_size`` rows (order ``premise`` only)."""
-        return sum(len(group) > self.batch_size for group in self.premises) if self.order == "premise" else 0
 
     def _plan(self, epoch: int) -> list[list[int]]:
         """Return the row indices of each batch of the epoch."""

@@ -7,8 +7,7 @@ A *spec* names a data set:
 ``snli:dev``, ``snli:dev+test`` some of its splits, or subsets (``sts12:MSRpar``)
 ``mr``, ``wiki``                a named set that is one file, without splits
 ``path/to/rows.tsv``            a file, or a folder written by ``datasets``' ``save_to_disk`` (``folder:validation``)
-``hub:owner/name:train``        a hub data set; ``hub:owner/name/config:train`` if it has several configs. ``hub:``
-                                may be omitted if no file has that name
+``hub:owner/name:train``        a hub data set; ``hub:owner/name/config:train`` if it has several configs
 ==============================  ====================================================================================
 
 The environment variable ``NEARFAR_DATA`` names the local data folder, with ``nli/SNLI/dev.tsv``,
@@ -22,12 +21,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from nearfar.data import files
 from nearfar.data.cells import Rows
 from nearfar.data.named_sets import CATALOG, MIXTURES, NamedSet, RowKind, how_to_get
-from nearfar.data.paths import as_path, is_file, is_folder, missing_file_error, status
-from nearfar.data.sources import HUB_NAME, Part, Table, open_table
+from nearfar.data.paths import as_path, missing_file_error
+from nearfar.data.sources import Part, Table, open_table
+from nearfar.disk.checks import path_errors
 from nearfar.types import NearfarError
 from nearfar.validation import nearest
 
@@ -35,6 +36,7 @@ LAST_GROUPS = 1000
 """The largest number of groups in the last part of a table."""
 
 
+@path_errors()
 def find(spec: str, kind: RowKind | None = None) -> list[Table]:
     """Return the tables of ``spec`` (module docstring), splits or subsets in the requested order.
 
@@ -46,15 +48,13 @@ def find(spec: str, kind: RowKind | None = None) -> list[Table]:
 
     """
     name = spec.partition(":")[0]
-    if (name in MIXTURES or name in CATALOG) and status(Path(name)) is not None:
+    if not (members := MIXTURES.get(name, (name,) * (name in CATALOG))):
+        return _find_unnamed(spec)
+    if Path(name).exists():
         warnings.warn(
             f"{name}: the data set of this name is read, not what is here; for that, write ./{name}.", stacklevel=2
         )
-    if name in MIXTURES:
-        return [found for member in MIXTURES[name] for found in _find_named(member, parse(spec)[1], kind)]
-    if name in CATALOG:
-        return _find_named(*parse(spec), kind)
-    return _find_unnamed(spec)
+    return [found for member in members for found in _find_named(member, parse(spec)[1], kind)]
 
 
 def parse(spec: str) -> tuple[str, tuple[str, ...]]:
@@ -129,7 +129,7 @@ def _find_tables(name: str, entry: NamedSet, requested: tuple[str, ...]) -> list
             raise NearfarError(f"{name} has no split {split!r}. It has: {', '.join(entry.files)}.")
     splits, folder = requested or entry.splits, data_folder(entry)
     paths = {split: folder / entry.files.get(split, f"{split}.tsv") for split in splits} if folder else {}
-    missing = [split for split in splits if not (folder and is_file(paths[split]))]
+    missing = [split for split in splits if not (folder and paths[split].is_file())]
     if missing and "all" in entry.hub_splits and not requested:
         return [_find_on_hub(name, "all", folder, [paths[split] for split in missing if folder])]
     tables = []
@@ -152,18 +152,17 @@ def _find_on_hub(name: str, split: str, folder: Path | None, missing: Sequence[P
     elif split in entry.hub_splits:
         try:
             table = open_table(f"hub:{entry.hub}", split=entry.hub_splits[split])
-            data = table.data
-            if entry.hub_columns and not isinstance(data, Path):
-                data = data.rename_columns(dict(entry.hub_columns))
-            text_of, labels, scale, sentences = entry.hub_text, entry.hub_labels, entry.scale, entry.sentences
-            return Table(table.title, data, text_of, labels, name=split, scale=scale, sentences=sentences)
+            if not isinstance(table.data, Path):
+                table = replace(table, data=table.data.rename_columns(dict(entry.hub_columns)))
+            of_copy: dict[str, Any] = {"text_of": entry.hub_text, "labels": entry.hub_labels}
+            return replace(table, name=split, scale=entry.scale, sentences=entry.sentences, **of_copy)
         except NearfarError as error:
             on_hub = f"{error} Go online once to download it, or set NEARFAR_DATA to a folder that has it."
     if folder is None:
         local = "NEARFAR_DATA is not set, so no local folder was searched."
     else:
         available = [] if entry.files else sorted(path.stem for path in folder.glob("*.tsv"))
-        local = f"Missing: {', '.join(map(str, missing))}{'' if is_folder(folder) else ' (the folder does not exist)'}."
+        local = f"Missing: {', '.join(map(str, missing))}{'' if folder.is_dir() else ' (the folder does not exist)'}."
         local += f" Available: {name}:{'+'.join(available)}." if available else ""
     title = name if split == "all" else f"{name}:{split}"
     raise NearfarError(f"{title} was not found:\n  {local}\n  {on_hub}\n  {how_to_get(title)}")
@@ -172,38 +171,26 @@ def _find_on_hub(name: str, split: str, folder: Path | None, missing: Sequence[P
 def _find_unnamed(spec: str) -> list[Table]:
     if not spec.strip():
         raise NearfarError("The name of the data set is empty; name a file or a data set.")
+    if spec.startswith("hub:"):
+        name, colon, rest = spec.removeprefix("hub:").partition(":")  # the first colon: train[:1000] has another
+        return _open_splits(f"hub:{name}", _splits(rest, spec) if colon else ())
     path = as_path(spec)
-    if status(path) is not None:
+    if path.exists():
         return [replace(open_table(path), name=files.stem(path))]
     head, colon, rest = spec.rpartition(":")  # the last colon: a path may contain others
-    if colon and head and status(as_path(head)) is not None:
+    if colon and head and as_path(head).exists():
         return _open_splits(head, _splits(rest, spec))
-    name, colon, rest = spec.removeprefix("hub:").partition(":")  # the first colon: train[:1000] contains another
-    splits = _splits(rest, spec) if colon else ()
-    if spec.startswith("hub:"):
-        return _open_splits(f"hub:{name}", splits)
-    _check_hub_name(name)
-    try:
-        return _open_splits(f"hub:{name}", splits)
-    except NearfarError as error:
-        raise NearfarError(f"{name}: no such file or folder.\n  {error}") from error
+    path = Path(spec.partition(":")[0])
+    if len(path.parts) == 1 and not files.is_known(path) and not files.is_plain_text(path):
+        names = [*CATALOG, *MIXTURES]
+        raise NearfarError(
+            f"{path}: neither a file nor a named data set.{nearest(path.name, names)} Named data sets, separated by "
+            f"spaces: {', '.join(names)}; a hub data set is hub:owner/name."
+        )
+    raise missing_file_error(path)
 
 
 def _open_splits(source: str, splits: tuple[str, ...]) -> list[Table]:
     if not splits:
         return [replace(open_table(source), name=source.rpartition("/")[2])]
     return [replace(open_table(source, split=split), name=split) for split in splits]
-
-
-def _check_hub_name(name: str) -> None:
-    # Report a mistyped path or name at once, without asking the hub.
-    path = Path(name)
-    known = files.is_known(path) or files.is_plain_text(path)
-    if path.name == name and not known:
-        names = [*CATALOG, *MIXTURES]
-        raise NearfarError(
-            f"{name}: neither a file nor a named data set.{nearest(name, names)} Named data sets, separated by spaces: "
-            f"{', '.join(names)}; a hub data set is owner/name."
-        )
-    if known or is_folder(path.parent) or not HUB_NAME.fullmatch(name):
-        raise missing_file_error(path)

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from numbers import Number
 from typing import NamedTuple, TypeAlias
 
@@ -12,8 +13,8 @@ from nearfar.validation import format_value, nearest
 MAX_LINE_BYTES = 2**26
 """Maximum bytes per line, against files without line ends and decompression bombs."""
 MISSING_VALUES = (
-    *("", "nan", "NaN", "-nan", "-NaN", "null", "NULL", "None"),
-    *("NA", "N/A", "n/a", "<NA>", "#N/A", "#NA", "NaT"),
+    "",
+    *["nan", "NaN", "-nan", "-NaN", "null", "NULL", "None", "NA", "N/A", "n/a", "<NA>", "#N/A", "#NA", "NaT"],
 )
 """Labels that pandas writes or reads as a missing value. ``none`` and ``NONE`` are not among them."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # Unicode category Cc
@@ -134,17 +135,15 @@ def parse_number(value: object) -> float:
     >>> parse_number("3.0"), parse_number("\\u00a03 "), parse_number(True), parse_number("1_000"), parse_number("inf")
     (3.0, 3.0, nan, nan, nan)
     """
-    if not isinstance(value, str | Number):
-        return math.nan
-    try:
-        written = str(value).strip()  # of any white space, as float() does
-    except ValueError:  # an integer with thousands of digits
-        return math.nan
-    number = float(written) if _NUMBER.fullmatch(written) else math.nan
-    return number if math.isfinite(number) else math.nan
+    if isinstance(value, str | Number):
+        with suppress(ValueError):  # of an integer with thousands of digits
+            written = str(value).strip()  # of any white space, as float() does
+            if _NUMBER.fullmatch(written) and math.isfinite(number := float(written)):
+                return number
+    return math.nan
 
 
-def score_check(scale: tuple[float, float] | None = None) -> Check:
+def score_check(scale: tuple[float, float] | None = None) -> Callable[[object, str, Location], float]:
     """Return the check of a column of scores: finite numbers, from the lowest to the highest of ``scale``."""
 
     def check(value: object, column: str, where: Location) -> float:
@@ -191,7 +190,5 @@ def label_field(value: object, column: str, where: Location) -> str:
 
 def sort_labels(names: Collection[str]) -> list[str]:
     """Sort labels in numeric order if all are integers, else in text order."""
-    try:
-        return sorted(names, key=lambda name: (int(name), name))
-    except ValueError:
-        return sorted(names)
+    integers = all(name.lstrip("+-").isdecimal() for name in names)
+    return sorted(names, key=lambda name: (int(name) if integers else 0, name))

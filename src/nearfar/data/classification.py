@@ -53,7 +53,7 @@ class ClassificationTask:
     sources: tuple[str, ...]
     """One description each of train, validation and test, for display."""
     labels: tuple[str, ...] = ()
-    """Label counts before rows are held out, and warnings about rare labels (:mod:`nearfar.data.classification`)."""
+    """Label counts before rows are held out (:func:`nearfar.data.labelled.label_summary`)."""
 
     @property
     def pairs(self) -> bool:
@@ -95,9 +95,6 @@ def load_classification(
             a split without rows, a label without a training row, labels or scores that are all equal; the same data
             for train and another split.
     """
-    for number, what in ((validation_rows, "The number of validation rows"), (limit, "The limit on training rows")):
-        if number is not None and number < 1:
-            raise NearfarError(f"{what} is {number}, but must be at least 1.")
     splits = "held-out" if splits == "auto" else splits
     specs = {"validation": validation, "test": test}
     reader, metric, specs = _choose_parts(name_or_file, specs, text_columns, label_column)
@@ -118,17 +115,16 @@ def load_classification(
     if specs["validation"]:
         validated, validated_title = reader.read(specs["validation"])
     elif splits in ("few-shot", "10-90"):
-        (validated, validated_title), (tested, tested_title) = drawing.divide_test(
+        validated, validated_title, tested, tested_title = drawing.divide_test(
             tested, tested_title, splits=splits, count=validation_rows
         )
     else:
-        test_rows = len(tested.texts) if splits == "full" else None
-        train, (validated, validated_title) = drawing.hold_out_validation(
-            train, title, count=validation_rows or test_rows
-        )
+        count = validation_rows or (len(tested.texts) if splits == "full" else None)
+        train, validated, validated_title = drawing.hold_out_validation(train, title, count=count)
     train = Split(train.texts[:limit], train.targets[:limit])
     _check_train(train, title, reader, limit)
     known = set(train.texts)
+    parts = ("train", title, train), ("validation", validated_title, validated), ("test", tested_title, tested)
     return ClassificationTask(
         name=test or name_or_file,
         train=train,
@@ -137,11 +133,7 @@ def load_classification(
         label_names=reader.label_names,
         metric=metric,
         splits=splits,
-        sources=(
-            _part_summary("train", title, train, set()),
-            _part_summary("validation", validated_title, validated, known),
-            _part_summary("test", tested_title, tested, known),
-        ),
+        sources=tuple(map(_part_summary, parts, (set(), known, known))),
         labels=tuple(label_summary({name: counts[name] for name in reader.label_names})),
     )
 
@@ -188,7 +180,8 @@ def _check_train(train: Split, title: str, reader: Reader, limit: int | None) ->
         raise NearfarError(f"{title}: every score is {score:g}; there is nothing to learn from equal scores.{more}")
 
 
-def _part_summary(part: str, title: str, rows: Split, train: set[tuple[str, ...]]) -> str:
-    count = f"{len(rows.texts):,} rows"
+def _part_summary(part: tuple[str, str, Split], train: set[tuple[str, ...]]) -> str:
+    name, title, rows = part
     overlap = sum(texts in train for texts in rows.texts)
-    return f"{part}: {title}: {count}" + (f", {overlap:,} of them with texts that are also in train" if overlap else "")
+    more = f", {overlap:,} of them with texts that are also in train" if overlap else ""
+    return f"{name}: {title}: {len(rows.texts):,} rows{more}"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from nearfar.data.catalog import find
 from nearfar.data.cells import find_columns, normalize_whitespace
-from nearfar.data.paths import as_path, is_folder
+from nearfar.data.paths import as_path
 from nearfar.data.rows import Described, TextData, as_specs, collect_rows, require_different
 from nearfar.data.sources import SAVED_DATASET, Entry, column_names
 from nearfar.disk import read_text
@@ -34,7 +34,7 @@ class Document(NamedTuple):
 def is_text_folder(spec: str) -> bool:
     """Whether a spec names a folder of text files, rather than a data set that was saved as a folder."""
     path = as_path(spec)
-    return is_folder(path) and not any((path / name).exists() for name in SAVED_DATASET)
+    return path.is_dir() and not any((path / name).exists() for name in SAVED_DATASET)
 
 
 def load_pairs_of_documents(

@@ -30,13 +30,6 @@ VALIDATION_ROWS = 500
 """Default number of validation rows, except in full splits (Gunel et al. 2021)."""
 
 
-class Part(NamedTuple):
-    """Rows of one part, and where they come from, for display."""
-
-    rows: Split
-    source: str
-
-
 def default_splits(name_or_file: str, *, sampled: bool) -> Splits:
     """What ``auto`` means for a task: the protocol of Gunel et al. (2021) for GLUE tasks, else held-out.
 
@@ -75,8 +68,8 @@ class Drawing(NamedTuple):
         remaining = [index for index in range(len(rows.texts)) if index not in held_out]
         return pick(rows, remaining), pick(rows, sorted(held_out))
 
-    def hold_out_validation(self, train: Split, title: str, *, count: int | None) -> tuple[Split, Part]:
-        """The remaining training rows, and the ``count`` validation rows, by default 500, that are drawn from them.
+    def hold_out_validation(self, train: Split, title: str, *, count: int | None) -> tuple[Split, Split, str]:
+        """The remaining training rows; ``count`` validation rows, by default 500, drawn from them; and how, in words.
 
         Raises:
             NearfarError: no row can be held out.
@@ -85,10 +78,12 @@ class Drawing(NamedTuple):
         held_out = wanted if rows >= 2 * wanted else max(1, rows // 10)
         remaining, validation = self.hold_out(train, held_out, "validation", title)
         tenth = f" (a tenth: {rows:,} rows are too few for {wanted:,})" if held_out < wanted else ""
-        return remaining, Part(validation, f"of train, {self.words}{tenth}")
+        return remaining, validation, f"of train, {self.words}{tenth}"
 
-    def divide_test(self, tested: Split, title: str, *, splits: Splits, count: int | None) -> tuple[Part, Part]:
-        """The validation and the test rows of ``few-shot`` and ``10-90``, both from the rows of a test set.
+    def divide_test(
+        self, tested: Split, title: str, *, splits: Splits, count: int | None
+    ) -> tuple[Split, str, Split, str]:
+        """The validation and the test rows of ``few-shot`` and ``10-90``, each with how, from the rows of a test set.
 
         Raises:
             NearfarError: too few rows for both parts.
@@ -98,14 +93,12 @@ class Drawing(NamedTuple):
             if rows < 10:
                 raise NearfarError(f"{title}: --splits 10-90 needs at least 10 rows, but there are {rows}.")
             first, last = pick(tested, range(rows // 10)), pick(tested, range(rows // 10, rows))
-            return Part(first, f"the first 10% of {title}"), Part(last, f"the last 90% of {title}")
+            return first, f"the first 10% of {title}", last, f"the last 90% of {title}"
         other, test = self.hold_out(tested, max(1, rows // 2), "test", title)
-        wanted, half = count or VALIDATION_ROWS, f"half of {title}"
-        tested_half = Part(test, f"{half}, {self.words}")
-        if wanted >= len(other.texts):
-            return Part(other, f"the other {half}"), tested_half
+        wanted = min(count or VALIDATION_ROWS, len(other.texts))
         chosen = draw(self.strata(other), wanted, balanced=False, seed=f"{self.seed} validation")
-        return Part(pick(other, chosen), f"of the other {half}, {self.words}"), tested_half
+        half = f"half of {title}, {self.words}"
+        return pick(other, chosen), f"of the other {half}", test, half
 
 
 def pick(rows: Split, indices: Sequence[int]) -> Split:
@@ -137,9 +130,9 @@ def draw(
     rows_of = _rows_of(targets)
     if not len(rows_of) <= count <= len(targets):
         raise NearfarError(f"A sample has from {len(rows_of)} (the labels) to {len(targets)} rows (all), not {count}.")
-    generator = _generator(seed)
-    sizes = [len(rows) for rows in rows_of.values()]
-    shares = largest_remainder([1 for _ in sizes] if balanced else sizes, count, generator)
+    generator = random.Random(f"{seed}")
+    sizes = [1 if balanced else len(rows) for rows in rows_of.values()]
+    shares = largest_remainder(sizes, count, generator)
     for index, (label, rows) in enumerate(rows_of.items()):
         if shares[index] == 0:
             shares[shares.index(max(shares))] -= 1
@@ -158,7 +151,7 @@ def hold_out(targets: Sequence[int], count: int, *, seed: int | str) -> list[int
     """
     groups = [rows for rows in _rows_of(targets).values() if len(rows) > 1]
     sizes = [len(rows) for rows in groups]
-    generator = _generator(seed)
+    generator = random.Random(f"{seed}")
     return _sample(groups, largest_remainder(sizes, min(count, sum(sizes) // 2), generator), generator)
 
 
@@ -189,8 +182,3 @@ def _rows_of(targets: Sequence[int]) -> dict[int, list[int]]:
 
 def _sample(groups: Sequence[Sequence[int]], shares: Sequence[int], generator: random.Random) -> list[int]:
     return sorted(row for rows, share in zip(groups, shares, strict=True) for row in generator.sample(rows, share))
-
-
-def _generator(seed: int | str) -> random.Random:
-    # A string seed is hashed with SHA-512, so the streams of neighbouring seeds are independent.
-    return random.Random(f"{seed}")

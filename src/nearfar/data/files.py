@@ -112,10 +112,9 @@ def _lines(path: Path) -> Lines:
     try:
         with gzip.open(path) if extension(path).endswith(".gz") else path.open("rb") as file:
             yield from decode_lines(file.readline, path)
-    except zlib.error:  # its text has the number of an error in a library
-        raise NearfarError(f"{path} cannot be read: its compressed data is damaged. Copy or write it again.") from None
-    except (OSError, EOFError) as error:
-        raise NearfarError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    except (OSError, EOFError, zlib.error) as error:
+        why = "its compressed data is damaged" if isinstance(error, zlib.error) else getattr(error, "strerror", None)
+        raise NearfarError(f"{path} cannot be read: {why or error}.") from None
 
 
 def decode_lines(
@@ -383,11 +382,11 @@ def arrow_rows(
     for batch in batches:
         for values in zip(*(column_values(title, batch, column, number) for column in columns), strict=True):
             number += 1
-            yield Location(str(title), number, "row"), tuple(map(_class_name, values, names))
-
-
-def _class_name(value: object, names: Sequence[str] | None) -> object:
-    return names[value] if names and isinstance(value, int) and 0 <= value < len(names) else value
+            row = (
+                known[value] if known and isinstance(value, int) and 0 <= value < len(known) else value
+                for value, known in zip(values, names, strict=True)
+            )
+            yield Location(str(title), number, "row"), tuple(row)
 
 
 def column_values(

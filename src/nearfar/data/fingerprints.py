@@ -107,9 +107,7 @@ def connect_rows(rows: Sequence[Sequence[str]]) -> ConnectedRows:
     """The groups of connected rows, of which there is at least one; all rows have the same number of texts."""
     hashes = np.stack([text_hashes(row[column] for row in rows) for column in range(len(rows[0]))])
     distinct, places = np.unique(hashes, return_inverse=True)
-    places = places.reshape(hashes.shape)
-    if len(rows[0]) == 1:
-        return ConnectedRows(distinct, np.arange(len(distinct)), places[0].astype(np.int64))
+    places = places.reshape(hashes.shape)[[0, -1]]  # a single text is connected with itself
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

@@ -11,10 +11,10 @@ A small file is not split but cut into folds: each row tests a model that was tr
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import islice, repeat
+from functools import cached_property, partial
+from itertools import islice
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -59,7 +59,6 @@ class HeldOut:
     """Rows that a run does not train on, and the training rows among which they are searched for."""
 
     kind: Kind
-    columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
     """One text for each column; the last one is a label or a score, if the rows have one."""
     parts: list[Part]
@@ -67,7 +66,6 @@ class HeldOut:
     training: list[tuple[str, ...]]
     """Positives of training rows, which are distractors; or labelled training rows (text, label)."""
     source: str
-    seed: int
     training_rows: int
     """Number of rows that are trained on."""
     left_out: int = 0
@@ -75,6 +73,11 @@ class HeldOut:
     folds: tuple[int, ...] = ()
     """The fold of each row, from 1 on, if the rows are tested fold by fold; the run itself is trained on all of them,
     and ``training`` has those that are in no fold."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the rows."""
+        return COLUMNS[self.kind][: len(self.rows[0])]
 
     @property
     def metric(self) -> str:
@@ -97,17 +100,15 @@ class HeldOut:
 
         It does not depend on the order of the rows. Runs with equal digests hold out the same rows.
         """
-        width = 2 if self.kind == "pairs" else len(self.columns)
-        lines = {
-            "\t".join([part, *map(normalize_for_hash, row[:width])])
-            for part, row in zip(self.parts, self.rows, strict=True)
-        }
+        width = 2 if self.kind == "pairs" else None
+        parts = zip(self.parts, self.rows, strict=True)
+        lines = {"\t".join([part, *map(normalize_for_hash, row[:width])]) for part, row in parts}
         return hashlib.sha256("\n".join([self.kind, *sorted(lines)]).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def texts_of(self, fold: int) -> list[str]:
         """All texts of the rows of a fold, without hard negatives."""
-        rows = [row for row, own in zip(self.rows, self.folds, strict=True) if own == fold]
-        return [text for row in rows for text in row[: self._width]]
+        folds = zip(self.rows, self.folds, strict=True)
+        return [text for row, own in folds if own == fold for text in row[: self._width]]
 
     def folds_of_units(self) -> list[int]:
         """The fold of each query of :meth:`retrieval`, or of each labelled text or scored pair, in their order."""
@@ -139,10 +140,9 @@ class HeldOut:
 
     def vote(self, part: Part, *, training: int | None = None) -> VoteTask:
         """Labelled texts of a part, to be labelled by their neighbours among up to ``training`` training rows."""
-        rows, known = self._rows(part), self.training[:training]
-        return VoteTask(
-            [text for text, _ in rows], [label for _, label in rows], [text for text, _ in known], [x for _, x in known]
-        )
+        texts, labels = zip(*self._rows(part), strict=True)
+        known = self.training[:training]
+        return VoteTask([*texts], [*labels], [text for text, _ in known], [label for _, label in known])
 
     def pairs(self, part: Part) -> list[ScoredPair]:
         """Scored pairs of a part."""
@@ -155,7 +155,7 @@ class HeldOut:
     def _rows(self, part: Part) -> list[tuple[str, ...]]:
         """The rows of a part; in the dev part without hard negatives that are anchors or positives of the test part."""
         rows = [row for row, own in zip(self.rows, self.parts, strict=True) if own == part]
-        if part == TEST or self.kind != "pairs" or len(self.columns) < 3:
+        if part == TEST or self.columns != COLUMNS["pairs"]:
             return rows
         tested = {normalize_for_hash(text) for row in self._rows(TEST) for text in row[:2]}
         return [row[:2] if normalize_for_hash(row[2]) in tested else row for row in rows]
@@ -222,14 +222,11 @@ def hold_out(
         NearfarError: too few anchors, or rows that are connected so much that too few can be held out.
     """
     kind = kind_of(rows)
-    if kind is None:
-        raise NearfarError(f"{source}: these rows have no positives, labels or scores, so none can be held out.")
+    assert kind is not None
     known = _Rows(rows, kind, seen)
     wanted = number_to_hold_out(known.total, size, source=source)
-    parts = known.choose_parts(wanted, known.seen)
-    if known.count(parts > 0) < min(wanted, FEWEST):
-        parts = known.choose_parts(wanted, np.zeros_like(known.seen))
-    held, chosen = parts > 0, known.count(parts > 0)
+    parts, chosen = known.choose(partial(known.choose_parts, wanted), fewest=min(wanted, FEWEST))
+    held = parts > 0
     if chosen < min(wanted, FEWEST if size is None else 2):
         raise NearfarError(
             f"{source}: only {chosen} of {wanted} anchors can be held out, because rows share texts: the largest group "
@@ -242,18 +239,13 @@ def hold_out(
         kept &= ~_contain([(row[2],) for row in rows.rows], hidden)
     training = replace(take_rows(rows, np.flatnonzero(kept)), held_out=int((~kept).sum()))
     names: list[Part] = [TEST if part == _TEST else DEV for part in parts[held]]
-    more = {"source": source, "left_out": int((~kept & ~held).sum()), "training_rows": len(training.rows)}
-    held_out = known.held_out(held, names, training, **more)
-    facts = [
-        f"held out: {known.count(parts == _DEV):,} {WHAT[kind]} that choose the best step (dev), and "
-        f"{known.count(parts == _TEST):,} that test the result; {len(held_out.rows):,} rows, {len(training.rows):,} "
-        "rows to train on"
-    ]
-    if held_out.left_out:
-        share = held_out.left_out / len(rows.rows)
-        facts.append(
-            f"{held_out.left_out:,} rows ({share:.0%}) are left out, because their negative is a held-out text"
-        )
+    left_out, count = int((~kept & ~held).sum()), len(training.rows)
+    held_out = known.held_out(held, names, training, source=source, left_out=left_out, training_rows=count)
+    dev, test = (f"{known.count(parts == part):,}" for part in (_DEV, _TEST))
+    said = f"{dev} {WHAT[kind]} that choose the best step (dev), and {test} that test the result"
+    facts = [f"held out: {said}; {len(held_out.rows):,} rows, {count:,} rows to train on"]
+    if left_out:
+        facts.append(f"{left_out:,} rows are left out, because their negative is a held-out text")
     if chosen < wanted:
         facts.append(f"{wanted:,} were to be held out; more do not fit, because rows share texts or labels are rare")
     return Split(training, held_out, [*facts, *known.seen_facts(parts == _TEST)])
@@ -277,10 +269,8 @@ def in_folds(rows: TextData, *, source: str = "the data", seen: SeenHashes | Non
     known = _Rows(rows, kind, seen)
     if kind != "labelled" and known.total >= FEW_ANCHORS:
         return None
-    folds = known.choose_folds(known.seen)
-    if known.count(folds >= 0) < FEWEST:
-        folds = known.choose_folds(np.zeros_like(known.seen))
-    inside, tested = folds >= 0, known.count(folds >= 0)
+    folds, tested = known.choose(known.choose_folds, fewest=FEWEST)
+    inside = folds > 0
     if kind == "labelled" and not tested:
         raise NearfarError(f"{source}: no label has 3 texts, so none can be tested. --hold-out 0 leaves the test out.")
     if kind != "labelled" and tested < FEWEST:
@@ -289,11 +279,11 @@ def in_folds(rows: TextData, *, source: str = "the data", seen: SeenHashes | Non
     outside = take_rows(rows, np.flatnonzero(~inside))
     more = {"source": source, "folds": tuple(numbers.tolist()), "training_rows": len(rows.rows)}
     held_out = known.held_out(inside, [TEST] * len(numbers), outside, **more)
-    facts = [
+    fact = (
         f"all {len(rows.rows):,} rows are trained on; {tested:,} of {known.total:,} {WHAT[kind]} then test the result "
-        f"in {int(numbers.max())} folds, by {int(numbers.max())} more trainings, each without a fold"
-    ]
-    return Split(rows, held_out, [*facts, *known.seen_facts(inside)])
+        f"in {numbers.max()} folds, by {numbers.max()} more trainings, each without a fold"
+    )
+    return Split(rows, held_out, [fact, *known.seen_facts(inside)])
 
 
 _DEV, _TEST = 1, 2
@@ -317,8 +307,9 @@ class _Rows:
         """A hash of each group, by which groups are ordered at random."""
         self.seen = np.zeros(count, dtype=np.int8)
         """What the start has seen of each group: 0 nothing, 1 a text that chose its step, 2 one it trained on."""
-        for number, hashes in enumerate((seen.chosen_texts, seen.trained_texts) if seen else (), start=1):
-            self.seen[connected.of_texts[np.isin(connected.hashes, hashes)]] = number
+        if seen:
+            self.seen[connected.of_texts[np.isin(connected.hashes, seen.chosen_texts)]] = 1
+            self.seen[connected.of_texts[np.isin(connected.hashes, seen.trained_texts)]] = 2
         self.anchors = np.arange(len(self.linked))
         """The number of each row's anchor; -1 for a row that measures nothing."""
         if kind != "scored":
@@ -332,9 +323,8 @@ class _Rows:
         self.total = int(self.sizes.sum())
         self.labels: dict[int, set[int]] = defaultdict(set)
         """The labels of each group of labelled texts, which is one text; empty for other rows."""
-        if kind == "labelled":
-            for group, label in zip(self.groups.tolist(), data.targets or (), strict=True):
-                self.labels[group].add(int(label))
+        for group, label in zip(self.groups.tolist(), data.targets or (), strict=False) if kind == "labelled" else ():
+            self.labels[group].add(int(label))
 
     def count(self, rows: NDArray[np.bool_]) -> int:
         """The number of anchors of some rows."""
@@ -342,10 +332,17 @@ class _Rows:
 
     def held_out(self, rows: NDArray[np.bool_], parts: list[Part], training: TextData, **more: Any) -> HeldOut:
         """Some of the rows as held out, to be searched for among rows of ``training``."""
-        fields, distractors = _fields(take_rows(self.data, np.flatnonzero(rows))), _sample(training, self.kind)
-        columns = COLUMNS[self.kind][: len(fields[0])]
-        how: dict[str, Any] = {"kind": self.kind, "columns": columns, "training": distractors, "seed": SEED}
-        return HeldOut(rows=fields, parts=parts, **how, **more)
+        fields = _fields(take_rows(self.data, np.flatnonzero(rows)))
+        return HeldOut(kind=self.kind, rows=fields, parts=parts, training=_sample(training, self.kind), **more)
+
+    def choose(
+        self, assign: Callable[[NDArray[np.int8]], NDArray[np.int64]], *, fewest: int
+    ) -> tuple[NDArray[np.int64], int]:
+        """The part or fold of each row, 0 for none, and the number of anchors in one; with what was seen if too few."""
+        numbers = assign(self.seen)
+        if self.count(numbers > 0) < fewest:
+            numbers = assign(np.zeros_like(self.seen))
+        return numbers, self.count(numbers > 0)
 
     def seen_facts(self, tested: NDArray[np.bool_]) -> list[str]:
         """What the start has seen of the anchors, and of the rows that test the result."""
@@ -359,14 +356,14 @@ class _Rows:
             )
         return [said] if count else []
 
-    def choose_parts(self, wanted: int, seen: NDArray[np.int8]) -> NDArray[np.int8]:
+    def choose_parts(self, wanted: int, seen: NDArray[np.int8]) -> NDArray[np.int64]:
         """The part of each row, with up to ``wanted`` anchors in dev and test together.
 
         Groups go to the part that has fewer anchors so far, in the order of their keys, if they fit. What the start has
         seen is no test, and dev last of all what it was trained on.
         """
         left = Counter(label for own in self.labels.values() for label in own)
-        part_of_group = np.zeros(len(self.sizes), dtype=np.int8)
+        part_of_group = np.zeros(len(self.sizes), dtype=np.int64)
         counts = {_DEV: 0, _TEST: 0}
 
         def fits(group: int) -> bool:
@@ -386,25 +383,22 @@ class _Rows:
         return part_of_group[self.groups]
 
     def choose_folds(self, seen: NDArray[np.int8]) -> NDArray[np.int64]:
-        """The fold of each row, from 0 on; -1 for rows that test nothing."""
+        """The fold of each row, from 1 on; 0 for rows that test nothing."""
         tested = (self.sizes > 0) & (2 * self.sizes <= self.total) & (seen == 0)
         first_label = np.zeros(len(self.sizes), dtype=np.int64)
         if self.kind == "labelled":
             first_label[self.groups[::-1]] = np.array(self.data.targets, dtype=np.int64)[::-1]
-        folds, anchors_in = np.full(len(self.sizes), -1), np.zeros(FOLDS, dtype=np.int64)
+        folds, anchors_in = np.zeros(len(self.sizes), dtype=np.int64), np.zeros(FOLDS, dtype=np.int64)
         for group in np.lexsort((self.keys, -self.sizes, first_label)):
             if tested[group]:
-                folds[group] = anchors_in.argmin()
-                anchors_in[folds[group]] += self.sizes[group]
-        of_label: dict[int, list[int]] = defaultdict(list)
-        for group, own in self.labels.items():
-            for label in own:
-                of_label[label].append(group)
-        for members in map(np.array, of_label.values()):
-            for fold in range(FOLDS):
+                folds[group] = 1 + anchors_in.argmin()
+                anchors_in[folds[group] - 1] += self.sizes[group]
+        for label in set().union(*self.labels.values()):
+            members = np.array([group for group, own in self.labels.items() if label in own])
+            for fold in range(1, 1 + FOLDS):
                 inside = members[folds[members] == fold]
                 if len(members) - len(inside) < 2:
-                    folds[inside] = -1
+                    folds[inside] = 0
         return folds[self.groups]
 
 
@@ -439,15 +433,14 @@ def _shuffled(hashes: Hashes) -> Hashes:
 
 def _fields(rows: TextData) -> list[tuple[str, ...]]:
     """The columns of each row as texts."""
-    last: Iterable[tuple[str, ...]] = repeat(())
     if rows.is_nli:
-        last = ((LABEL_NAMES[row.label],) for row in rows.rows)
-    elif rows.targets is not None:
-        last = (
-            (rows.label_names[int(target)] if rows.label_names else repr(float(target)),) for target in rows.targets
-        )
+        last = [[LABEL_NAMES[row.label]] for row in rows.rows]
+    elif rows.label_names:
+        last = [[rows.label_names[int(target)]] for target in rows.targets or ()]
+    else:
+        last = [[]] * len(rows.rows) if rows.targets is None else [[repr(float(target))] for target in rows.targets]
     texts = (row[:2] if rows.is_nli else row for row in rows.rows)
-    return [(*map(normalize_whitespace, row), *target) for row, target in zip(texts, last, strict=False)]
+    return [(*map(normalize_whitespace, row), *target) for row, target in zip(texts, last, strict=True)]
 
 
 def _sample(training: TextData, kind: Kind) -> list[tuple[str, ...]]:

@@ -83,10 +83,9 @@ class Reader:
         def number(value: object, column: str, where: Location) -> int | None:
             label = cells.label_field(value, column, where)
             if label not in self.labels:
-                names = list(self.labels)
-                known = ", ".join(names[:20]) + ", ..." * (len(names) > 20)
+                known = ", ".join(islice(self.labels, _MAX_LABELS)) + ", ..." * (len(self.labels) > _MAX_LABELS)
                 problem = f"the label {format_value(label)} is not one of {self.label_source}: {known}."
-                raise NearfarError(f"{where}: {problem}{nearest(label, names)}")
+                raise NearfarError(f"{where}: {problem}{nearest(label, self.labels)}")
             left_out[label] += self.labels[label] is None
             return self.labels[label]
 
@@ -161,21 +160,14 @@ def default_columns(found: Table, label_column: str = "label") -> tuple[str, ...
 
 
 def label_summary(counts: Mapping[str, int]) -> list[str]:
-    """Return the first 20 labels with their counts, and a sentence with those that are rare.
-
-    A label is rare if it has at most a tenth of the rows of an average label.
+    """Return a sentence with the first 20 labels and their counts; none without labels.
 
     >>> label_summary({"cold": 210, "warm": 189, "wram": 1})
-    ['labels: cold (210), warm (189), wram (1)', 'rare labels, perhaps misspelt: wram (1)']
+    ['labels: cold (210), warm (189), wram (1)']
     """
-    rare = {name: count for name, count in counts.items() if 10 * count * len(counts) <= sum(counts.values())}
-    titles = {"labels": counts, "rare labels, perhaps misspelt": rare}
-    return [f"{title}: {_listed(some)}" for title, some in titles.items() if some]
-
-
-def _listed(counts: Mapping[str, int]) -> str:
+    listed = ", ".join(f"{name} ({count:,})" for name, count in islice(counts.items(), _MAX_LABELS))
     more = f" and {len(counts) - _MAX_LABELS:,} more" if len(counts) > _MAX_LABELS else ""
-    return ", ".join(f"{name} ({count:,})" for name, count in islice(counts.items(), _MAX_LABELS)) + more
+    return [f"labels: {listed}{more}"] if counts else []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,9 +198,8 @@ def load_transfer(name: str) -> TransferTask:
             (each with file and line).
     """
     if name not in PROBE_TASKS:
-        hint = nearest(name, list(PROBE_TASKS))
-        known = f"Known tasks: {', '.join(PROBE_TASKS)}. Load a labelled file of your own by its path."
-        raise NearfarError(f"{name}: no such transfer task.{hint} {known}")
+        known = f"{nearest(name, PROBE_TASKS)} Known tasks: {', '.join(PROBE_TASKS)}."
+        raise NearfarError(f"{name}: no such transfer task.{known}")
     task = PROBE_TASKS[name]
     reader = Reader(task.columns, "label" if task.labels else "score", task.labels, f"those of {name}")
     tables = find(task.spec)

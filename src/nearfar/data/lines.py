@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from nearfar.data.cells import text_field
 from nearfar.data.files import is_known, read_lines
-from nearfar.data.paths import as_path, is_folder, status
+from nearfar.data.paths import as_path
 from nearfar.data.sources import read_columns
 from nearfar.types import NearfarError
 
@@ -53,10 +53,8 @@ def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
             yield text_field(value, column, where)
         return
     path = as_path(source)
-    if str(source).startswith("hub:") or is_folder(path) or is_known(path):
+    if str(source).startswith("hub:") or path.is_dir() or is_known(path):
         raise NearfarError(f"{source}: is a table; name the column of the texts with --column.")
-    if status(path) is None:
-        raise NearfarError(f"{source}: cannot be read: no such file.")
     for _, line in read_lines(path, keep_blank=True):
         yield line
 
@@ -76,12 +74,11 @@ def verify_unchanged(texts: Iterable[str], summary: SourceSummary, source: objec
     Raises:
         SourceChangedError: after the last text, if the texts differ from those summarised.
     """
-    count, digest = 0, hashlib.sha256()
-    for text in islice(texts, summary.texts):
+    digest = hashlib.sha256()
+    for text in islice(texts, summary.texts):  # fewer texts have another digest
         yield text
-        count += 1
         digest.update(f"{text}\n".encode())
-    if (count, digest.hexdigest()[:16]) != summary[:2]:
+    if digest.hexdigest()[:16] != summary.digest:
         raise SourceChangedError(f"{source}: changed while it was read. Start again when it no longer changes.")
 
 

@@ -12,7 +12,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from nearfar.disk import disk_errors, new_file
+from nearfar.data.files import class_names
+from nearfar.disk import disk_errors, write_bytes
 from nearfar.types import NearfarError
 
 Parameters = ParamSpec("Parameters")
@@ -30,23 +31,18 @@ def takes_rows(command: Callable[Parameters, Result]) -> Callable[Parameters, Re
     @wraps(command)
     def call(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
         for name, value in keywords.items():
-            keywords[name] = _file_of(value, name)
+            keywords[name] = table_file(value, name)
         return command(*arguments, **keywords)
 
     return call
 
 
 def table_file(value: Any, name: str) -> Any:
-    """The file of a data frame or a data set, or any other value as it is."""
-    return _write(value, name) if _library(value) else value
-
-
-def _file_of(value: Any, name: str) -> Any:
     """The file of rows in memory, or any other value as it is."""
     listed = isinstance(value, list | tuple) and bool(value)
     if _library(value) or (listed and all(isinstance(row, Mapping) and not _library(row) for row in value)):
         return _write(value, name)
-    return [_file_of(one, name) for one in value] if listed and any(map(_library, value)) else value
+    return [table_file(one, name) for one in value] if listed and any(map(_library, value)) else value
 
 
 def _library(value: Any) -> str:
@@ -65,9 +61,8 @@ def _write(value: Any, name: str) -> str:
         raise NearfarError(f"{name}: has the splits {', '.join(map(str, value))}; give one of them.")
     try:
         frame = value.to_pandas() if library in ("polars", "datasets") else pd.DataFrame(value)
-        for column, kind in value.features.items() if library == "datasets" else ():
-            if hasattr(kind, "names"):
-                frame[column] = [kind.names[one] if one >= 0 else None for one in frame[column]]
+        for column, names in class_names(value.features).items() if library == "datasets" else ():
+            frame[column] = [names[one] if one >= 0 else None for one in frame[column]]
         if frame.empty:
             raise NearfarError(f"{name}: holds no rows.")
         content = frame.to_json(orient="records", lines=True, double_precision=15, date_format="iso").encode()
@@ -78,6 +73,5 @@ def _write(value: Any, name: str) -> str:
     if not file.exists():
         with disk_errors(file):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with new_file(file) as new:
-            new.write_bytes(content)
+        write_bytes(file, content)
     return str(file)

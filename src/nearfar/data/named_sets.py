@@ -211,11 +211,13 @@ def files_of(name: str) -> tuple[str, ...]:
     A set that has no public source has only the files that its row in the catalog names.
     """
     entry = CATALOG[name]
-    if entry.files:
-        return tuple(str(PurePosixPath(entry.folder, file)) for file in entry.files.values())
     public = [file for file in PUBLISHED_ROWS if str(PurePosixPath(file).parent) == entry.folder]
-    own = [f"{entry.folder}/{split}.tsv" for split in entry.splits]
-    return tuple(dict.fromkeys([*public, *own]))
+    own = [_file(entry, split) for split in entry.files or entry.splits]
+    return tuple(dict.fromkeys(own if entry.files else [*public, *own]))
+
+
+def _file(entry: NamedSet, split: str) -> str:
+    return str(PurePosixPath(entry.folder, entry.files.get(split, f"{split}.tsv")))
 
 
 def sets_of(name: str) -> tuple[str, ...]:
@@ -238,10 +240,6 @@ def sets_of(name: str) -> tuple[str, ...]:
     return ()
 
 
-WITH_SUBSETS = ("sts12", "sts13", "sts14", "sts15", "sts16")
-"""The STS sets that have subsets."""
-
-
 def how_to_get(name: str) -> str:
     """Return one sentence per named set of ``name``: a set, a mixture, a task, or a spec of one (``snli:dev``).
 
@@ -259,22 +257,13 @@ def how_to_get(name: str) -> str:
 
 def _advice(name: str, splits: str) -> str:
     entry = CATALOG[name]
-    if not is_public(name, splits):
-        wanted = splits.split("+") if splits else entry.splits
+    wanted = splits.split("+") if splits else entry.splits
+    files = [_file(entry, split) for split in (entry.splits if "all" in wanted and not entry.files else wanted)]
+    if not all(file in files_of(name) and sources_of(file) for file in files):
         if entry.hub and set(wanted) <= set(entry.hub_splits):
             return f"The hub has it as {entry.hub}; it is downloaded on first use."
         return entry.advice or "No public source of it is known: save it as the file above, or name another split."
-    text = f"nearfar get-data {name} downloads it"
-    if name in WITH_SUBSETS and not splits:
-        return f"{text} with its subsets, which the hub copy {entry.hub} lacks and the aggregates mean and wmean need."
-    return f"{text}."
-
-
-def is_public(name: str, splits: str = "") -> bool:
-    """Whether ``nearfar get-data`` can download a named set or, with ``splits`` (``dev+test``), these splits of it."""
-    entry = CATALOG[name]
-    wanted = splits.split("+") if splits else list(entry.splits)
-    if "all" in wanted and not entry.files:
-        wanted = list(entry.splits)
-    files = [f"{entry.folder}/{entry.files.get(split, f'{split}.tsv')}".removeprefix("/") for split in wanted]
-    return all(file in files_of(name) and sources_of(file) for file in files)
+    more = ""
+    if not splits and entry.in_sts_suite and "test" not in entry.splits:
+        more = f" with its subsets, which the hub copy {entry.hub} lacks and the aggregates mean and wmean need"
+    return f"nearfar get-data {name} downloads it{more}."

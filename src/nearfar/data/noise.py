@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from nearfar.data.cells import text_field
 from nearfar.data.sources import read_columns
@@ -34,56 +34,39 @@ def add_noise(texts: Sequence[str], kind: Kind, rate: float, *, seed: int) -> li
     At any ``rate`` above 0, words are separated by single spaces. The result for a text depends on the text, the kind,
     the rate and the seed, not on its position or on other texts: equal texts get equal noise.
 
-    Raises NearfarError for an unknown kind or a rate outside 0 to 1.
-
     >>> add_noise(["one two three four five"], "word-swap", 1, seed=0)
     ['two one four three five']
     """
-    if kind not in get_args(Kind):
-        raise NearfarError(f"{kind}: no such kind of noise. Choose one of {', '.join(get_args(Kind))}.")
-    if not 0 <= rate <= 1:
-        raise NearfarError(f"The noise rate is {rate:g}, but must be from 0 to 1.")
     if rate == 0:
         return list(texts)
     # A string seed is hashed with SHA-512, so the streams of neighbouring seeds are independent.
     return [_KINDS[kind](text, rate, random.Random(f"{seed} {kind} {float(rate)} {text}")) for text in texts]
 
 
-def load_translations(file: str | Path) -> dict[str, str]:
-    """Return sentence -> translation, from the columns with these names of a file by ``nearfar back-translate``.
+def load_translations(file: str | Path, sentences: Sequence[str]) -> list[str]:
+    """Return the translation of each sentence, from ``sentence`` and ``translation`` of ``nearfar back-translate``.
 
-    White space is normalised as in :func:`nearfar.data.cells.text_field`. Looking up a sentence that is not in the
-    file raises NearfarError. Some sentences may be missing because their translation was empty; the caller decides
-    whether to drop them or to keep them unchanged (``sentence in translations``).
+    White space is normalised as in :func:`nearfar.data.cells.text_field`.
 
     Raises:
         NearfarError: no such file or column, a malformed row or empty text (with file and line), two translations of
-            one sentence, no rows.
+            one sentence, no rows, a sentence without a translation.
     """
-    translations = _Translations(Path(file))
+    translations: dict[str, str] = {}
     columns = ("sentence", "translation")
     for where, values in read_columns(file, columns):
         sentence, translation = (text_field(value, name, where) for value, name in zip(values, columns, strict=True))
-        if translations.get(sentence, translation) != translation:
+        if translations.setdefault(sentence, translation) != translation:
             raise NearfarError(f"{where}: a second translation of {sentence!r}. Keep one per sentence.")
-        translations[sentence] = translation
     if not translations:
         raise NearfarError(f"{file}: no translations, only a header.")
-    return translations
-
-
-class _Translations(dict[str, str]):
-    """A dictionary whose error for a missing sentence names the sentence and the file."""
-
-    def __init__(self, file: Path) -> None:
-        super().__init__()
-        self._file = file
-
-    def __missing__(self, sentence: str) -> str:
-        raise NearfarError(
-            f"{self._file}: no translation of {sentence!r}. Create the file from these sentences with nearfar "
-            "back-translate; add a row for each whose translation was empty."
-        )
+    for sentence in sentences:
+        if sentence not in translations:
+            raise NearfarError(
+                f"{file}: no translation of {sentence!r}. Create the file from these sentences with nearfar "
+                "back-translate; add a row for each whose translation was empty."
+            )
+    return [translations[sentence] for sentence in sentences]
 
 
 def _drop_words(text: str, rate: float, generator: random.Random) -> str:
@@ -117,9 +100,8 @@ def _misspell_word(word: str, rate: float, generator: random.Random) -> str:
         if generator.random() >= rate:
             written.append(character)
             continue
-        change = generator.choice(
-            ("omit", "insert", "replace", "exchange") if following else ("omit", "insert", "replace")
-        )
+        changes = ("omit", "insert", "replace", "exchange")
+        change = generator.choice(changes if following else changes[:3])
         if change == "insert":
             written += _letter(character, generator), character
         elif change == "replace":

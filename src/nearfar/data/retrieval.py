@@ -16,27 +16,22 @@ that are not found. Documents and queries without text are kept, as in BEIR, and
 text.
 """
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import NamedTuple, TypeAlias, get_args
 
 from nearfar.data.catalog import find
 from nearfar.data.cells import Location, bad_cell, find_columns, is_blank, parse_number, text_field
-from nearfar.data.files import is_known, is_plain_text, stem
+from nearfar.data.files import is_known, stem
 from nearfar.data.named_sets import CATALOG, MIXTURES
-from nearfar.data.paths import as_path, is_file, is_folder, list_names, status
+from nearfar.data.paths import as_path, list_names
 from nearfar.data.rows import NLI_COLUMNS, load_documents, load_nli
-from nearfar.data.sources import HUB_NAME, SAVED_DATASET, Table, column_names, load_hub_splits, open_table
+from nearfar.data.sources import SAVED_DATASET, Table, column_names, load_hub, open_table
 from nearfar.data.triplets import load_tuples, pair_columns, set_of_pairs
 from nearfar.types import ENTAILMENT, NearfarError, RetrievalMeasure
 from nearfar.validation import format_value
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-
 
 MEASURES: tuple[RetrievalMeasure, ...] = get_args(RetrievalMeasure)
 """The measures, in the order of tables and result files."""
@@ -97,51 +92,48 @@ class Judgement(NamedTuple):
     grade: int
 
 
-class Layout(NamedTuple):
-    """The three tables of a data set, not yet read."""
+Layout: TypeAlias = tuple[Table, Table, Table]
+"""The tables of a data set, not yet read: documents, queries, judgements."""
 
-    documents: Table
-    queries: Table
-    judgements: Table
 
-    def task(self, *, exclude_same_id: bool) -> RetrievalTask:
-        """Read the tables; see :func:`nearfar.data.retrieval.load_retrieval`."""
-        documents, queries = _by_id(self.documents, "document"), _by_id(self.queries, "query")
-        positions = {name: position for position, name in enumerate(documents)}
-        relevant: dict[str, dict[int, int]] = {}
-        left_out = Counter[str]()
-        for _, query, document, grade in agreeing(read_judgements(self.judgements)):
-            if query not in queries or document not in documents:
-                left_out["queries" if query not in queries else "documents"] += 1
-            elif grade >= 1:
-                relevant.setdefault(query, {})[positions[document]] = grade
-        kept = [name for name in queries if name in relevant]
-        unknown = {f"judgements of unknown {what}": left_out[what] for what in ("queries", "documents")}
-        if not kept:
-            counted = ", ".join(f"{count} {what}" for what, count in unknown.items())
-            raise NearfarError(f"{self.judgements.title}: no query has a relevant document. {counted}.")
-        same = {number: positions[name] for number, name in enumerate(kept) if name in positions}
-        excluded = {number: place for number, place in same.items() if place not in relevant[kept[number]]}
-        counts = {
-            "queries without relevant documents": len(queries) - len(kept),
-            **unknown,
-            "empty documents": sum(not text for text, _ in documents.values()),
-            "empty queries": sum(not queries[name][0] for name in kept),
-        }
-        if exclude_same_id:
-            counts["queries with the id of a document, not ranked for them"] = len(excluded)
-        else:
-            same_texts = sum(queries[kept[number]][0] == documents[kept[number]][1] for number in same)
-            counts["queries with the id and text of a document, ranked for them (see --exclude-same-id)"] = same_texts
-        return RetrievalTask(
-            queries=[queries[name][0] for name in kept],
-            documents=[text for text, _ in documents.values()],
-            relevant=[relevant[name] for name in kept],
-            query_ids=kept,
-            document_ids=list(documents),
-            counts=counts,
-            excluded=excluded if exclude_same_id else {},
-        )
+def _read_layout(layout: Layout, *, exclude_same_id: bool) -> RetrievalTask:
+    """Read the tables; see :func:`load_retrieval`."""
+    documents, queries = _by_id(layout[0], "document"), _by_id(layout[1], "query")
+    positions = {name: position for position, name in enumerate(documents)}
+    relevant: dict[str, dict[int, int]] = {}
+    left_out = Counter[str]()
+    for _, query, document, grade in agreeing(read_judgements(layout[2])):
+        if query not in queries or document not in documents:
+            left_out["queries" if query not in queries else "documents"] += 1
+        elif grade >= 1:
+            relevant.setdefault(query, {})[positions[document]] = grade
+    kept = [name for name in queries if name in relevant]
+    unknown = {f"judgements of unknown {what}": left_out[what] for what in ("queries", "documents")}
+    if not kept:
+        counted = ", ".join(f"{count} {what}" for what, count in unknown.items())
+        raise NearfarError(f"{layout[2].title}: no query has a relevant document. {counted}.")
+    same = {number: positions[name] for number, name in enumerate(kept) if name in positions}
+    excluded = {number: place for number, place in same.items() if place not in relevant[kept[number]]}
+    counts = {
+        "queries without relevant documents": len(queries) - len(kept),
+        **unknown,
+        "empty documents": sum(not text for text, _ in documents.values()),
+        "empty queries": sum(not queries[name][0] for name in kept),
+    }
+    if exclude_same_id:
+        counts["queries with the id of a document, not ranked for them"] = len(excluded)
+    else:
+        same_texts = sum(queries[kept[number]][0] == documents[kept[number]][1] for number in same)
+        counts["queries with the id and text of a document, ranked for them (see --exclude-same-id)"] = same_texts
+    return RetrievalTask(
+        queries=[queries[name][0] for name in kept],
+        documents=[text for text, _ in documents.values()],
+        relevant=[relevant[name] for name in kept],
+        query_ids=kept,
+        document_ids=list(documents),
+        counts=counts,
+        excluded=excluded if exclude_same_id else {},
+    )
 
 
 def agreeing(judgements: Iterable[Judgement]) -> Iterator[Judgement]:
@@ -157,62 +149,56 @@ def agreeing(judgements: Iterable[Judgement]) -> Iterator[Judgement]:
         yield one
 
 
-def open_folder(folder: Path, split: str | None) -> Layout:
-    """The data set in a folder; ``split`` is by default ``test``, or else the only one.
+def _open_folder(folder: Path, split: str | None) -> Layout:
+    """The data set in a folder.
 
     Raises:
         NearfarError: a part is missing, or the split is; the message names what is there.
     """
-    texts = {name: _text_file(folder, name) for name in ("corpus", "queries")}
-    for name, file in texts.items():
-        if file is None:
-            raise NearfarError(f"{folder}: has no {name}.jsonl, as BEIR's layout does.")
-    files = {stem(path): path for path in map(Path, list_names(folder / "qrels")) if is_known(path)}
-    qrels = folder / "qrels" / files[_choose_split(f"{folder}", list(files), split)]
-    return Layout(*(open_table(file) for file in (*texts.values(), qrels) if file))
+
+    def texts(name: str) -> dict[str, Table]:
+        for file in (folder / f"{name}.jsonl", folder / f"{name}.jsonl.gz"):
+            if file.exists():
+                return {name: open_table(file)}
+        raise NearfarError(f"{folder}: has no {name}.jsonl, as BEIR's layout does.")
+
+    files = [folder / "qrels" / name for name in list_names(folder / "qrels")]
+    judgements = {stem(file): open_table(file) for file in files if is_known(file)}
+    return _choose_splits(f"{folder}", (texts("corpus"), texts("queries"), judgements), split)
 
 
-def open_hub(repository: str, split: str | None) -> Layout | None:
+def _open_hub(repository: str, split: str | None) -> Layout | None:
     """The hub data set ``owner/name``; None if it has no config ``corpus``, so that it is not in this layout.
 
     Raises:
         NearfarError: the hub is unreachable and the data set is not cached, or a config or the split is missing.
     """
-    title = f"hub:{repository}"
+
+    def config(name: str) -> dict[str, Table]:
+        splits = dict(load_hub(f"{repository}/{name}"))
+        return {split: Table(f"hub:{repository}/{name}:{split}", data) for split, data in splits.items()}
+
     try:
-        corpora = load_hub_splits(f"{repository}/corpus")
+        documents = config("corpus")
     except NearfarError:
         return None
     try:
-        qrels = load_hub_splits(f"{repository}/qrels")
+        judgements = config("qrels")
     except NearfarError:
-        qrels = load_hub_splits(f"{repository}/default")
-    chosen = _choose_split(title, list(qrels), split)
-    documents = _only(corpora, chosen, f"{title}/corpus")
-    queries = _only(load_hub_splits(f"{repository}/queries"), chosen, f"{title}/queries")
-    return Layout(documents, queries, Table(f"{title}:{chosen}", qrels[chosen]))
+        judgements = config("default")
+    return _choose_splits(f"hub:{repository}", (documents, config("queries"), judgements), split)
 
 
-def _text_file(folder: Path, name: str) -> Path | None:
-    files = (folder / f"{name}.jsonl", folder / f"{name}.jsonl.gz")
-    return next((file for file in files if status(file) is not None), None)
-
-
-def _choose_split(title: str, available: Sequence[str], split: str | None) -> str:
-    if not available:
-        raise NearfarError(f"{title}: has no qrels/SPLIT.tsv, the judgements of BEIR's layout.")
-    chosen = split or ("test" if "test" in available or len(available) > 1 else available[0])
-    if chosen not in available:
-        raise NearfarError(f"{title}: has no split {chosen!r}. It has: {', '.join(available)}.")
-    return chosen
-
-
-def _only(splits: "dict[str, Dataset]", split: str, title: str) -> Table:
-    """The one split of a corpus or of queries; if there are several, the one of the judgements."""
-    chosen = split if len(splits) > 1 else next(iter(splits))
-    if chosen not in splits:
-        raise NearfarError(f"{title}: has several splits, and none is called {split!r}: {', '.join(splits)}.")
-    return Table(title, splits[chosen])
+def _choose_splits(title: str, parts: tuple[Mapping[str, Table], ...], split: str | None) -> Layout:
+    """The tables of a split of the judgements: by default ``test``, or the only one. Texts may have a single split."""
+    chosen = split or (next(iter(parts[-1])) if len(parts[-1]) == 1 else "test")
+    tables = []
+    for what, splits in zip(("documents", "queries", "judgements (qrels)"), parts, strict=True):
+        name = chosen if len(splits) != 1 or splits is parts[-1] else next(iter(splits))
+        if name not in splits:
+            raise NearfarError(f"{title}: has no split {name!r} of {what}. It has: {', '.join(splits) or 'none'}.")
+        tables.append(splits[name])
+    return tables[0], tables[1], tables[2]
 
 
 def _field(value: object, column: str, where: Location) -> str:
@@ -267,10 +253,6 @@ def grade_field(value: object, column: str, where: Location) -> int:
     return int(number)
 
 
-_NO_CONFIG = re.compile(r"hub:[\w.-]+/[\w.-]+(:.*)?")
-"""A hub data set without a config."""
-
-
 def load_retrieval(
     spec: str,
     *,
@@ -312,7 +294,7 @@ def load_retrieval(
     if layout is not None:
         if corpus is not None:
             raise NearfarError(f"{spec}: has its own corpus; --corpus is for pairs and NLI rows only.")
-        return layout.task(exclude_same_id=exclude_same_id)
+        return _read_layout(layout, exclude_same_id=exclude_same_id)
     if exclude_same_id:
         raise NearfarError(f"{spec}: has no ids; --exclude-same-id is for data in BEIR's layout.")
     if _has_nli_rows(spec, columns := (anchor_column, positive_column)):
@@ -343,26 +325,18 @@ def _open_layout(spec: str) -> Layout | None:
     name = spec.partition(":")[0]
     if name in CATALOG or name in MIXTURES:
         return None
-    path, split = as_path(spec), None
-    if status(path) is None and ":" in spec and not spec.startswith("hub:"):
-        head, _, split = spec.rpartition(":")
+    if spec.startswith("hub:"):
+        repository, _, split = spec.removeprefix("hub:").partition(":")
+        return _open_hub(repository, split or None) if repository.count("/") == 1 else None
+    path, chosen = as_path(spec), None
+    if not path.exists() and ":" in spec:
+        head, _, chosen = spec.rpartition(":")
         path = as_path(head)
-    if is_folder(path):
-        if is_folder(path / "qrels") or _text_file(path, "corpus") or _text_file(path, "queries"):
-            return open_folder(path, split)
-        if any(is_file(path / marker) for marker in SAVED_DATASET):
-            return None
-        raise NearfarError(
-            f"{path}: is a folder, but not in BEIR's layout: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv."
-        )
-    file = Path(name)
-    looks_like_a_file = is_known(file) or is_plain_text(file) or is_folder(as_path(name).parent)
-    if status(as_path(spec)) is None and HUB_NAME.fullmatch(name) and not looks_like_a_file:
-        spec = f"hub:{spec}"
-    if not _NO_CONFIG.fullmatch(spec):
+    if not path.is_dir() or any((path / marker).is_file() for marker in SAVED_DATASET):
         return None
-    repository, _, split = spec.removeprefix("hub:").partition(":")
-    return open_hub(repository, split or None)
+    if any(name.startswith(("qrels", "corpus.jsonl", "queries.jsonl")) for name in list_names(path)):
+        return _open_folder(path, chosen)
+    raise NearfarError(f"{path}: is a folder, but not in BEIR's layout: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv.")
 
 
 def _has_nli_rows(spec: str, columns: tuple[str, str]) -> bool:

@@ -14,15 +14,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from nearfar.data.catalog import find
-from nearfar.data.cells import (
-    Check,
-    Location,
-    label_field,
-    normalize_whitespace,
-    parse_number,
-    score_check,
-    sort_labels,
-)
+from nearfar.data.cells import Check, Location, is_blank, label_field, parse_number, score_check, sort_labels
 from nearfar.data.named_sets import CATALOG, OWN, UNLABELLED
 from nearfar.data.sources import Entry, Table
 from nearfar.types import LABEL_NAMES, NearfarError, NliRow, ScoredPair
@@ -82,11 +74,10 @@ def collect_rows(kind: str, limit: int | None, tables: Iterable[Described], *, d
     dropped = 0
     for title, entries, note in tables:
         if len(kept) == limit:
-            continue
+            break
         before, dropped_before = len(kept), dropped
         for entry in entries:
-            repeats = distinct and (entry.texts in seen or len(set(entry.texts)) < len(entry.texts))
-            if repeats or not entry.texts:
+            if not entry.texts or (distinct and (entry.texts in seen or len(set(entry.texts)) < len(entry.texts))):
                 dropped += 1
                 continue
             seen.add(entry.texts)
@@ -144,23 +135,20 @@ def _described(specs: str | Sequence[str], columns: Sequence[str], target: str, 
             yield found.title, found.entries(columns, target, check), found.note((*columns, target))
 
 
-def _label(value: object, _: str, where: Location) -> int | None:
-    text = (
-        "" if value is None else normalize_whitespace(value).lower() if isinstance(value, str) else format_value(value)
-    )
-    if (number := parse_number(value)).is_integer():
-        text = str(int(number))  # 1, 1.0 and "1.0" are equal: an integer column with missing values becomes floats
-    if text in UNLABELLED:
-        return None
-    if text in LABEL_NAMES:
-        return LABEL_NAMES.index(text)
-    if text in ("0", "1", "2"):
-        return int(text)
-    integers = ", ".join(f"{label} as {name}" for label, name in enumerate(LABEL_NAMES))
-    raise NearfarError(
-        f"{where}: unknown label {format_value(value)}. Known: {', '.join(LABEL_NAMES)}; and integers as in SNLI: "
-        f"{integers}. '-', -1 and empty mark a row without a label, which is dropped."
-    )
+_NLI_LABELS: Mapping[str, int | None] = {
+    **dict.fromkeys(UNLABELLED),
+    **{word: label for label, name in enumerate(LABEL_NAMES) for word in (name, str(label))},
+}
+
+
+def _label(value: object, column: str, where: Location) -> int | None:
+    text = "" if is_blank(value) else label_field(value, column, where).lower()
+    if text not in _NLI_LABELS:
+        raise NearfarError(
+            f"{where}: unknown label {format_value(value)}. Known: {', '.join(LABEL_NAMES)}; 0, 1, 2 for these, as in "
+            "SNLI; and '-', -1 or nothing for a row without a label, which is dropped."
+        )
+    return _NLI_LABELS[text]
 
 
 def load_task(spec: str) -> dict[str, list[ScoredPair]]:
@@ -227,27 +215,22 @@ def load_mteb_pairs(name: str) -> dict[str, list[ScoredPair]]:
         import mteb
 
         task: Any = mteb.get_task(name)
-        is_sts = task.metadata.type == "STS"
-        if is_sts:
+        kind = task.metadata.type
+        if kind == "STS":
             task.load_data()
     except ImportError as error:
         raise NearfarError(f"--mteb {name}: needs the extra mteb: pip install 'nearfar[mteb]'") from error
     except Exception as error:  # whatever mteb, datasets, the hub's client or the task's own code raises
         reason = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
-        raise NearfarError(
-            f"--mteb {name}: its data cannot be loaded, nor found in the hub's cache ({reason})"
-        ) from error
-    if not is_sts:
-        raise NearfarError(
-            f"--mteb {name}: is a task of the type {task.metadata.type}, and --mteb takes those of the type STS"
-        )
+        raise NearfarError(f"--mteb {name}: its data cannot be loaded, nor found in the cache ({reason})") from error
+    if kind != "STS":
+        raise NearfarError(f"--mteb {name}: is a task of the type {kind}, and --mteb takes those of the type STS")
     subsets: dict[str, list[ScoredPair]] = {}
-    for subset in task.hf_subsets if task.metadata.is_multilingual else [None]:
-        rows_of = task.dataset if subset is None else task.dataset[subset]
-        for split in task.eval_splits:
-            if subset is None or split in rows_of:
-                title = split if subset is None else subset if len(task.eval_splits) == 1 else f"{subset}:{split}"
-                subsets[title] = [_mteb_pair(task, title, *numbered) for numbered in enumerate(rows_of[split])]
+    for subset in task.hf_subsets if task.metadata.is_multilingual else [""]:
+        splits = task.dataset[subset] if subset else task.dataset
+        for split in filter(splits.__contains__, task.eval_splits):
+            title = f"{subset}:{split}" if subset and len(task.eval_splits) > 1 else subset or split
+            subsets[title] = [_mteb_pair(task, title, *numbered) for numbered in enumerate(splits[split])]
     if not any(subsets.values()):
         raise NearfarError(f"--mteb {name}: has no pairs in its splits {', '.join(task.eval_splits)}")
     return subsets
@@ -337,26 +320,20 @@ def load_labelled(
     tables = _described(specs, (text_column,), label_column, label_field)
     data = require_different(collect_rows("labelled texts", limit, tables, distinct=False), "labelled texts")
     labels: Sequence[Any] = data.targets or ()
-    texts_of: dict[str, set[str]] = {name: set() for name in sort_labels(set(labels))}
-    for (text,), label in zip(data.rows, labels, strict=True):
-        texts_of[label].add(text)
-    numbers = {name: number for number, name in enumerate(texts_of)}
+    numbers = {name: number for number, name in enumerate(sort_labels(set(labels)))}
     if len(numbers) < 2:
         raise NearfarError(f"Every text has the label {format_value(*numbers)}. {data.sources[0]}.")
-    for name, texts in texts_of.items():
-        if len(texts) < 2:
-            raise NearfarError(
-                f"The label {format_value(name)} has a single text, {format_value(min(texts))}; contrastive losses "
-                f"need two. {data.sources[0]}."
-            )
+    texts = Counter(label for _, label in set(zip(data.rows, labels, strict=True)))
+    for name in (name for name in numbers if texts[name] < 2):
+        text = format_value(data.rows[labels.index(name)][0])
+        raise NearfarError(
+            f"The label {format_value(name)} has a single text, {text}; contrastive losses need two. {data.sources[0]}."
+        )
     return replace(data, targets=[numbers[label] for label in labels], label_names=tuple(numbers))
 
 
 def load_scored(
-    specs: str | Sequence[str],
-    *,
-    columns: Sequence[str] = SCORED_COLUMNS,
-    limit: int | None = None,
+    specs: str | Sequence[str], *, columns: Sequence[str] = SCORED_COLUMNS, limit: int | None = None
 ) -> TextData:
     """Read scored pairs for training, by :func:`nearfar.data.rows.load_task`, with scores rescaled to 0..1.
 
@@ -367,8 +344,6 @@ def load_scored(
         NearfarError: as ``load_task``; also for scores or texts that are all equal and for a ``limit`` below 2.
 
     """
-    if len(columns) != 3:
-        raise NearfarError(f"Scored pairs need three columns, two texts and a score, not {', '.join(columns)}.")
     kind, tables = "scored pairs", chain.from_iterable(_scaled_tables(spec, columns) for spec in as_specs(specs))
     return require_different(collect_rows(kind, limit, tables, distinct=False), kind)
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.data import cells, files
 from nearfar.data.cells import Check, EmptyCellError, Location, Rows
-from nearfar.data.paths import as_path, is_file, is_folder, list_names
+from nearfar.data.paths import as_path, list_names
+from nearfar.disk.checks import path_errors
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -27,32 +28,22 @@ SAVED_DATASET = ("state.json", "dataset_dict.json")
 """Files of which a folder by ``save_to_disk`` has one."""
 
 
-def load_hub(name: str, *, split: str | None = None) -> "Dataset":
-    """Return a split of the hub data set ``owner/name[/config]``, from the local cache if the hub is unreachable.
+def load_hub(name: str, *, split: str | None = None) -> "Dataset | DatasetDict":
+    """Return the hub data set ``owner/name[/config]``, from the local cache if the hub is unreachable.
 
-    ``split`` is the name of a split or a slice expression of ``datasets`` (``train[:1000]``); it may be omitted if
-    there is only one split.
+    ``split`` is the name of a split or a slice expression of ``datasets`` (``train[:1000]``); None for all splits.
 
     Raises:
         NearfarError: the hub is unreachable and nothing is cached, or it has no such data set, config or split.
 
     """
-    return _choose_split(_load_hub(name, split), split, f"hub:{name}")
-
-
-def load_hub_splits(name: str) -> "dict[str, Dataset]":
-    """Return all splits of the hub data set ``owner/name[/config]`` by name; for errors see :func:`load_hub`."""
-    return dict(_load_hub(name, None))
-
-
-def _load_hub(name: str, split: str | None) -> Any:
     import datasets
 
     match = HUB_NAME.fullmatch(name)
     if match is None:
         raise NearfarError(f"hub:{name}: a hub data set is named owner/name, or owner/name/config.")
     repository, config = match.groups()
-    if is_folder(Path(repository)):  # load_dataset would read that folder instead
+    if Path(repository).is_dir():  # load_dataset would read that folder instead
         raise NearfarError(f"hub:{name}: the folder {repository} in the working directory hides it.")
     with _one_line_errors(f"hub:{name}: "):
         return datasets.load_dataset(repository, config, split=split)
@@ -62,7 +53,7 @@ def load_folder(path: Path, *, split: str | None = None) -> "Dataset":
     """Return the data set, or one split of a data set dictionary, that ``save_to_disk`` wrote to ``path``."""
     import datasets
 
-    if not any(is_file(path / marker) for marker in SAVED_DATASET):
+    if not any((path / marker).is_file() for marker in SAVED_DATASET):
         names = ", ".join(list_names(path)[:12]) or "it is empty"
         raise NearfarError(f"{path} is a folder that was not written by datasets' save_to_disk. Name a file: {names}.")
     with _one_line_errors(f"{path} cannot be read: "):
@@ -281,14 +272,16 @@ def _report_empty(title: str, empty: "Sequence[tuple[Location, EmptyCellError]]"
     warnings.warn(f"{title}: rows with empty cells that are left out: {counted}.", stacklevel=3)
 
 
+@path_errors()
 def open_table(source: str | Path, *, split: str | None = None) -> Table:
     """Open ``source``: a path, or ``hub:owner/name[/config]``. ``split`` is for folders and hub data sets."""
     title = f"{source}" if split is None else f"{source}:{split}"
     if title.startswith("hub:"):
-        return Table(title, load_hub(str(source).removeprefix("hub:"), split=split))
+        data = load_hub(str(source).removeprefix("hub:"), split=split)
+        return Table(title, _choose_split(data, split, str(source)))
     path = as_path(source)
     title = f"{path}" if split is None else f"{path}:{split}"
-    if is_folder(path):
+    if path.is_dir():
         return Table(title, load_folder(path, split=split))
     if split is not None:
         raise NearfarError(f"{path}: a file has no splits; remove {split!r}.")

@@ -83,8 +83,6 @@ def load_tuples(
             line), a source without a row, texts that are all equal, a ``limit`` below 2.
 
     """
-    if len(columns) not in (2, 3):
-        raise NearfarError(f"Name two columns (anchor, positive) or three (and negative), not {len(columns)}.")
     tables = []
     for spec in as_specs(specs):
         entry = set_of_pairs(spec)
@@ -92,8 +90,7 @@ def load_tuples(
             raise NearfarError(f"{spec.partition(':')[0]} has pairs, without negatives: name two columns.")
         tables += [(entry, found, [] if entry else column_names(found)) for found in find(spec, "pairs")]
     named = columns[2] if len(columns) == 3 else None
-    every = find_negatives and all(negative_columns(names) for _, _, names in tables)
-    triplets = named is not None or (every and bool(tables))
+    triplets = bool(named or (find_negatives and tables and all(negative_columns(names) for _, _, names in tables)))
 
     def described(entry: NamedSet | None, found: Table, names: Sequence[str]) -> Described:
         if entry is None:
@@ -108,9 +105,8 @@ def load_tuples(
 
 def _tuples(found: Table, pair: tuple[str, str], negatives: Sequence[str], missing: str | None = None) -> Described:
     """The pairs of a table, with their ``negatives``; ``missing`` is the name of negatives that must be there."""
-    each = f"; each of {', '.join(negatives)} makes a row" if len(negatives) > 1 else ""
     columns = pair if negatives or missing is None else (*pair, missing)
-    return found.title, found.entries(columns, negatives=negatives), each + found.note((*columns, *negatives))
+    return found.title, found.entries(columns, negatives=negatives), found.note((*columns, *negatives))
 
 
 def set_of_pairs(spec: str) -> NamedSet | None:

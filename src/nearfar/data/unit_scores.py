@@ -135,17 +135,8 @@ def _run(system: str, seed: str) -> str:
     return f"system {format_value(system)}" + (f", seed {seed}," if seed else "")
 
 
-class Run(NamedTuple):
-    """A run file."""
-
-    tag: str | None
-    """The name that all lines give it."""
-    ranked: dict[str, list[str]]
-    """Query -> its documents, best first."""
-
-
-def read_run(file: Path) -> Run:
-    """Read a run file.
+def read_run(file: Path) -> tuple[str | None, dict[str, list[str]]]:
+    """The tag that all lines of a run file have, and query -> its documents, best first.
 
     Raises:
         NearfarError: the file cannot be read, a line has not six fields, a score is no number, or a document is
@@ -158,15 +149,13 @@ def read_run(file: Path) -> Run:
         of_query = found.setdefault(query, {})
         if document in of_query:
             raise NearfarError(f"{where}: query {query!r} has document {document!r} in a line above.")
-        number = check(score, "score", where)
-        assert isinstance(number, float)
-        of_query[document] = float(np.float32(number))
+        of_query[document] = float(np.float32(check(score, "score", where)))
         tags.add(tag)
     ranked = {
         query: [document for _, document in sorted(zip(of_query.values(), of_query, strict=True), reverse=True)]
         for query, of_query in found.items()
     }
-    return Run(tags.pop() if len(tags) == 1 else None, ranked)
+    return (tags.pop() if len(tags) == 1 else None), ranked
 
 
 def read_qrels(file: Path) -> dict[str, dict[str, int]]:

@@ -17,7 +17,6 @@ import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,10 +82,9 @@ def read_text(file: Path, *, otherwise: str = "") -> str:
         NearfarError: it is missing, is not a regular file, cannot be read, or is not UTF-8.
     """
     try:
-        check_regular(file)
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise NearfarError(f"{file}: cannot be read ({error.strerror}).") from error
+        with read_errors(file):
+            check_regular(file)
+            return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise NearfarError(f"{file}: is damaged: byte {error.start} is not UTF-8 text. {otherwise}".rstrip()) from error
 
@@ -144,24 +142,22 @@ def locked(path: Path, opened: Callable[[], int], *, busy: NearfarError | None, 
     """
     while True:
         descriptor = opened()
+        if not HAS_FLOCK:
+            return descriptor
         try:
             with suppress(FileNotFoundError):
-                _lock(descriptor, busy)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+                except OSError as error:
+                    if busy and isinstance(error, BlockingIOError):
+                        raise busy from None
+                    # else the file system does not support locks
                 if os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=follow)):
                     return descriptor
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
-
-
-def _lock(descriptor: int, busy: NearfarError | None) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
-    except OSError as error:
-        if busy and isinstance(error, BlockingIOError):
-            raise busy from None
-        # else the file system does not support locks
 
 
 _HAS_OWNERS = hasattr(os, "getuid") and hasattr(os, "getgid")
@@ -202,41 +198,6 @@ def refuse_planted(folder: Path, *, flag: str = "--output") -> None:
     shared = parent.st_mode & stat.S_ISVTX and parent.st_mode & stat.S_IWOTH
     if shared and status.st_uid not in (os.getuid(), parent.st_uid):
         raise NearfarError(f"{folder}: belongs to another user, in a shared folder; choose another {flag}.")
-
-
-@contextmanager
-def exclusive_file(file: Path, *, output: Path | None = None) -> Iterator[None]:
-    """An empty file in place of whatever has this name, which no other call can replace or write to in the block.
-
-    So of two processes that write the same file through the same temporary file, none publishes what the other has
-    half written. A process that is killed leaves the file, but no lock. Without locks (Windows, some network file
-    systems) it is only empty.
-
-    Args:
-        file: the temporary file.
-        output: if given, the file that messages name, and another process that holds the lock is an error; by default
-            this process waits for it.
-
-    Raises:
-        NearfarError: with ``output``, another process is writing the file.
-        OSError: what has this name cannot be removed, or the file cannot be created.
-    """
-
-    def open_own() -> int:
-        with suppress(FileNotFoundError):
-            status = file.lstat()
-            own = HAS_FLOCK and status.st_uid == os.getuid() and status.st_nlink == 1 and os.access(file, os.W_OK)
-            if not own or not stat.S_ISREG(status.st_mode):  # nothing that another process of this user is writing
-                file.unlink()
-        return os.open(file, os.O_RDWR | os.O_CREAT | _NO_FOLLOW, 0o666)
-
-    busy = NearfarError(f"{output}: another process is writing it now; wait until it ends, or choose another path.")
-    descriptor = locked(file, open_own, busy=busy if output else None, follow=False) if HAS_FLOCK else open_own()
-    try:
-        os.ftruncate(descriptor, 0)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _is_replaceable(status: os.stat_result) -> bool:
@@ -302,42 +263,31 @@ def write_npy(file: Path, dtype: "np.dtype[Any]", shape: tuple[int, ...], blocks
             stream.write(np.ascontiguousarray(block, stored).view(np.uint8).data)
 
 
-class _Line:
-    """What a CSV writer writes to: ``writerow`` returns the line."""
-
-    write = staticmethod(str)
-
-
-def table_lines(kind: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    r"""The lines of a table: ``.jsonl``, or with a header ``.csv`` or ``.tsv``.
+def write_table(file: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write rows one at a time in the format of the file's suffix, of :data:`TABLES`, by :func:`new_file`.
 
     In TSV too, fields with quotation marks are enclosed, as pandas does it, so that they are read back as they are.
-
-    >>> list(table_lines(".csv", ["text", "score"], [("a, b", 0.5)]))
-    ['text,score\n', '"a, b",0.5\n']
-    """
-    if kind == ".jsonl":
-        return (
-            json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False, default=str) + "\n" for row in rows
-        )
-    every = chain([columns], rows)
-    writer = csv.writer(_Line, delimiter="\t" if kind == ".tsv" else ",", lineterminator="\n")
-    return map(writer.writerow, every)
-
-
-def write_table(file: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write rows one at a time in the format of the file's suffix (:func:`table_lines`), by :func:`new_file`.
 
     Raises:
         NearfarError: the file cannot be written.
     """
     with new_file(file) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
-        stream.writelines(table_lines(file.suffix, columns, rows))
+        if file.suffix == ".jsonl":
+            for row in rows:
+                stream.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False, default=str) + "\n")
+        else:
+            writer = csv.writer(stream, delimiter="\t" if file.suffix == ".tsv" else ",", lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows(rows)
 
 
 @contextmanager
 def new_file(file: Path, *, refuse_busy: bool = False) -> Iterator[Path]:
     """The path of an empty file to write to, which becomes ``file`` at the end of the block, or is removed if it fails.
+
+    It takes the place of whatever has its name, and no other call can replace or write to it in the block. So of two
+    processes that write the same file, none publishes what the other has half written. A process that is killed leaves
+    it, but no lock. Without locks (Windows, some network file systems) it is only empty.
 
     Args:
         file: the file. What has this name stays as it is until the block ends.
@@ -347,8 +297,20 @@ def new_file(file: Path, *, refuse_busy: bool = False) -> Iterator[Path]:
         NearfarError: the disk is full or cannot be written, or, with ``refuse_busy``, another process writes the file.
     """
     temporary = file.with_name(file.name + ".new")
-    with disk_errors(file), exclusive_file(temporary, output=file if refuse_busy else None):
+    busy = NearfarError(f"{file}: another process is writing it now; wait until it ends, or choose another path.")
+
+    def open_own() -> int:
+        with suppress(FileNotFoundError):
+            status = temporary.lstat()
+            own = HAS_FLOCK and status.st_uid == os.getuid() and status.st_nlink == 1 and os.access(temporary, os.W_OK)
+            if not own or not stat.S_ISREG(status.st_mode):  # nothing that another process of this user is writing
+                temporary.unlink()
+        return os.open(temporary, os.O_RDWR | os.O_CREAT | _NO_FOLLOW, 0o666)
+
+    with disk_errors(file):
+        lock = locked(temporary, open_own, busy=busy if refuse_busy else None, follow=False)
         try:
+            os.ftruncate(lock, 0)
             yield temporary
             apply_umask(temporary)
             publish(temporary, file)
@@ -356,6 +318,8 @@ def new_file(file: Path, *, refuse_busy: bool = False) -> Iterator[Path]:
             with suppress(OSError):
                 temporary.unlink()
             raise
+        finally:
+            os.close(lock)
 
 
 def publish(source: Path, target: Path, *, durable: bool = True) -> None:

@@ -22,10 +22,9 @@ def path_errors() -> Iterator[None]:
     except OSError as error:
         if error.errno not in _PATH_ERRNOS or error.filename is None:
             raise
-        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
-        shown = name if len(name) <= 160 else f"{name[:80]}...{name[-40:]}"
+        name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
         way = "choose a shorter one" if error.errno == ENAMETOOLONG else "check its permissions, or choose another"
-        raise NearfarError(f"{shown}: this path cannot be used ({error.strerror}); {way}.") from error
+        raise NearfarError(f"{name[:160]}: this path cannot be used ({error.strerror}); {way}.") from error
 
 
 @path_errors()
@@ -40,7 +39,6 @@ def check_output_path(file: Path, *, flag: str = "--output") -> None:
     if not file.parent.exists():
         raise NearfarError(f"{flag} {file}: the folder {file.parent} does not exist.")
     check_writable_folder(file.parent, file, flag=flag)
-    file.with_name(file.name + ".partial").exists()  # the longest temporary name; raises if it is too long
 
 
 def check_output_file(

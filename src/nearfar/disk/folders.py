@@ -59,7 +59,7 @@ def folder_lock(
                 return os.open(folder, os.O_RDONLY)
 
     with disk_errors(folder):
-        descriptor = locked(folder, open_folder, busy=busy) if HAS_FLOCK else open_folder()
+        descriptor = locked(folder, open_folder, busy=busy)
     try:
         yield
     finally:

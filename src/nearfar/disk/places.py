@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearfar.disk import check_regular, create_folder, disk_errors, publish, sha256_of
+from nearfar.disk import check_regular, create_folder, disk_errors, publish, read_errors, sha256_of
 from nearfar.disk.checks import path_errors
 from nearfar.types import NearfarError
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 OWN = "_nearfar"
 """The subfolder of nearfar's own files. Readers of Parquet folders skip names that begin with an underscore."""
 WRITING = f"{OWN}/writing"
-PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
-"""Protocol -> the package that implements it."""
 OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "az", "adl", "oci", "oss", "r2", "hf"}
 """Protocols where an upload appears when it is complete, and a rename is a copy."""
 FILE = "file://"
@@ -40,7 +38,7 @@ class Place:
         self.address = address.rstrip("/")
         self._system, path = file_system(self.address, flag="--output")
         self._path = path.rstrip("/")
-        self._uploads_appear_complete = protocol(address) in OBJECT_STORES
+        self._uploads_appear_complete = address.partition("://")[0] in OBJECT_STORES
 
     def names(self, inside: str = "") -> list[str]:
         """The names of the files in the folder, or in a subfolder; empty if there is no such folder."""
@@ -55,14 +53,14 @@ class Place:
 
     def read(self, name: str) -> bytes | None:
         """The content of a file; None if there is none."""
-        content = self._call("cat_file", name, "cannot be read")
-        return None if content is None else bytes(content)
+        content: bytes | None = self._call("cat_file", name, "cannot be read")
+        return content
 
     def size(self, name: str) -> int | None:
         """The number of bytes of a file; None if there is none."""
         self._system.invalidate_cache()
         about = self._call("info", name, "cannot be read")
-        return None if about is None else int(about["size"])
+        return int(about["size"]) if about else None
 
     def digest(self, name: str) -> str:
         """The SHA-256 of a file, which is read once, in pieces."""
@@ -151,9 +149,8 @@ class LocalFolder(Place):
 
     def write(self, name: str, content: bytes) -> None:
         """See :class:`Place`."""
-        aside = self.writing(name, self.shared)
         with disk_errors(self.shared / name):
-            aside.write_bytes(content)
+            (aside := self.writing(name, self.shared)).write_bytes(content)
         self.publish(aside, name)
 
 
@@ -179,11 +176,6 @@ def local_path(address: str) -> Path:
         raise NearfarError(f"{address}: {error} Write the full path.") from None
 
 
-def protocol(address: str) -> str:
-    """The protocol of a remote address."""
-    return address.partition("://")[0]
-
-
 def file_system(address: str, *, flag: str) -> "tuple[AbstractFileSystem, str]":
     """The file system of an address, and the path in it.
 
@@ -192,14 +184,9 @@ def file_system(address: str, *, flag: str) -> "tuple[AbstractFileSystem, str]":
     """
     from fsspec.core import url_to_fs
 
-    kind = protocol(address)
     try:
         system, path = url_to_fs(address)
-    except ImportError:
-        package = PACKAGES.get(kind.partition("::")[0])
-        how = f"the package {package}; install it with: pip install {package}" if package else "a further package"
-        raise NearfarError(f"{flag} {address}: {kind}:// needs {how}.") from None
-    except Exception as error:  # fsspec and the libraries below it raise their own
+    except Exception as error:  # fsspec and the libraries below it raise their own; it says what is to be installed
         raise NearfarError(f"{flag} {address}: cannot be opened ({_reason(error)}).") from error
     return system, path
 
@@ -225,11 +212,8 @@ def opened(address: str) -> Iterator[Any]:
         with remote_errors(address), system.open(path, "rb", block_size=_BLOCK_BYTES) as file:
             yield file
         return
-    try:
-        with Path(address).open("rb") as file:
-            yield file
-    except OSError as error:
-        raise NearfarError(f"{address}: cannot be read ({error.strerror or error}).") from error
+    with read_errors(address), Path(address).open("rb") as file:
+        yield file
 
 
 def _reason(error: BaseException) -> str:

@@ -82,8 +82,7 @@ class Work:
                 shared = self.place.shared
                 with folder_lock(shared / OWN) if shared is not None else nullcontext():
                     if not self.exists:
-                        if shared is not None:
-                            self.place.clean(PLAN)
+                        self.place.clean(PLAN)
                         make()
             except FolderBusyError:
                 time.sleep(_WAIT_SECONDS)
@@ -95,11 +94,8 @@ class Work:
 
     def record(self, part: str) -> dict[str, Any] | None:
         """The record of a part; None if there is none, or a damaged one."""
-        content = self.place.read(f"{PARTS}/{part}.json")
-        if content is None:
-            return None
         try:
-            found = json.loads(content)
+            found = json.loads(self.place.read(f"{PARTS}/{part}.json") or "")
         except (ValueError, RecursionError):
             return None
         return found if isinstance(found, dict) else None
@@ -135,21 +131,18 @@ def list_changes(before: Mapping[str, Any], now: Mapping[str, Any], words: Mappi
 
 
 def join_changes(changes: Sequence[str]) -> str:
-    r"""Changes for an error message: at most five, with at most 200 printable characters each.
+    r"""Changes for an error message: at most five, each on one line of at most 200 characters.
 
     >>> join_changes(["--seed was 1, is 2", "the input\nchanged"])
-    '--seed was 1, is 2; the input\\nchanged'
-    >>> join_changes(["x" * 1000] * 7) == "; ".join(["x" * 196 + " ..."] * 5) + "; and 2 more"
+    "--seed was 1, is 2; 'the input\\nchanged'"
+    >>> join_changes(["x" * 1000] * 7) == "; ".join(["x" * 200] * 5) + "; and 2 more"
     True
     """
-    lines = (
-        "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in change)
-        for change in changes[:_MOST_CHANGES]
-    )
-    shown = [line if len(line) <= _MOST_CHARACTERS else f"{line[: _MOST_CHARACTERS - 4]} ..." for line in lines]
-    if (more := len(changes) - _MOST_CHANGES) > 0:
-        shown.append(f"and {more:,} more")
-    return "; ".join(shown)
+    shown = [
+        (change if change.isprintable() else repr(change))[:_MOST_CHARACTERS] for change in changes[:_MOST_CHANGES]
+    ]
+    more = len(changes) - len(shown)
+    return "; ".join([*shown, *[f"and {more:,} more"] * (more > 0)])
 
 
 def refuse_changes(where: object, changes: Sequence[str], *, way: str = "choose another --output") -> None:
@@ -168,8 +161,4 @@ def refuse_changes(where: object, changes: Sequence[str], *, way: str = "choose 
 def _shown(value: object) -> str:
     if value is None:
         return "not given"
-    if value == []:
-        return "none"
-    if value == "":
-        return "''"
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return (" ".join(map(str, value)) or "none") if isinstance(value, list) else str(value) or "''"

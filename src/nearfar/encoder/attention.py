@@ -99,9 +99,7 @@ def attend(
     outputs = []
     if compiled is not None and num_compiled:
         lengths = [group.length for group in groups[:num_compiled] for _ in range(group.num_texts)]
-        batch = AttentionBatch.of(
-            lengths, heads=query.shape[1], scaling=scaling, mask=mask, words_per_row=words_per_row
-        )
+        batch = AttentionBatch.of(lengths, heads=query.shape[1], scaling=scaling, mask=mask, words=words_per_row)
         outputs.append(_CompiledAttention.apply(*compiled_part, compiled, batch))  # type: ignore[no-untyped-call]
     for group, part in zip(groups[num_compiled:], group_parts, strict=True):
         q, k, v = (tensor.unflatten(0, (group.num_texts, group.length)).transpose(1, 2) for tensor in part)
@@ -144,7 +142,6 @@ class _CompiledAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
         compiled: Kernels
-        batch: AttentionBatch
         *tensors, compiled, batch = inputs
         query, key, value = (tensor.contiguous() for tensor in tensors)
         out, softmax_stats = compiled.attend(query, key, value, batch)

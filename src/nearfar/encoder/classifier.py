@@ -25,10 +25,7 @@ from nearfar.encoder.classifier_folder import ClassifierComponents, read_classif
 from nearfar.encoder.dropout import use_fast_dropout
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.exported import refuse_graph
-from nearfar.encoder.folder_checks import (
-    TRANSFORMER_SETTINGS,
-    write_json,
-)
+from nearfar.encoder.folder_checks import TRANSFORMER_SETTINGS, write_json
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.precision import choose_device, resolve
 from nearfar.encoder.pretrained import PreTrainedModel, opening
@@ -77,7 +74,6 @@ class Classifier(nn.Module):
         model: str | Path,
         *,
         label_names: Sequence[str] | None = None,
-        regression: bool = False,
         dropout: float | None = None,
         max_length: int | None = None,
         device: str | None = None,
@@ -91,8 +87,8 @@ class Classifier(nn.Module):
         Args:
             model: a folder, or ``owner/name`` on the hub: a sentence-transformers model, a transformers encoder, a
                 classifier, or a classifier's graph of ``nearfar export``, which its runtime computes on the CPU.
-            label_names: names of the classes; by default those of the saved classifier.
-            regression: one output and no labels.
+            label_names: names of the classes; () for a regression, which has one output and no labels. By default those
+                of the saved classifier.
             dropout: probability of all dropout in the model; by default the model's own.
             max_length: maximum number of tokens per item, including special tokens; by default the model's limit.
             device: by default CUDA if available, else the CPU.
@@ -102,13 +98,9 @@ class Classifier(nn.Module):
                 labels; dropout is outside [0, 1); ``max_length`` is over the model's limit; the architecture's head
                 needs more than [CLS] (the message lists those that work).
         """
-        target = choose_device(device)
-        folder = locate(model)
+        target, folder = choose_device(device), locate(model)
         with opening(folder):
-            parts = read_classifier(
-                folder, label_names=label_names, regression=regression, dropout=dropout, max_length=max_length
-            )
-        with opening(folder / "config.json"):
+            parts = read_classifier(folder, label_names=label_names, dropout=dropout, max_length=max_length)
             classifier = cls(parts)
         classifier.seen = read_seen(folder)
         classifier.to(target).eval()

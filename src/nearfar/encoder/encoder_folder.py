@@ -27,14 +27,16 @@ from nearfar.disk import apply_umask
 from nearfar.disk.model_folder import CARD_MARK
 from nearfar.encoder import folder_checks as checks
 from nearfar.encoder import pretrained, prompts
+from nearfar.encoder.backbone import keep_layers as keep_some_layers
 from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
-from nearfar.encoder.folder_checks import TransformerSettings, quoted, write_json
-from nearfar.encoder.pooling import Pooling, mean_of_layers
+from nearfar.encoder.folder_checks import TransformerSettings, write_json
+from nearfar.encoder.pooling import Pooling, mean_of_layers, parse_pooling
 from nearfar.encoder.pretrained import PreTrainedModel, PreTrainedTokenizerBase, opening
 from nearfar.encoder.prompts import InferenceSettings
 from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
 from nearfar.encoder.weights import check_weights
 from nearfar.types import NearfarError
+from nearfar.validation import format_value
 
 
 class EncoderComponents(NamedTuple):
@@ -42,7 +44,7 @@ class EncoderComponents(NamedTuple):
 
     backbone: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    pooling: str
+    pooling: Pooling
     max_length: int
     tail: tuple[nn.Module, ...]
     normalize: bool
@@ -50,41 +52,37 @@ class EncoderComponents(NamedTuple):
 
 
 def read(
-    folder: Path, *, dtype: torch.dtype, pooling: str | None = None, max_length: int | None = None
+    folder: Path, *, pooling: str | None = None, max_length: int | None = None, keep_layers: str | None = None
 ) -> EncoderComponents:
-    """Open a sentence-transformers folder or a plain transformers encoder.
+    """Open a sentence-transformers folder or a plain transformers encoder, in float32.
 
-    ``pooling`` and ``max_length`` override the folder's.
+    ``pooling`` and ``max_length`` override the folder's; ``keep_layers`` is as in :meth:`Encoder.from_pretrained`.
 
     Raises:
         NearfarError: weights are missing, truncated or of another architecture; nearfar does not support a module, the
-            pooling or another setting; ``max_length`` is over the model's limit.
+            pooling or another setting; ``max_length`` is over the model's limit; no such layers.
     """
     (kind, inner), *rest = modules_of(folder)
-    settings, include_prompt = TransformerSettings(), True
+    graph, only = graph_format(inner), "mean" if kind == STATIC else None
     backbone: PreTrainedModel
     if kind == STATIC:
-        if pooling not in (None, "mean"):
-            raise NearfarError(f"{folder}: a static encoder takes the mean of its tokens; use --pooling mean.")
-        backbone, tokenizer, length = read_static(inner, dtype=dtype)
-        settings, pooling = TransformerSettings(max_seq_length=length), "mean"
+        backbone, tokenizer, length = read_static(inner)
+        settings = TransformerSettings(max_seq_length=length)
     else:
-        settings, graph = checks.transformer_settings(inner), graph_format(inner)
-        if graph:
-            backbone = GraphBackbone(inner, graph)
-            if pooling not in (None, backbone.pooling):
-                refuse_graph(backbone, f"pooled by {pooling}")
-            pooling = backbone.pooling
-        else:
-            loaded, absent = pretrained.load_model(inner, pretrained.load_config(inner), kind="encoder", dtype=dtype)
-            pretrained.check_complete(inner, absent, lambda key: bool(absent[key]) or not key.startswith("pooler."))
-            if absent:
-                loaded.pooler = None  # transformers initialised it with random weights
-            backbone = loaded
+        settings = checks.transformer_settings(inner)
+        backbone = GraphBackbone(inner, graph) if graph else pretrained.load_model(inner)
         tokenizer = pretrained.load_tokenizer(inner)
-        if not graph:
+        if isinstance(backbone, GraphBackbone):
+            only = backbone.pooling
+        else:
             pretrained.check_vocabulary(inner, tokenizer, backbone)
-        pooling, include_prompt = _read_pooling(folder, dict(rest), tokenizer, asked=pooling)
+    if only and pooling not in (None, only):
+        raise NearfarError(f"{folder}: its pooling cannot be changed; use --pooling {only}.")
+    name, include_prompt = _read_pooling(folder, dict(rest), tokenizer, asked=only or pooling)
+    if keep_layers is not None:
+        keep_some_layers(backbone, keep_layers)
+    of_graph = Pooling(name, (), "cls")  # a graph pools, and gives the embedding in the first place
+    own = of_graph if graph else parse_pooling(name, layers=backbone.config.num_hidden_layers)
     length = choose_length(inner, settings, backbone, tokenizer, max_length)
     tail, normalize = _read_tail(folder, rest, backbone.config.hidden_size)
     inference = prompts.read_inference_settings(folder)._replace(
@@ -93,7 +91,7 @@ def read(
         role_lengths=settings.role_lengths if max_length is None else {},
     )
     normalize = normalize or getattr(backbone, "normalized", False)
-    return EncoderComponents(backbone, tokenizer, pooling, length, tail, normalize, inference)
+    return EncoderComponents(backbone, tokenizer, own, length, tail, normalize, inference)
 
 
 def choose_length(
@@ -167,14 +165,14 @@ def modules_of(folder: Path) -> list[tuple[str, Path]]:
     modules: list[tuple[str, Path]] = []
     for entry in checks.read_settings(listing, list[ModuleEntry]):
         if (own := OWN.fullmatch(entry.type)) is None:
-            raise NearfarError(f"{listing}: {quoted(entry.type)}: nearfar never runs code from a model folder.")
+            raise NearfarError(f"{listing}: {format_value(entry.type)}: nearfar never runs code from a model folder.")
         path = PureWindowsPath(entry.path)  # which has drives, and both kinds of slashes
         if path.anchor or ".." in path.parts or "\0" in entry.path:
-            raise NearfarError(f"{listing}: the path {quoted(entry.path)} points outside the model folder.")
+            raise NearfarError(f"{listing}: the path {format_value(entry.path)} points outside the model folder.")
         following = AFTER_POOLING if modules and modules[0][0] == STATIC else (*POOLING, *AFTER_POOLING)
         if own[1] not in (following if modules else FIRST):
             known = f"nearfar supports {' or '.join(FIRST)} first, then {', '.join(following)}"
-            raise NearfarError(f"{listing}: module {len(modules)} is a {quoted(own[1])}; {known}.")
+            raise NearfarError(f"{listing}: module {len(modules)} is a {format_value(own[1])}; {known}.")
         modules.append((own[1], folder / entry.path))
         checks.check_links(modules[-1][1], folder)
     if not modules:
@@ -204,14 +202,10 @@ def _read_pooling(
     """
     file = modules.get("Pooling", folder) / "config.json"
     settings = checks.read_object(file) if "Pooling" in modules else {"pooling_mode": "mean"}
-    if asked is None and "Pooling" not in modules and any(kind in POOLING for kind in modules):
-        raise NearfarError(f"{folder / 'modules.json'}: has no Pooling module; choose a pooling with --pooling.")
-    name, include_prompt = (
-        asked or _pooling_name(modules, file, settings, tokenizer),
-        settings.get("include_prompt", True),
-    )
+    name = asked or _pooling_name(modules, file, settings, tokenizer)
+    include_prompt = settings.get("include_prompt", True)
     if not isinstance(include_prompt, bool):
-        raise NearfarError(f"{file}: include_prompt is {quoted(include_prompt)}, and must be true or false.")
+        raise NearfarError(f"{file}: include_prompt is {format_value(include_prompt)}, and must be true or false.")
     if name.endswith("mean_without_cls"):
         first = tokenizer("")["input_ids"][:1]
         if not include_prompt or tokenizer.cls_token_id is None or first != [tokenizer.cls_token_id]:
@@ -241,7 +235,7 @@ def _pooling_name(
         only_cls = words.get("word_weights") == {tokenizer.cls_token: 0} and words.get("unknown_word_weight", 1) == 1
         mode = "mean_without_cls" if mode == "mean" and only_cls else f"{mode} with weights of single words"
     if mode not in ("cls", "mean", "max", "mean_without_cls"):
-        raise NearfarError(f"{file}: pools by {quoted(mode)}, which nearfar does not support; choose a --pooling.")
+        raise NearfarError(f"{file}: pools by {format_value(mode)}, which is not supported; choose a --pooling.")
     if (folder := modules.get("WeightedLayerPooling")) is None:
         return str(mode)
     layers = checks.read_settings(folder / "config.json", LayerSettings)
@@ -290,10 +284,10 @@ def _check_settings(kind: str, folder: Path) -> None:
     settings = checks.read_object(file) if kind != "Normalize" or file.exists() else {}
     names = {settings.get(f"module_{side}_name") or EMBEDDING for side in ("input", "output")}
     if names != {EMBEDDING}:
-        raise NearfarError(f"{file}: the {kind} module reads or writes {quoted(names)}, and not {EMBEDDING!r} alone.")
+        raise NearfarError(f"{file}: {kind} reads or writes {format_value(names)}, and not {EMBEDDING!r} alone.")
     activation = settings.get("activation_function")
     if activation is not None and not str(activation).startswith("torch.nn."):
-        raise NearfarError(f"{file}: activation_function is {quoted(activation)}, and must be of torch.nn.")
+        raise NearfarError(f"{file}: activation_function is {format_value(activation)}, and must be of torch.nn.")
     shapes = check_weights(folder).values() if kind in WEIGHTED else []
     largest = max((size for shape in shapes if 0 not in shape for size in shape), default=1)
     for name, value in settings.items():
@@ -301,15 +295,10 @@ def _check_settings(kind: str, folder: Path) -> None:
             raise NearfarError(f"{file}: {name} is {value}, but all dimensions of the weights are smaller.")
 
 
-def new_dense(dim: int, width: int, activation: nn.Module) -> Any:
-    """A new module for the ``tail``: Linear(dim, width), then the activation."""
-    return pretrained.module_classes().Dense(dim, width, activation_function=activation)
-
-
 # --- writing ---
 
 
-def write(folder: Path, parts: EncoderComponents, pooling: Pooling, *, dim: int) -> None:
+def write(folder: Path, parts: EncoderComponents, *, dim: int) -> None:
     """Write what sentence-transformers would, so that ``SentenceTransformer(folder).encode`` equals ``Encoder.encode``.
 
     ``dim`` is the width of embeddings.
@@ -317,7 +306,7 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling, *, dim: int)
     Raises:
         NearfarError: the backbone has LoRA adapters, which a plain transformers folder cannot hold, or is a graph.
     """
-    backbone, inference, length = parts.backbone, parts.inference, parts.max_length
+    backbone, pooling, inference, length = parts.backbone, parts.pooling, parts.inference, parts.max_length
     refuse_graph(backbone, "saved")
     if hasattr(backbone, "peft_config"):
         raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
@@ -325,15 +314,12 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling, *, dim: int)
     if is_static(backbone):
         modules = [static_module(cast(Any, backbone), parts.tokenizer, max_length=length)]
     else:
-        before, config.output_hidden_states = config.output_hidden_states, bool(pooling.layers)
-        try:
-            pretrained.save_transformer(folder, backbone, parts.tokenizer, max_length=length)
-        finally:
-            config.output_hidden_states = before
+        config.output_hidden_states = bool(pooling.layers)
+        pretrained.save_transformer(folder, backbone, parts.tokenizer, max_length=length)
         # sentence-transformers neither writes do_lower_case nor knows the lengths of roles
         lower_case = {"do_lower_case": True} if inference.lower_case else {}
         write_json(folder / checks.TRANSFORMER_SETTINGS[0], {**checks.ONLY, **inference.role_lengths, **lower_case})
-        modules = [st.Transformer, *_pooling_modules(parts, pooling)]
+        modules = [st.Transformer, *_pooling_modules(parts)]
     modules += [*parts.tail, *([st.Normalize()] if parts.normalize else [])]
     listing = []
     for number, module in enumerate(modules):
@@ -358,8 +344,13 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling, *, dim: int)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _pooling_modules(parts: EncoderComponents, pooling: Pooling) -> list[nn.Module]:
-    st, mode = pretrained.module_classes(), str(pooling.tokens)
+def _pooling_modules(parts: EncoderComponents) -> list[nn.Module]:
+    st, tokenizer, pooling, mode = (
+        pretrained.module_classes(),
+        parts.tokenizer,
+        parts.pooling,
+        str(parts.pooling.tokens),
+    )
     dim, layers = parts.backbone.config.hidden_size, parts.backbone.config.num_hidden_layers
     modules: list[nn.Module] = []
     if pooling.layers:
@@ -369,9 +360,8 @@ def _pooling_modules(parts: EncoderComponents, pooling: Pooling) -> list[nn.Modu
             st.WeightedLayerPooling(dim, num_hidden_layers=layers, layer_start=0, layer_weights=nn.Parameter(weights))
         )
     if mode == "mean_without_cls":
-        vocabulary = parts.tokenizer.get_vocab()
-        mode = "mean"
-        modules.append(st.WordWeights(sorted(vocabulary, key=vocabulary.__getitem__), {parts.tokenizer.cls_token: 0.0}))
+        vocabulary, mode = tokenizer.get_vocab(), "mean"
+        modules.append(st.WordWeights(sorted(vocabulary, key=vocabulary.__getitem__), {tokenizer.cls_token: 0.0}))
     return [*modules, st.Pooling(dim, pooling_mode=mode, include_prompt=parts.inference.include_prompt)]
 
 
@@ -381,4 +371,6 @@ def static_components(
     """A new static encoder with these vectors [vocabulary, dim], for the tokens of an encoder's tokenizer."""
     plain, _ = static_tokenizer(Tokenizer.from_str(cast(Any, tokenizer).backend_tokenizer.to_str()))
     backbone = StaticBackbone(torch.from_numpy(table))
-    return EncoderComponents(backbone, plain, "mean", UNLIMITED, (), normalize, InferenceSettings({}))
+    return EncoderComponents(
+        backbone, plain, Pooling("mean", (), "mean"), UNLIMITED, (), normalize, InferenceSettings({})
+    )

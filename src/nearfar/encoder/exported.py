@@ -8,10 +8,9 @@ other. It is not trained or saved.
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -27,6 +26,8 @@ Format = Literal["onnx", "openvino"]
 FILES: dict[Format, str] = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
 """Format -> the name of its graph, which is what sentence-transformers looks for."""
 RUNTIMES = {"onnx": "onnxruntime", "openvino": "openvino"}
+OPENVINO = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+"""Settings of OpenVINO, which by itself computes in bf16 where that is native."""
 IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 Feeds = Mapping[str, NDArray[np.int64]]
 Outputs = NDArray[np.float32]
@@ -38,12 +39,8 @@ def graph_format(folder: Path) -> Format | None:
     return next((kind for kind, name in FILES.items() if exported and (folder / name).is_file()), None)
 
 
-def open_graph(
-    file: Path, kind: Format, *, threads: int, native: bool = False
-) -> tuple[Callable[[Feeds], Outputs], list[str]]:
+def open_graph(file: Path, kind: Format, *, threads: int) -> tuple[Callable[[Feeds], Outputs], list[str]]:
     """A function that runs the graph, and the names of its inputs.
-
-    With ``native``, the runtime chooses the precision, which is bf16 in OpenVINO where it is native; otherwise fp32.
 
     Raises:
         NearfarError: the runtime is not installed, or cannot read the graph.
@@ -61,10 +58,8 @@ def open_graph(
         return lambda feeds: session.run([name], dict(feeds))[0], [value.name for value in session.get_inputs()]
     import openvino
 
-    settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
-    if not native:
-        settings["INFERENCE_PRECISION_HINT"] = "f32"
     with openvino_errors(file):
+        settings = {"INFERENCE_NUM_THREADS": threads, **OPENVINO}
         request = openvino.Core().compile_model(file, "CPU", settings).create_infer_request()
     names = [value.get_any_name() for value in request.model_inputs]
     return lambda feeds: request.infer(dict(feeds))[0].copy(), names
@@ -114,18 +109,13 @@ class GraphBackbone(PreTrainedModel):
         if is_classifier != classifier:
             gives = "embeddings, no logits" if classifier else "the logits of a classifier; use it with nearfar predict"
             raise NearfarError(f"{folder}: its graph gives {gives}.")
-        run_graph = partial(open_graph, folder / FILES[kind], kind, threads=torch.get_num_threads())
-        run, inputs = run_graph()
+        run, inputs = open_graph(folder / FILES[kind], kind, threads=torch.get_num_threads())
         sizes = {"num_hidden_layers": 0, "hidden_size": width, "max_position_embeddings": exported.max_length}
         names = {name: config.get(name) for name in ("vocab_size", "pad_token_id")}
         super().__init__(PretrainedConfig.from_dict({**sizes, **names, "type_vocab_size": 1 + (TYPES in inputs)}))
         self.pooling, self.normalized, self.labels = exported.pooling, bool(exported.normalized), tuple(labels or ())
-        self._open, self._run, self._inputs = run_graph, run, inputs
+        self._run, self._inputs = run, inputs
         self.place = nn.Parameter(torch.zeros(0), requires_grad=False)  # says the device and the dtype
-
-    def use_native_precision(self) -> None:
-        """Compute in the precision that the runtime chooses, in place of fp32; see :func:`open_graph`."""
-        self._run, _ = self._open(native=True)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None, **_: object

@@ -4,14 +4,15 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from msgspec import Meta, Struct
 
-from nearfar.disk import check_characters, read_text
+from nearfar.disk import read_json
 from nearfar.types import NearfarError
-from nearfar.validation import convert
+from nearfar.validation import convert, format_value
 
 Settings = TypeVar("Settings")
 COPY_AGAIN = "Copy the whole model folder again."
@@ -47,28 +48,13 @@ KEYWORDS = (
 """Keywords that are known: those of model and config change no vector here, those of the tokenizer name no file."""
 
 
-def quoted(value: object) -> str:
-    """A value of a file for a message: as Python writes it, at most 80 characters."""
-    try:
-        written = repr(value)
-    except RecursionError:
-        return f"a deeply nested {type(value).__name__}"
-    return written if len(written) <= 80 else f"{written[:80]}..."
-
-
 def read_settings(file: Path, kind: type[Settings]) -> Settings:
     """The content of a JSON file, as a ``kind``.
 
     Raises:
         NearfarError: it is missing, cannot be read, is not valid JSON, or does not fit.
     """
-    text = read_text(file, otherwise=COPY_AGAIN)
-    try:
-        content = json.loads(text)
-        check_characters(content, text)
-    except (ValueError, RecursionError) as error:
-        raise NearfarError(f"{file}: is damaged: it is not valid JSON ({error}). {COPY_AGAIN}") from error
-    return convert(content, kind, source=file)
+    return convert(read_json(file, otherwise=COPY_AGAIN), kind, source=file)
 
 
 def read_object(file: Path) -> dict[str, Any]:
@@ -117,7 +103,7 @@ def check_links(folder: Path, root: Path) -> None:
         return
     if outside is not None:
         raise NearfarError(
-            f"{outside}: is a link to {outside.resolve()}, outside the model folder; replace the link by a copy."
+            f"{outside}: is a link to {outside.resolve()}, outside the model folder; copy the file here."
         )
 
 
@@ -140,14 +126,12 @@ def check_config(folder: Path) -> dict[str, Any]:
             raise NearfarError(f"{file}: has {name}; nearfar opens full-precision weights in model.safetensors alone.")
     for name, value in nested_entries(settings):
         if name.strip("_").removesuffix("_internal") in CODE and value not in (None, *BUILT_IN):
-            raise NearfarError(
-                f"{file}: {name} is {quoted(value)}; nearfar runs no code from the hub: remove this entry."
-            )
-        if name in SIZES and type(value) is int and value < 1:
-            raise NearfarError(f"{file}: {name} is {value}, but must be at least 1.")
-        limit = MAX_MODULES if MODULES.search(name) else MAX_LABELS
-        if type(value) is int and value > limit and (MODULES.search(name) or name == "num_labels"):
-            raise NearfarError(f"{file}: {name} is {value}, but must be at most {limit}.")
+            raise NearfarError(f"{file}: {name} is {format_value(value)}; remove it: code from the hub is never run.")
+        least = 1 if name in SIZES else -inf
+        most = MAX_MODULES if MODULES.search(name) else MAX_LABELS if name == "num_labels" else inf
+        if type(value) is int and not least <= value <= most:
+            bound = f"at least {least}" if value < least else f"at most {most}"
+            raise NearfarError(f"{file}: {name} is {value}, but must be {bound}.")
     return settings
 
 
@@ -203,17 +187,17 @@ def transformer_settings(folder: Path) -> TransformerSettings:
     settings = {name: value for name, value in read_object(file).items() if value not in (None, {})}
     for name, supported in ONLY.items():
         if settings.pop(name, supported) != supported and not (folder / EXPORTED).is_file():
-            raise NearfarError(f"{file}: nearfar supports only the value {quoted(supported)} of {name}.")
+            raise NearfarError(f"{file}: nearfar supports only the value {format_value(supported)} of {name}.")
     found = convert(settings, TransformerSettings, source=file)
     keywords = [*found.model_args, *found.model_kwargs, *found.config_args, *found.config_kwargs, *found.tokenizer]
     unknown = [name for name in keywords if name not in KEYWORDS] + [*settings.keys() - {*found.__struct_fields__}]
     if unknown:
-        raise NearfarError(f"{file}: has {quoted(unknown[0])}, which nearfar does not support; remove this entry.")
+        raise NearfarError(f"{file}: has {format_value(unknown[0])}, which nearfar does not support; remove it.")
     return found
 
 
-def check_tokenizer_files(folder: Path) -> tuple[Path, str | None]:
-    """Check that the tokenizer's files exist and are valid; return the vocabulary file and tokenizer.json's model type.
+def check_tokenizer_files(folder: Path) -> Path:
+    """Check that the tokenizer's files exist and lead nowhere else; return the vocabulary file.
 
     Without these files transformers silently builds an empty tokenizer, which gives wrong vectors. Settings by which a
     tokenizer could read a file outside the folder are refused; old folders name files of the machine that wrote them,
@@ -235,12 +219,6 @@ def check_tokenizer_files(folder: Path) -> tuple[Path, str | None]:
                 raise NearfarError(f"{file}: {name} names {value}, a file outside the model folder; remove this entry.")
     length = settings.get("model_max_length")
     if settings.get("init_inputs") or not (length is None or (type(length) in (int, float) and length >= 3)):
-        raise NearfarError(
-            f"{file}: model_max_length is {quoted(length)}, and must be from 3; init_inputs must be left out."
-        )
-    for name in ("special_tokens_map.json", "added_tokens.json"):
-        if (folder / name).exists():
-            read_object(folder / name)
-    model = read_object(vocabulary).get("model") if vocabulary.suffix == ".json" else None
-    kind = model.get("type") if isinstance(model, dict) and vocabulary.name == "tokenizer.json" else None
-    return vocabulary, kind
+        problem = f"model_max_length is {format_value(length)}, and must be from 3; init_inputs must be left out"
+        raise NearfarError(f"{file}: {problem}.")
+    return vocabulary

@@ -59,9 +59,7 @@ class Guide(nn.Module):
         count = backbone.config.num_hidden_layers
         first, last = layers or (0, count)
         if not 0 <= first <= last <= count:
-            raise NearfarError(
-                f"--views {first} to {last}: this encoder has layers 0 (the embedding layer) to {count}."
-            )
+            raise NearfarError(f"--views {first} to {last}: this encoder has layers 0 (the embeddings) to {count}.")
         self.layers = (first, last)
         self.dropout = dropout
         self.backbone = copy.deepcopy(backbone).requires_grad_(False)
@@ -79,20 +77,17 @@ class Guide(nn.Module):
     def views(self, token_ids: Sequence[Sequence[int]]) -> Float[Tensor, "batch layers dim"]:
         """The views of each text, in the caller's order, without gradient, in float32 also under autocast.
 
-        With ``keep``, a text that is not cached yet is computed alone. Its views then do not depend on the batch that
-        requested it first, and a resumed run gets bit-identical numbers.
+        With ``keep``, those of texts that are not cached yet are cached.
         """
         if self._cache is None:
             return self._views(token_ids)
-        for ids in dict.fromkeys(map(tuple, token_ids)):
-            if ids not in self._cache:
-                self._cache[ids] = self._views([ids])[0].cpu()
+        self.precompute_views(token_ids)
         return torch.stack([self._cache[tuple(ids)] for ids in token_ids]).to(self.backbone.device)
 
     def precompute_views(self, token_ids: Sequence[Sequence[int]]) -> None:
-        """Compute and cache the views of these texts in batches, which is faster than one by one.
+        """Compute and cache the views of these texts in batches. Does nothing without ``keep``.
 
-        The same texts in the same order give bit-identical numbers. Does nothing without ``keep``.
+        The same texts in the same order give bit-identical numbers, as of a resumed run.
         """
         if self._cache is None:
             return
@@ -135,34 +130,30 @@ class TeacherVectors:
     def __init__(self, encoder: Encoder, texts: Iterable[str], *, name: str, bf16: bool) -> None:
         self.name, self.dim, self.texts = name, encoder.dim, list(dict.fromkeys(texts))
         self._rows = {text: row for row, text in enumerate(self.texts)}
-        self._encoder: Encoder | None = encoder.eval().requires_grad_(False)
+        self.encoder = encoder.eval().requires_grad_(False)
         self._device, self.bf16 = encoder.device, bf16
         self._attached: NDArray[np.float32] | None = None
 
-    @property
-    def encoder(self) -> Encoder:
-        """The teacher, until its vectors are attached."""
-        assert self._encoder is not None
-        return self._encoder
-
     def attach(self, vectors: NDArray[np.float32]) -> None:
-        """Use these vectors [texts, dim], one for each of :attr:`texts`, and free the teacher.
-
-        Raises:
-            NearfarError: they have another shape.
-        """
-        if vectors.shape != (len(self.texts), self.dim):
-            expected = (len(self.texts), self.dim)
-            raise NearfarError(f"the teacher's vectors have the shape {vectors.shape}, not {expected}")
-        self._attached, self._encoder = vectors, None
+        """Use these vectors [texts, dim], one for each of :attr:`texts`, and free the teacher."""
+        self._attached = vectors
+        del self.encoder
 
     def __call__(self, texts: Sequence[str]) -> Float[Tensor, "batch dim"]:
-        """The vectors of some of the texts, in float32 on the teacher's device."""
-        if self._attached is None:
-            found = self._encode(texts)
-        else:
-            found = np.asarray(self._attached[[self._rows[text] for text in texts]])
-        return torch.from_numpy(found).to(self._device)
+        """The vectors of some of the texts, in float32 on the teacher's device.
+
+        Raises:
+            NotFiniteError: a vector is not finite.
+        """
+        if self._attached is not None:
+            return torch.from_numpy(np.asarray(self._attached[[self._rows[text] for text in texts]])).to(self._device)
+        tokens = self.encoder.tokenize(texts)
+        try:
+            vectors = self.encoder.encode_tokens(tokens.ids, prompt_length=tokens.prompt_length, bf16=self.bf16)
+        except NotFiniteError as error:
+            text = texts[error.number]
+            raise NotFiniteError(self._rows[text], text) from None
+        return torch.from_numpy(vectors).to(self._device)
 
     @property
     def sample(self) -> list[str]:
@@ -173,11 +164,3 @@ class TeacherVectors:
     def mean_square(self) -> float:
         """The mean square of the entries of the vectors, of at most :data:`SAMPLE` texts; 1 / dim for unit vectors."""
         return float(self(self.sample).double().square().mean())
-
-    def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        tokenized = self.encoder.tokenize(texts)
-        try:
-            return self.encoder.encode_tokens(tokenized.ids, prompt_length=tokenized.prompt_length, bf16=self.bf16)
-        except NotFiniteError as error:
-            text = texts[error.number]
-            raise NotFiniteError(self._rows[text], text) from None

@@ -1,5 +1,6 @@
 """Heads that are trained beside an encoder and dropped afterwards."""
 
+from collections import OrderedDict
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,19 @@ if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder
 
 
-class SoftmaxHead(nn.Module):
-    """Pair features [u; v; |u - v|] of width 3 dim -> logits over the labels.
+class Head(nn.Sequential):
+    """Named layers, one after the other, that compute in their own dtype even if the encoder's precision is lower."""
+
+    def __init__(self, **layers: nn.Module) -> None:
+        super().__init__(OrderedDict(layers))
+
+    def forward(self, vectors: Float[Tensor, "*batch width"]) -> Float[Tensor, "*outputs"]:
+        """The output for each vector; leading axes are kept."""
+        return super().forward(vectors.to(next(self.parameters()).dtype))  # type: ignore[no-untyped-call]
+
+
+class SoftmaxHead(Head):
+    """Pair features [u; v; |u - v|] [pairs, 3 dim] -> logits over the labels [pairs, classes].
 
     ``layers=2`` is the head of Liao 2021 (section 3): 3 dim -> 3 dim / 2 -> classes, without an activation between the
     two linear layers, as in the authors' code. ``layers=1`` is SBERT's (Reimers & Gurevych 2019, section 3): 3 dim ->
@@ -26,35 +38,25 @@ class SoftmaxHead(nn.Module):
     """
 
     def __init__(self, dim: int, *, classes: int = len(LABEL_NAMES), layers: int = 2) -> None:
-        super().__init__()
         widths = {1: (3 * dim, classes), 2: (3 * dim, 3 * dim // 2, classes)}
         if layers not in widths:
             raise NearfarError(f"the softmax head has 1 or 2 layers, not {layers}")
-        self.linears = nn.Sequential(*(nn.Linear(*ends) for ends in pairwise(widths[layers])))
-
-    def forward(self, features: Float[Tensor, "pairs features"]) -> Float[Tensor, "pairs classes"]:
-        """Logits of each pair, in the head's dtype even if the encoder's precision is lower."""
-        return self.linears(features.to(next(self.parameters()).dtype))
+        super().__init__(linears=nn.Sequential(*(nn.Linear(*ends) for ends in pairwise(widths[layers]))))
 
 
-class TanhHead(nn.Module):
-    """Embedding -> tanh(W x + b) of the same width: SimCSE's MLP on [CLS].
+class TanhHead(Head):
+    """Embeddings [batch, dim] -> tanh(W x + b) of the same width: SimCSE's MLP on [CLS].
 
     Gao et al. 2021, sections 3 and 6.3: trained with the encoder and, in the unsupervised setting, not used at test
     time. Weights have torch's default initialisation, drawn from its global generator.
     """
 
     def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(dim, dim)
-
-    def forward(self, embeddings: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
-        """The head's output for each embedding, in the head's dtype."""
-        return self.linear(embeddings.to(self.linear.weight.dtype)).tanh()
+        super().__init__(linear=nn.Linear(dim, dim), tanh=nn.Tanh())
 
 
-class ProjectionHead(nn.Module):
-    """Projects embeddings and views to a common space: dim -> ``width`` -> ``width``, with GELU after each layer.
+class ProjectionHead(Head):
+    """Projects embeddings and views [..., dim] to a common space [..., width]: two linear layers, GELU after each.
 
     The f of Kim et al. 2021 (section 3), applied to embeddings and views and dropped after training. Weights are drawn
     from a normal distribution with standard deviation ``std`` (the backbone's ``initializer_range``, as in the authors'
@@ -62,33 +64,24 @@ class ProjectionHead(nn.Module):
     """
 
     def __init__(self, dim: int, width: int = 4096, *, std: float = 0.02) -> None:
-        super().__init__()
         first, second = nn.Linear(dim, width), nn.Linear(width, width)
-        self.layers = nn.Sequential(first, nn.GELU(), second, nn.GELU())
+        super().__init__(layers=nn.Sequential(first, nn.GELU(), second, nn.GELU()))
         for linear in (first, second):
             nn.init.normal_(linear.weight, std=std)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch width"]:
-        """The projection of each vector, in the head's dtype; leading axes are kept."""
-        return self.layers(vectors.to(next(self.parameters()).dtype))
 
-
-class LinearHead(nn.Module):
-    """Embedding -> W x + b of another width: the projection of a student to the width of its teacher.
+class LinearHead(Head):
+    """Embeddings [batch, dim] -> W x + b [batch, width]: the projection of a student to the width of its teacher.
 
     W starts with orthonormal columns, or rows if the result is narrower, so that where it widens all cosines are kept;
     it is drawn from torch's global generator. b starts at 0. :func:`start_at_rotation` fits W to vectors.
     """
 
     def __init__(self, dim: int, width: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(dim, width)
+        self.linear: nn.Linear
+        super().__init__(linear=nn.Linear(dim, width))
         start_orthogonal(self.linear)
-
-    def forward(self, embeddings: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch width"]:
-        """The projection of each embedding, in the head's dtype."""
-        return self.linear(embeddings.to(self.linear.weight.dtype))
 
 
 def start_orthogonal(linear: nn.Linear) -> None:
@@ -127,9 +120,9 @@ def add_projection(encoder: "Encoder", width: int) -> nn.Linear:
 
     It starts as :class:`LinearHead`, which is used where the projection is dropped after training.
     """
-    from nearfar.encoder.encoder_folder import new_dense
+    from nearfar.encoder.pretrained import module_classes
 
-    dense = new_dense(encoder.dim, width, nn.Identity())
+    dense = module_classes().Dense(encoder.dim, width, activation_function=nn.Identity())
     start_orthogonal(dense.linear)
     encoder.append_module(dense)
     linear: nn.Linear = dense.linear
@@ -160,17 +153,12 @@ class MaskedLmHead(nn.Module):
         return functional.linear(features, self._tied[0].weight.to(features.dtype), self.bias)
 
 
-class RegressionHead(nn.Module):
-    """Pair features [|u - v|; u * v] of width 2 dim -> one predicted score per pair, by one linear layer.
+class RegressionHead(Head):
+    """Pair features [|u - v|; u * v] [pairs, 2 dim] -> one predicted score per pair, by one linear layer.
 
     The output is not bounded; it is trained by squared error against scores scaled to 0..1. Weights have torch's
     default initialisation, drawn from its global generator.
     """
 
     def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(2 * dim, 1)
-
-    def forward(self, features: Float[Tensor, "pairs features"]) -> Float[Tensor, " pairs"]:
-        """The predicted score of each pair, in the head's dtype."""
-        return self.linear(features.to(self.linear.weight.dtype)).squeeze(-1)
+        super().__init__(linear=nn.Linear(2 * dim, 1), scores=nn.Flatten(0))

@@ -19,7 +19,6 @@ out: ``mean`` and ``max`` pool the other tokens, ``cls`` takes the first of them
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from typing import Literal, NamedTuple, TypeAlias, cast
 
@@ -96,11 +95,6 @@ def pool(
     if isinstance(batch, FixedShapeBatch):
         block, lengths = batch.block(None, states.dtype), batch.lengths[:, None]
         return _pool_block(states, block, lengths, None, tokens=pooling.tokens)
-    if empty := batch.lengths.count(0):  # they come first
-        zeros = states.new_zeros(empty, states.shape[1])
-        prompts = None if batch.prompt_lengths is None else batch.prompt_lengths[empty:]
-        rest = replace(batch, lengths=batch.lengths[empty:], order=batch.order[empty:], prompt_lengths=prompts)
-        return torch.cat([zeros, pool(hidden, rest, pooling, padded=padded)]) if rest.lengths else zeros
     if padded is None:
         padded = states.device.type == "cuda"
     blocks: Sequence[PaddedBlock]
@@ -128,10 +122,12 @@ def _pool_block(
 
     As in sentence-transformers, the mean of no tokens is 0, and [CLS] is one of the tokens of a prompt.
     """
-    rows, padding = states, -torch.inf if tokens == "max" else 0.0
+    if not block.length:
+        return states.new_zeros(block.num_texts, states.shape[1])
+    rows, empty, padding = states, lengths == 0, -torch.inf if tokens == "max" else 0.0
     if block.slots is not None:
-        empty = states.new_full((block.num_texts * block.length, states.shape[1]), padding)
-        rows = empty.index_copy(0, block.slots, states)
+        places = states.new_full((block.num_texts * block.length, states.shape[1]), padding)
+        rows = places.index_copy(0, block.slots, states)
     texts = rows.unflatten(0, (block.num_texts, block.length))
     if tokens == "cls" and prompts is not None:
         first = torch.where(prompts < lengths, prompts, 0)
@@ -144,6 +140,6 @@ def _pool_block(
     elif tokens == "mean_without_cls":
         texts, lengths = texts[:, 1:], lengths - 1
     if tokens == "max":
-        return texts.amax(1)
+        return texts.amax(1).masked_fill(empty, 0)
     total = texts.sum(1, dtype=torch.promote_types(texts.dtype, torch.float32))
     return (total / lengths.clamp(min=1)).to(texts.dtype)

@@ -7,7 +7,7 @@
 import os
 import warnings
 from functools import cache
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 from nearfar.runtime import machine
 from nearfar.types import NearfarError, Precision, Resolved
@@ -36,31 +36,12 @@ def choose_device(name: "str | torch.device | None" = None) -> "torch.device":
 
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    counts = {
-        "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
-        "xpu": torch.xpu.device_count() if torch.xpu.is_available() else 0,
-        "mps": int(torch.backends.mps.is_available()),
-    }
-    available = ["cpu", *(f"{kind}:{number}" for kind, count in counts.items() for number in range(count))]
-    kinds = [kind for kind, count in counts.items() if count]
-    if str(name) not in (*available, *kinds, "cpu:0"):
+    accelerator, count = torch.accelerator.current_accelerator(), torch.accelerator.device_count()
+    kind = accelerator.type if accelerator and count else "cpu"
+    available = ["cpu", *(f"{kind}:{number}" for number in range(count))]
+    if str(name) not in (*available, kind, "cpu:0"):
         raise NearfarError(f"--device {str(name)[:80]!r}: this machine has {', '.join(available)}.")
     return torch.device(str(name))
-
-
-def choose_dtype(name: "str | torch.dtype | None" = None) -> "torch.dtype":
-    """The data type called ``float32`` (the default), ``bfloat16`` or ``float16``.
-
-    Raises:
-        NearfarError: it is none of these.
-    """
-    import torch
-
-    dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    found = dtypes.get(str(name or "float32").removeprefix("torch."))
-    if found is None:
-        raise NearfarError(f"dtype {name!r}: must be one of {', '.join(dtypes)}.")
-    return found
 
 
 BF16_SETS = ("avx512_bf16", "amx_bf16", "bf16")
@@ -78,7 +59,7 @@ def is_native(device: "str | torch.device | None" = None) -> bool:
     """
     import torch
 
-    place = _place(device)
+    place = choose_device() if device is None else torch.device(device)
     if place.type == "cuda":
         return torch.cuda.is_available() and torch.cuda.get_device_capability(place) >= AMPERE
     return place.type == "cpu" and cpu_has_bf16()
@@ -92,9 +73,7 @@ def cpu_has_bf16() -> bool:
         return False  # torch for macOS has no matrix products that use its bfloat16 instructions
     import torch
 
-    if not hasattr(torch.cpu, "get_capabilities"):  # an older release
-        return False
-    capabilities = torch.cpu.get_capabilities()
+    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # older releases do not have it
     return any(capabilities.get(name) for name in BF16_SETS)
 
 
@@ -106,15 +85,17 @@ EMULATED = "bf16 emulated"
 RECORDED_PRECISIONS = ("fp32", "bf16", EMULATED)
 
 
-def check_precision(requested: str) -> None:
-    """Check the requested precision and the environment variable, without importing torch.
+def check_precision(requested: str) -> Precision:
+    """The requested precision, or for ``auto`` that of the environment variable, without importing torch.
 
     Raises:
         NearfarError: one of them is not in :data:`CHOICES`.
     """
-    if requested not in CHOICES:
-        raise NearfarError(f"--precision {requested!r}: must be auto, fp32 or bf16.")
-    _from_environment()
+    given = os.environ.get(VARIABLE) or "auto"
+    for name, value in (("--precision ", requested), (f"{VARIABLE}=", given)):
+        if value not in CHOICES:
+            raise NearfarError(f"{name}{value[:80]!r}: must be auto, fp32 or bf16.")
+    return cast(Precision, given if requested == "auto" else requested)
 
 
 def check_computing(device: str | None, precision: str) -> None:
@@ -135,14 +116,12 @@ def resolve(requested: Precision, device: "str | torch.device | None" = None) ->
     Raises:
         NearfarError: as :func:`check_precision`.
     """
-    check_precision(requested)
-    if requested == "auto":
-        requested = _from_environment()
-    if requested == "auto":
+    precision = check_precision(requested)
+    if precision == "auto":
         return "bf16" if is_native(device) else "fp32"
-    if requested == "bf16" and not is_native(device):
-        _warn_not_native(_place(device).type)
-    return requested
+    if precision == "bf16" and not is_native(device):
+        _warn_not_native()
+    return precision
 
 
 def precision_record(precision: Resolved, device: "str | torch.device | None" = None) -> str:
@@ -164,26 +143,7 @@ def resumed_precision(recorded: str, device: "str | torch.device | None" = None,
     return resolve("fp32" if recorded == "fp32" else "bf16", device)
 
 
-def _from_environment() -> Precision:
-    """The value of the environment variable, ``auto`` if it is not set."""
-    given = os.environ.get(VARIABLE) or "auto"
-    if given not in CHOICES:
-        raise NearfarError(f"{VARIABLE}={given[:80]!r}: must be auto, fp32 or bf16. Correct it, or unset it.")
-    return given
-
-
-def _place(device: "str | torch.device | None") -> "torch.device":
-    """The device, which this machine may not have; None for the default device."""
-    import torch
-
-    return choose_device() if device is None else torch.device(device)
-
-
 @cache
-def _warn_not_native(device_type: str) -> None:
-    slow = (
-        "emulated on this processor, which is many times slower than fp32"
-        if device_type == "cpu"
-        else "not native here"
-    )
-    warnings.warn(f"bfloat16 is {slow}. Use --precision fp32.", stacklevel=3)
+def _warn_not_native() -> None:
+    slow = "bfloat16 is emulated here, which may be many times slower than fp32"
+    warnings.warn(f"{slow}. Use --precision fp32.", stacklevel=3)

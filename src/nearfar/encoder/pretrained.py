@@ -15,14 +15,14 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import normalizers
+from tokenizers import Tokenizer, normalizers
 from torch import nn
 
 from nearfar.encoder import folder_checks as checks
-from nearfar.encoder.folder_checks import quoted
 from nearfar.encoder.weights import check_weights
 from nearfar.runtime.memory import paused
 from nearfar.types import NearfarError
+from nearfar.validation import format_value
 
 with paused():
     import transformers
@@ -74,14 +74,12 @@ def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
     _refuse_custom_code(folder, settings, kind)
     with opening(file), quiet():
         config: PretrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    problem = REFUSED_TYPES.get(settings["model_type"])
+    name = settings["model_type"]
+    problem = REFUSED_TYPES.get(name)
     if type(config) not in MODELS[kind]._model_mapping:
-        problem = f"transformers has no {kind} of the model type {quoted(settings['model_type'])}"
+        problem = f"transformers has no {kind} of the model type {format_value(name)}"
     elif kind == "encoder" and config.is_encoder_decoder and _auto_class(config, kind) is AutoModel:
-        problem = (
-            f"{quoted(settings['model_type'])} is an encoder with a decoder, and nearfar trains encoders alone (of T5, "
-            "MT5 and UMT5 it takes the encoder)"
-        )
+        problem = f"{name} is an encoder with a decoder, and nearfar takes encoders alone, as those of T5, MT5 and UMT5"
     if problem is not None:
         raise NearfarError(f"{file}: {problem}; choose another model.")
     config.return_dict = True  # changes only the type of the output, no vector
@@ -90,12 +88,27 @@ def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
     return config
 
 
-def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings: Any) -> tuple[Any, dict[str, str]]:
-    """The model of a transformers folder, and its weights that are missing or, with both shapes in words, misshapen.
+def load_model(
+    folder: Path,
+    config: PretrainedConfig | None = None,
+    *,
+    kind: str = "encoder",
+    required: Callable[[str], bool] = lambda name: not name.startswith("pooler."),
+) -> Any:
+    """The model of a transformers folder in float32; an encoder has no pooler if the folder has none.
+
+    Args:
+        folder: the folder.
+        config: the result of :func:`load_config`, perhaps changed.
+        kind: one of :data:`MODELS`.
+        required: whether the weight with this name must be there. Others are initialised anew where they are missing or
+            have another shape than the config says.
 
     Raises:
-        NearfarError: transformers cannot open it, or it is much larger than its weights.
+        NearfarError: transformers cannot open it, or it is much larger than its weights; a required weight is missing
+            or has another shape.
     """
+    config = config or load_config(folder, kind=kind)
     file, elements = folder / "config.json", sum(map(prod, check_weights(folder).values()))
     with opening(file), quiet(), torch.device("meta"):  # takes no memory for weights
         described = _auto_class(config, kind).from_config(config)
@@ -110,12 +123,17 @@ def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings:
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
-            **settings,
+            dtype=torch.float32,
         )
-    misshapen = {
-        str(name): f" ({[*found]} in the file, {[*own]} by config.json)" for name, found, own in info["mismatched_keys"]
-    }
-    return model, dict.fromkeys(map(str, info["missing_keys"]), "") | misshapen
+    absent = dict.fromkeys(info["missing_keys"], "")
+    for name, found, own in info["mismatched_keys"]:
+        absent[name] = f" ({[*found]} in the file, {[*own]} by config.json)"
+    if wrong := sorted(filter(required, absent)):
+        first = f"{wrong[0]}{absent[wrong[0]]}"
+        raise NearfarError(f"{folder}: {len(wrong)} weights are missing or misshapen, the first is {first}.")
+    if absent and kind == "encoder":
+        model.pooler = None  # transformers initialised it with random weights
+    return model
 
 
 def _auto_class(config: PretrainedConfig, kind: str) -> Any:
@@ -132,8 +150,7 @@ def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBas
         NearfarError: its files are missing or damaged; ``fast`` is set and it is not a fast tokenizer; or
             tokenizer_config.json names a tokenizer of another type than that in tokenizer.json.
     """
-    vocabulary, kind = checks.check_tokenizer_files(folder)
-    settings = checks.transformer_settings(folder)
+    vocabulary, settings = checks.check_tokenizer_files(folder), checks.transformer_settings(folder)
     with opening(vocabulary), quiet():
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             folder, trust_remote_code=False, **settings.tokenizer
@@ -142,10 +159,12 @@ def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBas
     if fast and not tokenizer.is_fast:
         raise NearfarError(f"{folder}: has no fast tokenizer (tokenizer.json), which nearfar needs.")
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    loaded = type(backend.model).__name__ if backend else None
-    if kind is not None and loaded is not None and kind != loaded:  # another type splits words differently
-        problem = f"selects a {loaded} tokenizer, but tokenizer.json holds a {kind} tokenizer"
-        raise NearfarError(f"{folder / 'tokenizer_config.json'}: {problem}; copy both from the original model.")
+    if backend and vocabulary.name == "tokenizer.json":
+        in_file = Tokenizer.from_str(vocabulary.read_text(encoding="utf-8"))
+        held, loaded = (type(one.model).__name__ for one in (in_file, backend))
+        if held != loaded:  # another type splits words differently
+            problem = f"selects a {loaded} tokenizer, but tokenizer.json holds a {held} tokenizer"
+            raise NearfarError(f"{folder / 'tokenizer_config.json'}: {problem}; copy both from the original model.")
     if settings.do_lower_case and backend:
         steps = [normalizers.Lowercase(), *([backend.normalizer] if backend.normalizer else [])]
         backend.normalizer = normalizers.Sequence(steps)
@@ -172,16 +191,13 @@ def save_transformer(
     folder: str | Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, max_length: int
 ) -> None:
     """Write a transformers folder, whose tokenizer truncates to ``max_length``."""
-    limit, backend = tokenizer.model_max_length, cast(Any, tokenizer).backend_tokenizer
+    backend = cast(Any, tokenizer).backend_tokenizer
     if backend.truncation is not None:  # the saved length is the model's, not that of the tokenizer's last call
         backend.enable_truncation(**{**backend.truncation, "max_length": max_length})
     tokenizer.model_max_length = max_length
-    try:
-        with quiet():
-            model.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
-    finally:
-        tokenizer.model_max_length = limit
+    with quiet():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
 
 
 def encode_with_sentence_transformers(folder: Path, texts: Sequence[str], *, device: str) -> NDArray[np.float32]:
@@ -192,22 +208,6 @@ def encode_with_sentence_transformers(folder: Path, texts: Sequence[str], *, dev
     with quiet():
         model = SentenceTransformer(str(folder), device=device, trust_remote_code=False, local_files_only=True)
         return np.asarray(model.encode(list(texts), show_progress_bar=False), dtype=np.float32)
-
-
-def check_complete(folder: Path, absent: Mapping[str, str], required: Callable[[str], bool]) -> None:
-    """Check that no required weight is missing or has another shape than the config says.
-
-    Args:
-        folder: the folder of the weights, for the message.
-        absent: the result of :func:`load_model`.
-        required: whether the weight with this name is required.
-
-    Raises:
-        NearfarError: a required weight is missing or has another shape.
-    """
-    if wrong := sorted(filter(required, absent)):
-        count, first = len(wrong), f"{wrong[0]}{absent[wrong[0]]}"
-        raise NearfarError(f"{folder}: {count} weights are missing or misshapen, the first is {first}.")
 
 
 def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
@@ -224,10 +224,8 @@ def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, model: Pr
     rows, tokens = embeddings.weight.shape[0], max(vocabulary.values()) + 1
     last = max([tokens - 1, *tokenizer("a", "b")["input_ids"]])
     if last >= rows or rows > 2 * tokens:
-        name = next((word for word, number in vocabulary.items() if number == last), "")
-        problem = (
-            f"the tokenizer has token ids up to {last} ({quoted(name)}), but the model has embeddings for {rows} tokens"
-        )
+        name = format_value(next((word for word, number in vocabulary.items() if number == last), ""))
+        problem = f"the tokenizer has token ids up to {last} ({name}), but the model has embeddings for {rows} tokens"
         raise NearfarError(f"{folder}: {problem}; copy the tokenizer files of the original model.")
 
 
@@ -279,5 +277,5 @@ def _refuse_custom_code(folder: Path, settings: Mapping[str, Any], kind: str) ->
         for auto, reference in (named if isinstance(named, dict) else {"AutoTokenizer": named}).items():
             built_in = hasattr(transformers, str(reference).rsplit(".", 1)[-1])
             if auto == "AutoTokenizer" or (auto in ("AutoConfig", "AutoModel", MODELS[kind].__name__) and not built_in):
-                needs = f"the model needs custom code ({auto} in auto_map is {quoted(reference)})"
+                needs = f"the model needs custom code ({auto} in auto_map is {format_value(reference)})"
                 raise NearfarError(f"{file}: {needs}, and nearfar never runs code from a model folder.")

@@ -7,17 +7,16 @@ prompt is none. The widths are those at which a model was trained to be truncate
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
-import numpy as np
-from jaxtyping import Float
 from msgspec import Meta, Struct
 
-from nearfar.encoder.folder_checks import quoted, read_settings
+from nearfar.encoder.folder_checks import read_settings
 from nearfar.types import NearfarError, VectorSimilarity
+from nearfar.validation import format_value, join_or
 
 WIDTHS = "matryoshka"
 """The key of ``config_sentence_transformers.json`` with the widths at which a model was trained, widest first.
@@ -52,14 +51,14 @@ def choose_width(dimensions: int | None, dim: int, trained: Sequence[int]) -> in
     return width
 
 
-def describe_widths(dim: int, widths: Sequence[int], *, name: str = "this folder") -> str:
-    """A sentence for the card of the model ``name``, after a space; empty if it was trained at its full width only."""
+def describe_widths(dim: int, widths: Sequence[int]) -> str:
+    """A sentence for the card of the model, after a space; empty if it was trained at its full width only."""
     smaller = [str(width) for width in widths if width < dim]
     if not smaller:
         return ""
     return (
         f" The first {', '.join(smaller)} dimensions were trained to be embeddings of their own (Matryoshka): "
-        f'`SentenceTransformer("{name}", truncate_dim={smaller[0]})` gives smaller vectors.'
+        f'`SentenceTransformer("this folder", truncate_dim={smaller[0]})` gives smaller vectors.'
     )
 
 
@@ -68,7 +67,7 @@ QUERY, DOCUMENT = "query", "document"
 Role: TypeAlias = Literal["query", "document"]
 """What a text is to a search, and the name of its prompt; as in sentence-transformers 6, each model has both."""
 SURROGATE = re.compile(r"[\ud800-\udfff]")
-_NAME = re.compile(r"[\w-]+")
+PROMPT_NAME = re.compile(r"[\w-]+")
 """A value that looks like the name of a prompt. As a text it would run into the first word after it."""
 
 
@@ -119,9 +118,10 @@ def read_inference_settings(folder: Path) -> InferenceSettings:
     texts = {name: text or "" for name, text in (saved.prompts or {}).items()}
     prompts, default = {QUERY: "", DOCUMENT: "", **texts}, saved.default_prompt_name
     if default is not None and default not in prompts:
-        raise NearfarError(f"{file}: default_prompt_name is {quoted(default)}, but must be one of {_listed(prompts)}.")
+        known = join_or(map(repr, prompts))
+        raise NearfarError(f"{file}: default_prompt_name is {format_value(default)}, but must be {known}.")
     if (width := saved.truncate_dim) is not None:
-        raise NearfarError(f"{file}: truncate_dim is {quoted(width)}; remove this entry, and use --dimensions.")
+        raise NearfarError(f"{file}: truncate_dim is {format_value(width)}; remove this entry, and use --dimensions.")
     return InferenceSettings(prompts, default, saved.similarity_fn_name or "cosine", matryoshka=saved.matryoshka or ())
 
 
@@ -136,114 +136,3 @@ def settings_of(inference: InferenceSettings) -> dict[str, Any]:
         "similarity_fn_name": inference.similarity_fn_name,
         **({WIDTHS: list(inference.matryoshka)} if inference.matryoshka else {}),
     }
-
-
-class Prompts:
-    """The prompts of an encoder, as attributes that may be changed; a base class of :class:`nearfar.Encoder`."""
-
-    prompts: dict[str, str]
-    """Text of each prompt by name; ``query`` and ``document`` are always defined."""
-    default_prompt_name: str | None
-    """Name of the prompt of texts that are neither queries nor documents; None for none."""
-    max_length: int
-    """Maximum number of tokens of a text."""
-    _inference: InferenceSettings
-    encode: Callable[..., Any]
-    """:meth:`nearfar.Encoder.encode`."""
-
-    @property
-    def query_prompt(self) -> str:
-        """The prompt of :meth:`nearfar.Encoder.encode_query`; empty if there is none."""
-        return self.prompts.get(QUERY, "")
-
-    @property
-    def document_prompt(self) -> str:
-        """The prompt of :meth:`nearfar.Encoder.encode_document`; empty if there is none."""
-        return self.prompts.get(DOCUMENT, "")
-
-    def encode_query(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
-        """Embeddings of search queries: :meth:`encode`, by default with :attr:`query_prompt`."""
-        return self._encode_as("query", texts, settings)
-
-    def encode_document(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
-        """Embeddings of documents to search in: :meth:`encode`, by default with :attr:`document_prompt`."""
-        return self._encode_as("document", texts, settings)
-
-    def _encode_as(self, role: Role, texts: Sequence[str], settings: dict[str, Any]) -> Float[np.ndarray, "texts dim"]:
-        if settings.get("prompt") is None and settings.get("prompt_name") is None:
-            settings["prompt"] = self.prompt_of(role)
-        settings.setdefault("max_length", self.length_of(role))
-        return self.encode(texts, **settings)
-
-    def prompt_of(self, role: Role | None) -> str:
-        """The prompt of queries, of documents, or, with None, of other texts."""
-        return self.resolve_prompt() if role is None else self.prompts.get(role, "")
-
-    def length_of(self, role: Role | None) -> int:
-        """The maximum number of tokens of queries, of documents, or, with None, of other texts."""
-        return int(self._inference.role_lengths.get(f"{role}_length", self.max_length))
-
-    def resolve_prompt(self, prompt: str | None = None, prompt_name: str | None = None) -> str:
-        """The text of a prompt that is given as a text or by name; the default prompt if neither is given.
-
-        Raises:
-            NearfarError: both are given, or the model has no prompt of this name.
-        """
-        if prompt is not None and prompt_name is not None:
-            raise NearfarError("give prompt or prompt_name, not both.")
-        name = self.default_prompt_name if prompt_name is None else prompt_name
-        if prompt is not None or name is None:
-            return prompt or ""
-        if name not in self.prompts:
-            raise NearfarError(f"prompt_name {name!r}: the model has no prompt of this name. {self._known_prompts()}")
-        return self.prompts[name]
-
-    def set_prompts(self, *, query: str | None = None, document: str | None = None, default: str | None = None) -> None:
-        """Choose the prompts of queries, of documents, and of all other texts.
-
-        :meth:`nearfar.Encoder.save_pretrained` saves them under the names ``query`` and ``document``, and as the
-        default prompt.
-
-        Args:
-            query: name of one of the model's prompts, or a text; "" for no prompt, None for no change.
-            document: as ``query``.
-            default: as ``query``.
-
-        Raises:
-            NearfarError: a single word that is not the name of a prompt.
-        """
-        flags = ((QUERY, "--query-prompt", query), (DOCUMENT, "--document-prompt", document))
-        texts = {name: self._find_prompt(flag, value) for name, flag, value in flags if value is not None}
-        text = None if default is None else self._find_prompt("--prompt", default)
-        self.prompts |= texts
-        if text is not None:
-            name = default if default in self.prompts and self.prompts[default] == text else "default"
-            self.default_prompt_name = name if text else None
-            self.prompts |= {name: text} if text else {}
-
-    def describe_prompts(self) -> str | None:
-        """The prompts in words; None if all are empty."""
-        roles = (
-            ("queries (anchors)", self.query_prompt),
-            ("documents (positives and negatives)", self.document_prompt),
-            ("other texts", self.resolve_prompt()),
-        )
-        found = [f"{text!r} before {role}" for role, text in roles if text]
-        return f"prompts: {', '.join(found)}" if found else None
-
-    def _find_prompt(self, flag: str, value: str) -> str:
-        """The text that ``value`` is or names."""
-        if value in self.prompts and any(self.prompts.values()):
-            return self.prompts[value]
-        if _NAME.fullmatch(value):
-            advice = f"{self._known_prompts()} A text ends with a space or a colon."
-            raise NearfarError(f"{flag} {value}: the model has no prompt of this name. {advice}")
-        return value
-
-    def _known_prompts(self) -> str:
-        names = [name for name, text in self.prompts.items() if text]
-        return f"It has {_listed(names)}." if names else "It has no prompts."
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names))

@@ -81,16 +81,10 @@ class RaggedBatch:
         """Groups of texts of equal length, in packed order."""
         return group_by_length(self.lengths)
 
-    def by_length(self) -> list["RaggedBatch"]:
-        """A batch for each length, in packed order; those of texts without tokens are left out."""
-        batches, first = [], 0
-        for group in self.groups:
-            texts, first = slice(first, first + group.num_texts), first + group.num_texts
-            if group.length:
-                types = None if self.types is None else self.types[group.span]
-                ids, lengths = self.ids[group.span], self.lengths[texts]
-                batches.append(replace(self, ids=ids, lengths=lengths, order=self.order[texts], types=types))
-        return batches
+    def part(self, group: LengthGroup) -> "RaggedBatch":
+        """The tokens of a group's texts, without their order."""
+        types = None if self.types is None else self.types[group.span]
+        return replace(self, ids=self.ids[group.span], lengths=(group.length,) * group.num_texts, types=types)
 
     def positions(self) -> Int[Tensor, " tokens"]:
         """Each token's position in its own text, from 0."""
@@ -136,7 +130,8 @@ def hidden_states(
         states = torch.zeros(0, backbone.config.hidden_size, dtype=backbone.dtype, device=backbone.device)
         return [states] * (backbone.config.num_hidden_layers + 1 if all_layers else 1)
     if route.equal_lengths and isinstance(batch, RaggedBatch):
-        parts = [hidden_states(backbone, part, PADDED, all_layers=all_layers) for part in batch.by_length()]
+        alone = [batch.part(group) for group in batch.groups if group.length]
+        parts = [hidden_states(backbone, part, PADDED, all_layers=all_layers) for part in alone]
         return [torch.cat(layer) for layer in zip(*parts, strict=True)]
     arguments, real = _arguments(backbone, batch, route)
     output = backbone(**arguments, output_hidden_states=all_layers)
@@ -165,23 +160,18 @@ def _arguments(
     backbone: PreTrainedModel, batch: RaggedBatch | FixedShapeBatch, route: Route
 ) -> tuple[dict[str, Any], Any]:
     """Arguments of the backbone's forward, and the index that selects the concatenated tokens from its output."""
+    tokens = {"input_ids": batch.ids} | ({} if batch.types is None else {"token_type_ids": batch.types})
     if route.ragged or isinstance(batch, FixedShapeBatch):
-        positions = batch.positions()[None] + route.first_position
-        arguments: dict[str, Any] = {"input_ids": batch.ids[None], "position_ids": positions, "segments": batch}
-        if batch.types is not None:
-            arguments["token_type_ids"] = batch.types[None]
-        return arguments, 0
-    lengths = tuple(length for length in batch.lengths if length)
-    ids = _padded(batch.ids, lengths, backbone.config.pad_token_id or 0)
-    real = torch.arange(ids.shape[1], device=ids.device) < torch.tensor(lengths, device=ids.device)[:, None]
-    arguments = {"input_ids": ids, "attention_mask": real.long()}
-    if batch.types is not None:
-        arguments["token_type_ids"] = _padded(batch.types, lengths, 0)
-    return arguments, real
-
-
-def _padded(tokens: Tensor, lengths: tuple[int, ...], padding: int) -> Tensor:
-    return nn.utils.rnn.pad_sequence(list(tokens.split(list(lengths))), batch_first=True, padding_value=padding)
+        tokens["position_ids"] = batch.positions() + route.first_position
+        return {name: ids[None] for name, ids in tokens.items()} | {"segments": batch}, 0
+    lengths, pad = [length for length in batch.lengths if length], {"input_ids": backbone.config.pad_token_id or 0}
+    padded_tokens = {
+        name: nn.utils.rnn.pad_sequence(list(ids.split(lengths)), batch_first=True, padding_value=pad.get(name, 0))
+        for name, ids in tokens.items()
+    }
+    device = batch.ids.device
+    real = torch.arange(max(lengths), device=device) < torch.tensor(lengths, device=device)[:, None]
+    return {**padded_tokens, "attention_mask": real.long()}, real
 
 
 def uses_token_types(backbone: PreTrainedModel) -> bool:

@@ -8,31 +8,22 @@ Its tokenizer adds no special tokens. A text without tokens gets the zero vector
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
 from safetensors import safe_open
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerFast
 
 from nearfar.encoder import pretrained
 from nearfar.encoder.pretrained import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.encoder.weights import shapes_of
-from nearfar.runtime.memory import paused
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
 
 UNLIMITED = 10**6
 """The maximum number of tokens in a text, if the tokenizer does not truncate."""
-
-
-class StaticBackboneConfig(PretrainedConfig):
-    """The sizes of a :class:`StaticBackbone`, as transformers calls those of an encoder without layers."""
-
-    model_type = "static"
 
 
 class StaticBackbone(PreTrainedModel):
@@ -42,14 +33,13 @@ class StaticBackbone(PreTrainedModel):
         weights: the vectors [vocabulary, dim].
     """
 
-    config_class = StaticBackboneConfig
+    config_class = PretrainedConfig
     _supports_attention_backend = False
 
     def __init__(self, weights: Float[Tensor, "vocabulary dim"]) -> None:
         vocabulary, dim = weights.shape
-        sizes: dict[str, Any] = {"vocab_size": vocabulary, "hidden_size": dim}
-        sizes |= {"intermediate_size": 0, "num_hidden_layers": 0}
-        super().__init__(StaticBackboneConfig(**sizes))
+        sizes = {"vocab_size": vocabulary, "hidden_size": dim, "intermediate_size": 0, "num_hidden_layers": 0}
+        super().__init__(PretrainedConfig.from_dict(sizes))
         self.word_embeddings = nn.Embedding(vocabulary, dim, _weight=weights)
 
     def get_input_embeddings(self) -> nn.Module:
@@ -77,9 +67,8 @@ def merge_square_layers(backbone: "PreTrainedModel", tail: nn.ModuleList) -> Non
     dim = table.shape[1]
     while len(tail):
         linear, activation = (getattr(tail[0], name, None) for name in ("linear", "activation_function"))
-        if not isinstance(linear, nn.Linear) or not isinstance(activation, nn.Identity):
-            break
-        if linear.weight.shape != (dim, dim):
+        is_square = isinstance(linear, nn.Linear) and linear.weight.shape == (dim, dim)
+        if linear is None or not is_square or not isinstance(activation, nn.Identity):
             break
         with torch.no_grad():
             bias = None if linear.bias is None else linear.bias.double()
@@ -87,11 +76,8 @@ def merge_square_layers(backbone: "PreTrainedModel", tail: nn.ModuleList) -> Non
         del tail[0]
 
 
-def static_tokenizer(tokenizer: Tokenizer) -> "tuple[PreTrainedTokenizerFast, int]":
+def static_tokenizer(tokenizer: Tokenizer) -> tuple[PreTrainedTokenizerBase, int]:
     """A tokenizer that adds no special tokens and no padding, and its maximum number of tokens."""
-    with paused():
-        from transformers import PreTrainedTokenizerFast
-
     settings = json.loads(tokenizer.to_str())
     length = (settings.get("truncation") or {}).get("max_length", UNLIMITED)
     settings |= {"post_processor": None, "truncation": None, "padding": None}
@@ -99,16 +85,13 @@ def static_tokenizer(tokenizer: Tokenizer) -> "tuple[PreTrainedTokenizerFast, in
     return PreTrainedTokenizerFast(tokenizer_object=plain, model_max_length=UNLIMITED), min(length, UNLIMITED)
 
 
-def read_static(folder: Path, *, dtype: torch.dtype) -> tuple[StaticBackbone, PreTrainedTokenizerBase, int]:
-    """Read the module StaticEmbedding from its folder: the table, the tokenizer, the maximum number of tokens.
+def read_static(folder: Path) -> tuple[StaticBackbone, PreTrainedTokenizerBase, int]:
+    """Read the module StaticEmbedding from its folder: a float32 table, the tokenizer, the maximum number of tokens.
 
     Raises:
         NearfarError: a file is missing or damaged, or the tokenizer belongs to another table.
     """
     vocabulary, weights = folder / "tokenizer.json", folder / "model.safetensors"
-    for file in (vocabulary, weights):
-        if not file.is_file():
-            raise NearfarError(f"{folder}: holds no {file.name}, so it is no static encoder.")
     shapes = shapes_of(weights)
     with pretrained.opening(vocabulary):
         tokenizer, length = static_tokenizer(Tokenizer.from_str(vocabulary.read_text(encoding="utf-8")))
@@ -125,7 +108,7 @@ def read_static(folder: Path, *, dtype: torch.dtype) -> tuple[StaticBackbone, Pr
     last = max(tokenizer.get_vocab().values(), default=-1)
     if last >= len(table):
         raise NearfarError(f"{folder}: the tokenizer has token ids up to {last}, but there are {len(table)} vectors.")
-    return StaticBackbone(table.to(dtype)), tokenizer, length
+    return StaticBackbone(table.float()), tokenizer, length
 
 
 def static_module(backbone: StaticBackbone, tokenizer: PreTrainedTokenizerBase, *, max_length: int) -> nn.Module:

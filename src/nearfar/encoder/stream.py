@@ -27,7 +27,6 @@ from nearfar.runtime import threads
 from nearfar.types import NearfarError
 
 Item = TypeVar("Item")
-DIED = "One of the --processes died (exit status {}). It may have run out of memory: each loads its own encoder."
 
 
 class TokenBlock(NamedTuple):
@@ -166,7 +165,8 @@ def encode_in_processes(
                         busy[pipe], upcoming = upcoming, next(blocks, None)
                 except (EOFError, ConnectionError):
                     workers[pipe].join(5)
-                    raise NearfarError(DIED.format(workers[pipe].exitcode)) from None
+                    problem = f"died (exit status {workers[pipe].exitcode}). It may have run out of memory"
+                    raise NearfarError(f"One of the --processes {problem}: each loads its own encoder.") from None
                 if done:
                     on_batch(len(answer))
                     yield done, answer

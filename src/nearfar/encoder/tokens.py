@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nearfar.encoder.weights import locate
-from nearfar.runtime.progress import draws_bars, progress_bar
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -104,9 +104,8 @@ class TokenRows(Sequence[list[int]]):
         """Rows with these token ids, concatenated in an array of this type, and a prompt of the same length."""
         lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
         flat = np.fromiter(chain.from_iterable(ids), dtype=dtype, count=int(lengths.sum()))
-        return cls(
-            flat, lengths.cumsum() - lengths, lengths, np.full(len(ids), prompt_length) if prompt_length else None
-        )
+        prompts = np.full(len(ids), prompt_length) if prompt_length else None
+        return cls(flat, lengths.cumsum() - lengths, lengths, prompts)
 
     def __len__(self) -> int:
         """The number of texts."""
@@ -159,27 +158,21 @@ class TokenStore:
         """Tokenise the texts that are not in the store yet."""
         fresh = [text for text in dict.fromkeys(texts) if text not in self._rows]
         shared = sum(map(len, fresh)) >= SHARED_FROM
-        flat, lengths, truncated = [self.flat], [np.empty(0, dtype=np.int64)], 0
+        parts = [(self.flat, np.empty(0, dtype=np.int64), self.truncated)]
 
         def tokenize(block: list[str]) -> tuple[NDArray[Any], NDArray[np.int64], int]:
             ids, block_truncated = self._tokenize(block)
             rows = TokenRows.of(ids, dtype=self.flat.dtype)
             return rows.flat, rows.lengths, block_truncated
 
-        terminal = self._console is not None and draws_bars(self._console)
-        shown = terminal and len(fresh) > PROGRESS_THRESHOLD
+        shown = self._console is not None and len(fresh) > PROGRESS_THRESHOLD
         with progress_bar("tokenising", len(fresh), shown=shown, console=self._console) as advance:
             for start in range(0, len(fresh), BLOCK):
                 block = fresh[start : start + BLOCK]
                 compute = partial(tokenize, block)
-                block_flat, block_lengths, block_truncated = (
-                    self._broadcast_from_first(compute) if shared else compute()
-                )
-                flat.append(block_flat)
-                lengths.append(block_lengths)
-                truncated += block_truncated
+                parts.append(self._broadcast_from_first(compute) if shared else compute())
                 advance(len(block))
-        self.flat = np.concatenate(flat)
+        flat, lengths, truncated = zip(*parts, strict=True)
+        self.flat, self.truncated = np.concatenate(flat), sum(truncated)
         self.offsets = np.concatenate([self.offsets, self.offsets[-1] + np.concatenate(lengths).cumsum()])
-        self.truncated += truncated
         self._rows.update((text, row) for row, text in enumerate(fresh, start=len(self._rows)))

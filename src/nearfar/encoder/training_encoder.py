@@ -17,7 +17,6 @@ from nearfar.encoder.frozen import Guide
 from nearfar.encoder.padded_attention import FixedShapeBatch
 from nearfar.encoder.prompts import PromptedText
 from nearfar.encoder.ragged import bf16_runs
-from nearfar.encoder.token_batches import Tokenized
 from nearfar.encoder.tokens import BroadcastFromFirst, TokenRows, TokenStore
 
 if TYPE_CHECKING:
@@ -83,18 +82,18 @@ class TrainingEncoder:
 
     def read(self, rows: Iterable[Sequence[TrainingText]]) -> None:
         """Tokenise the texts of ``rows``; all processes that train together must read the same rows."""
-        self.tokens.read(self._with_prompt(text) for row in rows for text in row)
+        self.tokens.read(prompt + text for row in rows for prompt, text in map(self._prompted, row))
 
     def ids(self, texts: Sequence[TrainingText]) -> TokenRows:
         """Token ids of texts, which must have been read."""
-        rows = self.tokens.select([self._with_prompt(text) for text in texts])
-        lengths = [self._prompt_length(self._prompt(text)) for text in texts]
+        prompted = [self._prompted(text) for text in texts]
+        rows = self.tokens.select([prompt + text for prompt, text in prompted])
+        lengths = [self._prompt_length(prompt) for prompt, _ in prompted]
         return replace(rows, prompt_lengths=np.array(lengths, dtype=np.int64)) if any(lengths) else rows
 
     def lengths(self, texts: Sequence[TrainingText]) -> list[int]:
         """Number of tokens of each text; the texts must have been read."""
-        lengths: list[int] = self.ids(texts).lengths.tolist()
-        return lengths
+        return list(map(int, self.ids(texts).lengths))
 
     def embed(self, texts: Sequence[TrainingText]) -> Tensor:
         """Embeddings [texts, dim] with gradient, in float32."""
@@ -134,44 +133,35 @@ class TrainingEncoder:
         tokenized = self.encoder.tokenize(texts, prompt="", max_length=self._max_length)
         return tokenized.ids, tokenized.truncated
 
-    def _prompt(self, text: TrainingText) -> str:
-        return self.default_prompt if isinstance(text, str) else text.prompt
-
-    def _with_prompt(self, text: TrainingText) -> str:
-        if isinstance(text, str):
-            return self.default_prompt + text if self.default_prompt else text
-        return text.prompt + text.text
+    def _prompted(self, text: TrainingText) -> PromptedText:
+        return PromptedText(self.default_prompt, text) if isinstance(text, str) else text
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.encoder.device.type, dtype=torch.bfloat16, enabled=self.bf16)
 
 
 class TrainingClassifier:
-    """The classifier that methods use, in two parts: the hidden states of [CLS], and the head on them."""
+    """The classifier that methods use, in two parts: the hidden states of [CLS], and the head on them.
 
-    def __init__(self, classifier: Classifier, *, max_length: int | None, bf16: bool) -> None:
+    The items of a run are tokenised once; ``truncated`` is the number of those that were truncated.
+    """
+
+    def __init__(self, classifier: Classifier, items: Sequence[Item], *, max_length: int | None, bf16: bool) -> None:
         refuse_graph(classifier.model, "trained")
         add_gradients_in_place(classifier)
         self.classifier = classifier
-        self.max_length = max_length
         self.bf16 = bf16 and bf16_runs(classifier.backbone, classifier.route)
         self.head = TrainingHead(classifier)
-        self.truncated = 0
-        self._rows: dict[Item, int] = {}
-        self._tokens = Tokenized([])
-
-    def read(self, items: Sequence[Item]) -> None:
-        """Tokenise the items, which replace those read before."""
         self._rows = {item: row for row, item in enumerate(dict.fromkeys(items))}
-        self._tokens = self.classifier.tokenize(list(self._rows), max_length=self.max_length)
+        self._tokens = classifier.tokenize(list(self._rows), max_length=max_length)
         self.truncated = sum(self._tokens.is_truncated[self._rows[item]] for item in items)
 
     def lengths(self, items: Sequence[Item]) -> list[int]:
-        """Number of tokens of each item; the items must have been read."""
+        """Number of tokens of each of some of the items."""
         return [len(self._tokens.ids[self._rows[item]]) for item in items]
 
     def states(self, items: Sequence[Item]) -> Tensor:
-        """Last hidden states of [CLS], [items, dim], with gradient, in float32; the items must have been read."""
+        """Last hidden states of [CLS] of some of the items, [items, dim], with gradient, in float32."""
         with torch.autocast(self.classifier.device.type, dtype=torch.bfloat16, enabled=self.bf16):
             return self.classifier.cls(self._tokens.select([self._rows[item] for item in items])).float()
 
@@ -191,5 +181,4 @@ class TrainingHead(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Logits [items, classes], or [items, 1] in regression."""
-        logits: Tensor = self._compute(states)
-        return logits
+        return self._compute(states)

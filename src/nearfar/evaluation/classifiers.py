@@ -2,17 +2,17 @@
 
 A probing protocol fits hundreds of one-layer classifiers on different rows of one embedding matrix. Here a *job* is one
 set of training rows, its rows for early stopping, and a grid of L2 penalties. The classifiers of a job have the same
-seed, so they see the same minibatches. Several jobs are trained at a time, each in a *slot*, and step together; when a
-job is done, the next one takes its slot. Only minibatches are copied from the matrix; the number of slots is chosen so
-that these copies fit into the processor's cache.
+seed, so they see the same minibatches. Several jobs are trained at a time, each in a *slot*, and step together. Only
+minibatches are copied from the matrix; the number of slots is chosen so that these copies fit into the processor's
+cache.
 
 Axes, in addition to those of :mod:`nearfar.types`: ``rows`` of the matrix, ``slots``, ``grid`` (penalties of a job),
 ``hidden`` (units, or the classes where there is no hidden layer). Gradients are computed by formula, because there are
 at most two layers; the last column of a weight is its bias.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -76,22 +76,18 @@ def train(
     matrix = torch.cat([features, torch.ones(len(features), 1)], dim=1)
     start = _start(features.shape[1], probe.nhid, targets.shape[1], probe.seed)
     width = max(4, _MINIBATCHES // (probe.batch_size * matrix.shape[1]))
-    waiting: dict[int, deque[int]] = {}  # by minibatches per epoch, so that all slots take the same number of steps
-    for number, job in enumerate(jobs):
-        waiting.setdefault(-(-len(job.train) // probe.batch_size), deque()).append(number)
+    steps = [-(-len(job.train) // probe.batch_size) for job in jobs]
     trained: dict[int, FittedClassifiers] = {}
-    for steps, queue in waiting.items():
-        slots: list[_Slot] = []
-        while queue or slots:
-            while queue and len(slots) < width:
-                number = queue.popleft()
-                slots.append(_Slot(number, jobs[number], start))
-            _train_to_check(slots, matrix, targets, steps, loss=loss, probe=probe)
-            for slot in slots:
-                slot.update_best(score(slot.job.check, outputs(slot.weights, features[slot.job.check])), probe)
-            for slot in (slot for slot in slots if slot.stopped.all()):
-                trained[slot.number] = FittedClassifiers(slot.best, tuple(slot.best_weights))
-            slots = [slot for slot in slots if not slot.stopped.all()]
+    for alike in set(steps):  # jobs that step together take the same number of steps in an epoch
+        numbers = [number for number, own in enumerate(steps) if own == alike]
+        for first in range(0, len(numbers), width):
+            slots = [_Slot(number, jobs[number], start) for number in numbers[first : first + width]]
+            while slots:
+                _train_to_check(slots, matrix, targets, alike, loss=loss, probe=probe)
+                for slot in slots:
+                    slot.update_best(score(slot.job.check, outputs(slot.weights, features[slot.job.check])), probe)
+                    trained[slot.number] = FittedClassifiers(slot.best, tuple(slot.best_weights))
+                slots = [slot for slot in slots if not slot.stopped.all()]
     return [trained[number] for number in range(len(jobs))]
 
 
@@ -130,8 +126,7 @@ def _start(dim: int, nhid: int, classes: int, seed: int) -> list[Tensor]:
     """The initial weights of the layers, [1, units, inputs + 1] each, as torch initialises them."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        layers = [torch.nn.Linear(dim, nhid), torch.nn.Linear(nhid, classes)] if nhid else []
-        layers = layers or [torch.nn.Linear(dim, classes)]
+        layers = [torch.nn.Linear(*sizes) for sizes in pairwise([dim, *[nhid] * bool(nhid), classes])]
     return [torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach()[None] for layer in layers]
 
 

@@ -96,14 +96,11 @@ def _describe_task(task: str, runs: Sequence[EvaluationRun], measure: str | None
         if scored is None:
             raise NearfarError(f"{run.source}: has no task {task}, only {', '.join(run.result.all_tasks)}.")
         first, own = fingerprints(runs[0], task), fingerprints(run, task)
-        differ = [name for name in {**first, **own} if own.get(name) != first.get(name)]
-        if differ:
-            how, what = "scored on different data", f"subset {differ[0]}"
-            if differ == ["probe"]:
-                how, what = "probed differently", f"{first['probe']}; {own['probe']}"
+        if differ := [name for name in {**first, **own} if own.get(name) != first.get(name)]:
+            what = f"{differ[0]}: {first.get(differ[0])}; {own.get(differ[0])}"
             raise NearfarError(
-                f"{runs[0].source} and {run.source} were {how} (task {task}, {what}), so their pairs cannot be "
-                "compared. Evaluate both in the same way."
+                f"{runs[0].source} and {run.source} were scored on different data or in different ways (task {task}, "
+                f"{what}), so their pairs cannot be compared. Evaluate both in the same way."
             )
         if isinstance(scored, results.RetrievalScores):
             measure = measure or scored.main
@@ -225,9 +222,8 @@ def compare_pairwise(
     ``margin`` is the largest difference, in points, that counts as level.
 
     Raises:
-        NearfarError: as :func:`compare_runs`; fewer than two ``resamples``, or a negative ``seed``.
+        NearfarError: as :func:`compare_runs`.
     """
-    correlation.check_resampling(resamples, seed, at_least=2)
     runs = [run for side in sides for run in side]
     chosen = list(dict.fromkeys(tasks or shared_tasks(runs)))
     facts = {task: _describe_task(task, runs, measure) for task in chosen}

@@ -15,8 +15,6 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nearfar.types import NearfarError
-
 Floats: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
 Units: TypeAlias = Sequence[int] | NDArray[np.int64]
@@ -109,8 +107,6 @@ class Scores(NamedTuple):
         """
         if kind == "all":
             return self.all
-        if not sum(self.sizes):
-            return np.full_like(self.all, np.nan)
         weights = np.asarray(self.sizes) if kind == "wmean" else np.ones(len(self.sizes))
         return np.einsum("xsr,s->xr", self.subsets, weights / weights.sum())
 
@@ -137,11 +133,7 @@ def bootstrap_scores(
     them, whole units are drawn from all subsets together, and what a single unit holds has no resamples: its scores are
     NaN. With ``only``, what this aggregate does not need is not computed: the subsets for ``all``, or ``all``, which is
     then NaN where there are several. Each is half the cost.
-
-    Raises:
-        NearfarError: negative ``resamples`` or ``seed``.
     """
-    check_resampling(resamples, seed)
     blocks = _multiplicities(sizes, resamples, np.random.default_rng(seed), units)
     drawn = _score(weighted, gold, systems, sizes, blocks, only=only)
     if units is not None:
@@ -151,18 +143,6 @@ def bootstrap_scores(
         if len(np.unique(units)) < 2:
             drawn.all[:] = np.nan
     return drawn
-
-
-def check_resampling(resamples: int, seed: int | Sequence[int], *, at_least: int = 0) -> None:
-    """Refuse invalid settings of a bootstrap.
-
-    Raises:
-        NearfarError: too few ``resamples``, or a negative ``seed``.
-    """
-    if resamples < at_least:
-        raise NearfarError(f"resamples {resamples}: must be {at_least} or more.")
-    if np.min(seed) < 0:
-        raise NearfarError(f"seed {seed}: must be 0 or more.")
 
 
 def undefined_reason(gold: ArrayLike, cosines: ArrayLike) -> str | None:

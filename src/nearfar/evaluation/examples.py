@@ -1,9 +1,8 @@
 """Which queries one model ranks better or worse than another, and some of them with their hits."""
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-from nearfar.evaluation.render import notes, one_line
 from nearfar.evaluation.results import QueryChanges, QueryExample, ShownHit, ShownHits
 
 Ranking: TypeAlias = Sequence[tuple[str, float]]
@@ -27,17 +26,11 @@ def compare_rankings(
         first: the hits of each query by one model.
         second: the hits of each query by the other.
     """
-    sides = ([_show(hits, right) for hits, right in zip(side, relevant, strict=True)] for side in (first, second))
-    examples = [
-        QueryExample(
-            change=round(_inverse_rank(one) - _inverse_rank(other), 6),
-            query=query,
-            right=sorted(right),
-            first=one,
-            second=other,
-        )
-        for query, right, one, other in zip(queries, relevant, *sides, strict=True)
-    ]
+    examples = []
+    for query, right, *rankings in zip(queries, relevant, first, second, strict=True):
+        one, other = (_show(hits, right) for hits in rankings)
+        change = round(_inverse_rank(one) - _inverse_rank(other), 6)
+        examples.append(QueryExample(change=change, query=query, right=sorted(right), first=one, second=other))
     gains = sorted((one for one in examples if one.change > 0), key=lambda one: -one.change)
     losses = sorted((one for one in examples if one.change < 0), key=lambda one: one.change)
     return QueryChanges(
@@ -56,26 +49,3 @@ def _show(hits: Ranking, right: Collection[str]) -> ShownHits:
 
 def _inverse_rank(shown: ShownHits) -> float:
     return 1 / shown.rank if shown.rank else 0.0
-
-
-class QueriesInWords(NamedTuple):
-    """What a comparison says of queries."""
-
-    summary: str
-    """How many queries changed, and how the shown ones are chosen."""
-    lines: list[str]
-    """The shown queries, each with its first hits by the second side, then by the first."""
-
-
-def describe_queries(changes: QueryChanges, *, start: str, first: str, second: str) -> QueriesInWords:
-    """The queries in the words of ``start``, such as "After training", and with the names of the sides."""
-    gains = sum(example.change > 0 for example in changes.examples)
-    (summary,) = notes("queries", changes, start, gains)
-    lines = []
-    for example in changes.examples:
-        lines.append(f"{example.change:+.3f}  {one_line(example.query)}")
-        for name, shown in ((second, example.second), (first, example.first)):
-            lines.append(f"  {name}: {f'rank {shown.rank}' if shown.rank else f'not among the first {shown.searched}'}")
-            lines += [f"    {'*' if hit.right else ' '} {hit.score:.3f}  {one_line(hit.text)}" for hit in shown.hits]
-        lines += [*(f"  right: {one_line(text)}" for text in example.right[:SHOWN_HITS]), ""]
-    return QueriesInWords(summary, lines)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.data.classification import ClassificationTask
 from nearfar.data.fingerprints import units_of_rows
-from nearfar.data.named_sets import Metric
 from nearfar.disk.model_folder import SeenHashes
 from nearfar.evaluation import results
 from nearfar.evaluation.correlation import pearson, spearman
@@ -32,21 +32,19 @@ def metrics_of(*, labels: int, pairs: bool) -> tuple[str, ...]:
     return ("accuracy", "f1", "matthews")[:: 1 if pairs else 2] if labels == 2 else ("accuracy",)
 
 
-def main_metric(metric: Metric, chosen: str | None, *, labels: int, pairs: bool) -> str:
+def main_metric(task: ClassificationTask, chosen: str | None) -> str:
     """The metric that chooses the step: ``chosen``, or the task's main metric.
 
     Raises:
         NearfarError: the task does not have the metric ``chosen``.
     """
     if chosen is None:
-        return PRIMARY[metric]
-    available = metrics_of(labels=labels, pairs=pairs)
+        return PRIMARY[task.metric]
+    available = metrics_of(labels=len(task.label_names), pairs=task.pairs)
     if chosen not in available:
-        rows = f"{labels} labels" if labels else "scores"
-        raise NearfarError(
-            f"--metric {chosen}: these {'pairs' if pairs else 'texts'} have {rows}; choose one of "
-            f"{', '.join(available)}."
-        )
+        rows = f"{len(task.label_names)} labels" if task.label_names else "scores"
+        what = f"these {'pairs' if task.pairs else 'texts'} have {rows}"
+        raise NearfarError(f"--metric {chosen}: {what}; choose one of {', '.join(available)}.")
     return chosen
 
 
@@ -103,13 +101,7 @@ def finetuned_entry(
         validation: scores on the validation rows, by metric, in [-1, 1] (:func:`validation_scores`), if there are any.
         resamples: bootstrap resamples of the tested rows behind each interval.
         seed: seed of the bootstrap.
-
-    Raises:
-        NearfarError: outputs that are not finite.
     """
-    if not np.isfinite(outputs).all():
-        row = int(np.flatnonzero(~np.isfinite(outputs).all(axis=1))[0])
-        raise NearfarError(f"the classifier's output for test row {row}, {' / '.join(texts[row])!r}, is not finite.")
     names = [label_names[int(label)] if label_names else label for label in gold]
     dev = {f"dev_{metric}": round(100 * score, 4) for metric, score in (validation or {}).items()}
     known: dict[str, Any] = {"texts": texts, "resamples": resamples, "seed": seed, **dev}

@@ -101,8 +101,8 @@ def labelled_texts(models: Mapping[str, Projection]) -> Any:
     def draw(axes: Any, projection: Projection) -> None:
         for number, name in enumerate(names):
             points = np.reshape(projection.labelled.get(name, []), (-1, 2)).T
-            label = wrapped(name if len(name) <= 30 else f"{name[:29]}…", 30)
-            axes.scatter(*points, s=8, color=_colour(number, len(names)), label=label, rasterized=True)
+            look = {"color": f"C{number % 10}", "marker": "oxs^v+"[number // 10 % 6], "s": 8, "rasterized": True}
+            axes.scatter(*points, label=wrapped(name if len(name) <= 30 else f"{name[:29]}…", 30), **look)
 
     return _panels(models, draw, markerscale=2)
 
@@ -136,12 +136,6 @@ def _panels(models: Mapping[str, Projection], draw: Callable[[Any, Projection], 
         axes.remove()
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", **legend)
     return figure
-
-
-def _colour(number: int, of: int) -> Any:
-    from matplotlib import colormaps
-
-    return colormaps["tab10" if of <= 10 else "tab20"](number % 20)
 
 
 def wrapped(text: str, width: int) -> str:

@@ -13,9 +13,8 @@ The settings are those of :class:`nearfar.evaluation.probe_settings.Probe`. ``se
 classifiers with early stopping (:mod:`nearfar.evaluation.classifiers`). The score of a penalty is the best validation
 accuracy during its training, on the same rows that early stopping uses; the refit uses a random 5% of its rows for
 early stopping. The loss is the mean over a minibatch, as in PyTorch since 0.4.1; with older versions SentEval's code
-computed the sum. ``exact`` uses the same folds with logistic regression solved to convergence
-(:mod:`nearfar.evaluation.logistic`) on the grid of SentEval's scikit-learn classifier. It has no early stopping, holds
-out no rows, and only its folds are random.
+computed the sum. ``exact`` uses the same folds with scikit-learn's logistic regression, solved to convergence, on the
+grid of SentEval's scikit-learn classifier. It has no early stopping, holds out no rows, and only its folds are random.
 
 Accuracies are x 100 and rounded to two decimals wherever SentEval rounds: before penalties are compared (a tie goes to
 the first in the grid), for each fold, and at the end.
@@ -34,16 +33,17 @@ y < 1 has the soft label (y, 0, 0, 0, 0), which does not sum to one. No predicti
 These scores are not comparable with correlations of cosines, which the published tables of SBERT and SimCSE contain.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from nearfar.evaluation import classifiers, logistic
-from nearfar.evaluation.classifiers import FittedClassifiers, Job
+from nearfar.evaluation import classifiers
+from nearfar.evaluation.classifiers import Job
 from nearfar.evaluation.correlation import Floats, Indices, pearson
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.types import NearfarError
@@ -55,6 +55,8 @@ HELD_OUT = 0.05
 GRADES = 5
 PREDICTION_TOLERANCE = 1e-6
 """Predicted grades that differ by less are equal up to rounding."""
+TOLERANCE = 1e-6
+"""Of ``exact``, for the gradient of the mean loss: the labels that it predicts do not change below it."""
 RELATEDNESS = Probe(epoch_size=50, tenacity=3, max_epochs=1000)
 
 
@@ -86,7 +88,7 @@ def inner_kfold(features: Features, labels: Indices, *, classes: int, probe: Pro
     predicted = np.zeros(len(labels), dtype=np.intp)
     accuracies = []
     for (_, test), fitted in zip(outer, fits.refit([train for train, _ in outer], chosen), strict=True):
-        predicted[test] = fits.predict(fitted, test)
+        predicted[test] = fitted.predict(0, test)
         accuracies.append(_percent(predicted[test] == labels[test]))
     accuracy, best = float(round(np.mean(accuracies), 2)), float(round(np.mean([max(of_fold) for of_fold in dev]), 2))
     return ProbeResult(accuracy, best, predicted, accuracies, chosen, grid, dev)
@@ -99,7 +101,7 @@ def kfold(
     fits, grid = _Fits(features, labels, classes, probe), _grid(probe, C_KFOLD)
     scores = _mean_scores([fitted.scores for fitted in fits.choose(_folds(labels, train, probe), grid)])
     (refitted,) = fits.refit([train], [grid[int(np.argmax(scores))]])
-    return _tested(labels[test], fits.predict(refitted, test), grid, scores)
+    return _tested(labels[test], refitted.predict(0, test), grid, scores)
 
 
 def split(
@@ -112,7 +114,7 @@ def split(
     fits, grid = _Fits(features, labels, classes, probe), _grid(probe, C_SPLIT)
     (fitted,) = fits.choose([(train, dev)], grid)
     scores = _mean_scores([fitted.scores])
-    return _tested(labels[test], fits.predict(fitted, test, int(np.argmax(scores))), grid, scores)
+    return _tested(labels[test], fitted.predict(int(np.argmax(scores)), test), grid, scores)
 
 
 def check_labels(splits: Mapping[str, Sequence[int]], names: Sequence[str], probe: Probe) -> None:
@@ -202,6 +204,15 @@ def _mean_grades(logits: torch.Tensor) -> Floats:
     return np.arange(1, GRADES + 1) @ torch.softmax(logits, dim=0).double().numpy()
 
 
+class _Fitted(NamedTuple):
+    """The classifiers of a grid of penalties, fitted to the same rows."""
+
+    scores: Sequence[float]
+    """Their accuracies on check rows, in [0, 1]."""
+    predict: Callable[[int, Indices], Indices]
+    """The number of a penalty in the grid, and rows -> the labels of the rows; a tie goes to the lower label."""
+
+
 class _Fits(NamedTuple):
     """Fits of classifiers on rows of one matrix, by the protocol of ``probe``."""
 
@@ -210,36 +221,48 @@ class _Fits(NamedTuple):
     classes: int
     probe: Probe
 
-    def choose(self, folds: Sequence[tuple[Indices, Indices]], grid: tuple[float, ...]) -> list[FittedClassifiers]:
-        """Fit each penalty on the training rows of each fold; scores are accuracies on its check rows, in [0, 1]."""
-        jobs = [Job(train, check, grid, np.random.RandomState(self.probe.seed)) for train, check in folds]
-        return self._fit(jobs)
+    def choose(self, folds: Sequence[tuple[Indices, Indices]], grid: tuple[float, ...]) -> list[_Fitted]:
+        """Fit each penalty on the training rows of each fold, and score it on the fold's check rows."""
+        if self.probe.protocol == "exact":
+            return [self._solve(train, check, grid) for train, check in folds]
+        return self._train([Job(train, check, grid, np.random.RandomState(self.probe.seed)) for train, check in folds])
 
-    def refit(self, rows: Sequence[Indices], penalties: Sequence[float]) -> list[FittedClassifiers]:
+    def refit(self, rows: Sequence[Indices], penalties: Sequence[float]) -> list[_Fitted]:
         """Fit each of some rows with its chosen penalty; SentEval's classifier stops by a random part of them."""
+        if self.probe.protocol == "exact":
+            return [self._solve(own, own, (penalty,)) for own, penalty in zip(rows, penalties, strict=True)]
         jobs = []
         for train, penalty in zip(rows, penalties, strict=True):
-            rng, share = np.random.RandomState(self.probe.seed), HELD_OUT * (self.probe.protocol == "senteval")
-            held, fitted = np.split(train[rng.permutation(len(train))], [int(share * len(train))])
+            rng = np.random.RandomState(self.probe.seed)
+            held, fitted = np.split(train[rng.permutation(len(train))], [int(HELD_OUT * len(train))])
             jobs.append(Job(fitted, held, (penalty,), rng))
-        return self._fit(jobs)
+        return self._train(jobs)
 
-    def predict(self, fitted: FittedClassifiers, rows: Indices, number: int = 0) -> Indices:
-        """The labels of ``rows`` by the classifier with this number in its grid; a tie goes to the lower label."""
-        weights = [layer[number : number + 1] for layer in fitted.weights]
-        inputs = torch.as_tensor(self.features[rows]).to(weights[0].dtype)
-        return classifiers.outputs(weights, inputs)[0].argmax(dim=0).numpy().astype(np.intp)
-
-    def _fit(self, jobs: Sequence[Job]) -> list[FittedClassifiers]:
-        inputs, gold = torch.as_tensor(self.features), torch.as_tensor(self.labels)
+    def _train(self, jobs: Sequence[Job]) -> list[_Fitted]:
+        inputs, gold = torch.as_tensor(self.features).float(), torch.as_tensor(self.labels)
 
         def score(rows: Indices, logits: torch.Tensor) -> Floats:
-            return (logits.argmax(dim=1) == gold[rows]).sum(dim=1).numpy() / max(len(rows), 1)
+            return (logits.argmax(dim=1) == gold[rows]).sum(dim=1).numpy() / len(rows)
 
-        if self.probe.protocol == "senteval":
-            targets = torch.nn.functional.one_hot(gold, self.classes).float()
-            return classifiers.train(inputs.float(), targets, jobs, score=score, probe=self.probe)
-        return logistic.fit(self.features, self.labels, jobs, score=score, classes=self.classes)
+        def predict(weights: Sequence[torch.Tensor], number: int, rows: Indices) -> Indices:
+            logits = classifiers.outputs([layer[number : number + 1] for layer in weights], inputs[rows])
+            return logits[0].argmax(dim=0).numpy().astype(np.intp)
+
+        targets = torch.nn.functional.one_hot(gold, self.classes).float()
+        trained = classifiers.train(inputs, targets, jobs, score=score, probe=self.probe)
+        return [_Fitted(one.scores.tolist(), partial(predict, one.weights)) for one in trained]
+
+    def _solve(self, train: Indices, check: Indices, grid: tuple[float, ...]) -> _Fitted:
+        from sklearn.linear_model import LogisticRegression
+
+        def inputs(rows: Indices) -> Features:
+            return self.features[rows].astype(np.float64)
+
+        models = [LogisticRegression(C=c, tol=TOLERANCE, max_iter=10_000) for c in grid]
+        for model in models:
+            model.fit(inputs(train), self.labels[train])
+        scores = [model.score(inputs(check), self.labels[check]) for model in models]
+        return _Fitted(scores, lambda number, rows: models[number].predict(inputs(rows)))
 
 
 def _grid(probe: Probe, inverse: tuple[float, ...]) -> tuple[float, ...]:

@@ -6,14 +6,16 @@ markup, a link, a command or a formula.
 
 import csv
 import io
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from nearfar.data.cells import parse_number
 from nearfar.types import metric_title
 
 if TYPE_CHECKING:
@@ -23,11 +25,9 @@ if TYPE_CHECKING:
 
 _LINE_BREAKS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
-_FORBIDDEN_IN_HTML = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f]")
 _HTML = re.compile(r"<(?=[A-Za-z/!?])")
 _LINK = re.compile(r"\](?=\s*\(|:)")
 _SAFE_TARGET = re.compile(r"\](?:\(|:[ \t]*)<?(?:https?://|mailto:|#|[\w./-]+(?:[\s)>#?]|$))")
-_FENCE = re.compile(" {0,3}(`{3,}|~{3,})(.*)")
 _FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 """What formulas begin with, also in the full width of East Asian keyboards."""
 _LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
@@ -81,14 +81,7 @@ class Table:
     left: int = 1
     """How many columns hold words and are aligned left, from the first; the others are aligned right."""
     breaks: Sequence[int] = ()
-    """Numbers of the rows that begin a group, which a line separates from the rows before."""
-
-    @classmethod
-    def of_groups(cls, groups: Sequence[Sequence[Row]], **fields: Any) -> "Table":
-        """The rows of several groups, which lines separate; empty groups are left out."""
-        filled = [group for group in groups if group]
-        ends = list(accumulate(map(len, filled)))
-        return cls(rows=[row for group in filled for row in group], breaks=ends[:-1], **fields)
+    """Numbers of rows that begin a group, which a line separates from the rows before; also 0 and that of all rows."""
 
     @property
     def cells(self) -> list[list[Cell]]:
@@ -101,15 +94,11 @@ class Table:
         return [self.cells[start:end] for start, end in pairwise([0, *self.breaks, len(self.rows)]) if end > start]
 
 
-_SIGNS = {"": "", "best": "*", "near": "="}
-_MEANINGS = {"best": "the best", "near": "not significantly different from the best"}
-
-
 def _cell_text(cell: Cell, escape: Callable[[str], str], bold: str = "", end: str = "") -> str:
     """Text, sign and detail of a cell, escaped; the text of the best is between ``bold`` and ``end``."""
     text = escape(cell.text)
     text = f"{bold}{text}{end}" if cell.mark == "best" and text else text
-    parts = [text, _SIGNS["near"] * (cell.mark == "near"), escape(cell.detail)]
+    parts = [text, "=" * (cell.mark == "near"), escape(cell.detail)]
     return " ".join(part for part in parts if part)
 
 
@@ -134,8 +123,7 @@ def to_html(table: Table, *, name: str) -> "Markup":
     """
     from markupsafe import Markup
 
-    page = template("nearfar.evaluation", "table.html")
-    return Markup(page.render(table=table, name=name, signs=_SIGNS, meanings=_MEANINGS))
+    return Markup(template("nearfar.evaluation", "table.html").render(table=table, name=name))
 
 
 def to_latex(table: Table) -> str:
@@ -153,7 +141,7 @@ def to_latex(table: Table) -> str:
         r"\midrule",
     ]
     for number, row in enumerate(table.cells):
-        lines += [r"\midrule"] if number in table.breaks else []
+        lines += [r"\midrule"] if number and number in table.breaks else []
         lines.append(" & ".join(_cell_text(cell, latex_text, r"\textbf{", "}") for cell in row) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
@@ -266,21 +254,11 @@ def safe_markdown(text: str) -> str:
     def escape(found: re.Match[str]) -> str:
         return "]" if _SAFE_TARGET.match(text, found.start()) else "]\\"
 
-    return _HTML.sub("&lt;", _LINK.sub(escape, text)) + _end_of_code_block(text)
+    from markdown_it import MarkdownIt
 
-
-def _end_of_code_block(text: str) -> str:
-    """What closes the code block that the text leaves open; without it, the text after it would be code."""
-    fence = ""
-    for line in re.split("\r\n|\n|\r", text):
-        found = _FENCE.match(line)
-        if not found or (not fence and found[1][0] == "`" and "`" in found[2]):
-            continue
-        if not fence:
-            fence = found[1]
-        elif found[1].startswith(fence) and not found[2].strip():
-            fence = ""
-    return f"\n{fence}" if fence else ""
+    *_, last = MarkdownIt("commonmark").parse(f"{text}\nend")  # a code block that is left open would not end here
+    end = f"\n{last.markup}" if last.type == "fence" else ""
+    return _HTML.sub("&lt;", _LINK.sub(escape, text)) + end
 
 
 def fill_template(template: Path, **values: Any) -> str:
@@ -302,7 +280,7 @@ def html_text(text: str) -> "Markup":
     """Escaped text; control characters, which HTML forbids, become replacement characters."""
     from markupsafe import escape
 
-    return escape(_FORBIDDEN_IN_HTML.sub("\N{REPLACEMENT CHARACTER}", text))
+    return escape(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text))
 
 
 def latex_text(text: str) -> str:
@@ -320,13 +298,8 @@ def csv_text(text: str) -> str:
     ["'=1+1", '-0.5', "'-x", 'a=b']
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if not text.lstrip().startswith(_FORMULA):
-        return text
-    try:
-        float(text)
-    except ValueError:
-        return f"'{text}"
-    return text
+    is_text = text.lstrip().startswith(_FORMULA) and math.isnan(parse_number(text))
+    return f"'{text}" if is_text else text
 
 
 def csv_lines(rows: Sequence[Sequence[object]]) -> str:
@@ -339,13 +312,12 @@ def csv_lines(rows: Sequence[Sequence[object]]) -> str:
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
     """For each path its last parts, as many as make the names distinct."""
-    distinct = list(dict.fromkeys(paths))
-    parts = [PurePath(path).parts or (path,) for path in distinct]
-    for depth in range(1, max(map(len, parts), default=0) + 1):
-        names = ["/".join(part[-depth:]) for part in parts]
-        if len(set(names)) == len(names):
-            return dict(zip(distinct, names, strict=True))
-    return {path: path for path in distinct}
+    parts = {path: PurePath(path).parts or (path,) for path in paths}
+    for depth in range(1, max(map(len, parts.values()), default=0) + 1):
+        names = {path: "/".join(of_path[-depth:]) for path, of_path in parts.items()}
+        if len({*names.values()}) == len(names):
+            return names
+    return {path: path for path in paths}
 
 
 def format_share(share: float) -> str:

@@ -23,7 +23,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, Never
+from typing import Any, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from nearfar.data.fingerprints import units_of_rows
 from nearfar.data.retrieval import MEASURES, RetrievalTask
 from nearfar.evaluation.results import RetrievalScores
 from nearfar.evaluation.statistics import bootstrap_means, estimate, plain_numbers
-from nearfar.evaluation.tasks import ScoredTasks, TextEmbeddings, embed, embed_tasks
+from nearfar.evaluation.tasks import ScoredTasks, TextEmbeddings, embed
 from nearfar.neighbours import pair_similarities, unit_rows
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import Encode, NearfarError, VectorSimilarity
@@ -62,7 +62,7 @@ def evaluate_retrieval(
     Each distinct text of a task is encoded once as a query and once as a document, or once in all if the two functions
     are the same. Texts are encoded in blocks of :data:`TEXTS_PER_CALL`. A zero vector has cosine 0 with everything.
 
-    A task with a vector that is not finite is listed in ``unavailable``.
+    A task with a vector that is not finite, or whose texts cannot be encoded, is listed in ``unavailable``.
 
     Args:
         encode_query: queries -> vectors.
@@ -70,8 +70,7 @@ def evaluate_retrieval(
         tasks: by name, from :mod:`nearfar.data.retrieval`.
         similarity: how vectors are compared.
         per_task: call ``encode_document`` once for each task, with all its queries and documents, and use its vectors
-            for both. Baselines that are fitted on the texts they encode need this. If it raises for one task, only
-            that task has no score.
+            for both. Baselines that are fitted on the texts they encode need this.
         resamples: bootstrap resamples of queries for each 95% interval; 0 for no intervals. The intervals depend on the
             task's name and ``seed`` but not on the other tasks.
         seed: seed of the bootstrap.
@@ -79,127 +78,112 @@ def evaluate_retrieval(
         progress: show a progress bar of the search.
 
     Raises:
-        NearfarError: no tasks, a task without queries or documents; ``encode_query`` or ``encode_document`` does not
-            return one vector per text, or their vectors have different widths.
+        NearfarError: ``encode_query`` or ``encode_document`` does not return one vector per text, or their vectors have
+            different widths.
     """
-    if not tasks:
-        raise NearfarError("no retrieval tasks to evaluate on.")
-    for name, task in tasks.items():
-        if not task.queries or not task.documents:
-            raise NearfarError(f"task {name} has no {'documents' if task.queries else 'queries'}.")
     scored: dict[str, RetrievalScores] = {}
     unavailable: dict[str, str] = {}
-    dim, search = None, _Search(encode_query, encode_document, similarity, per_task, device, progress)
+    dim: int | None = None
+    how: dict[str, Any] = {"similarity": similarity, "per_task": per_task, "device": device}
     for name, task in tasks.items():
-        embedded = search.embed(task)
-        if embedded.failure:
-            unavailable[name] = embedded.failure
+        queries, _, ranked = _search(encode_query, encode_document, task, **how, shown=name if progress else "")
+        if queries.failure:
+            unavailable[name] = queries.failure
             continue
-        dim = embedded.documents.vectors.shape[1]
-        values = measure_rankings(search.rank(task, embedded, name), task.relevant)
+        dim, values = queries.vectors.shape[1], measure_rankings(ranked, task.relevant)
         scored[name] = retrieval_scores(name, task, values, resamples=resamples, seed=seed)
-    distinct = {text for task in tasks.values() for text in (*task.queries, *task.documents)}
-    return ScoredTasks(scored, {}, unavailable, len(distinct), dim)
+    return ScoredTasks(scored, {}, unavailable, dim)
 
 
 def best_hits(
-    encode_query: Encode, encode_document: Encode, task: RetrievalTask, *, depth: int = 10, **settings: Any
+    encode_query: Encode,
+    encode_document: Encode,
+    task: RetrievalTask,
+    *,
+    depth: int = 10,
+    similarity: VectorSimilarity = "cosine",
+    **settings: Any,
 ) -> list[list[tuple[str, float]]]:
     """For each query of a task its best ``depth`` documents with their similarities, in the order that is measured.
 
-    ``settings`` are ``similarity``, ``per_task``, ``device`` and ``progress`` of :func:`evaluate_retrieval`.
+    ``settings`` are ``per_task`` and ``device`` of :func:`evaluate_retrieval`.
 
     Raises:
         NearfarError: a vector is not finite, or the vectors have different widths.
     """
-    search = _Search(encode_query, encode_document, **settings)
-    queries, documents, _, failure = embedded = search.embed(task)
-    if failure:
-        raise NearfarError(f"the queries cannot be searched for: {failure}.")
+    queries, documents, ranked = _search(encode_query, encode_document, task, similarity=similarity, **settings)
+    if queries.failure:
+        raise NearfarError(f"the queries cannot be searched for: {queries.failure}.")
     hits = []
-    for query, ranked in zip(task.queries, search.rank(task, embedded, ""), strict=True):
-        texts = [task.documents[position] for position in ranked[:depth]]
+    for query, positions in zip(task.queries, ranked, strict=True):
+        texts = [task.documents[position] for position in positions[:depth]]
         own = documents.vectors[[documents.rows[text] for text in texts]]
         of_query = np.broadcast_to(queries.vectors[queries.rows[query]], own.shape)
-        hits.append(list(zip(texts, pair_similarities(of_query, own, search.similarity).tolist(), strict=True)))
+        hits.append(list(zip(texts, pair_similarities(of_query, own, similarity).tolist(), strict=True)))
     return hits
 
 
-class _Embedded(NamedTuple):
-    """The vectors of a task in float32, those of documents in ``order``, or why they cannot be searched."""
+def _search(
+    encode_query: Encode,
+    encode_document: Encode,
+    task: RetrievalTask,
+    *,
+    similarity: VectorSimilarity,
+    per_task: bool = False,
+    device: str = "cpu",
+    shown: str = "",
+) -> tuple[TextEmbeddings, TextEmbeddings, list[list[int]]]:
+    """The vectors of queries and of documents, in float32, each distinct text encoded once; and the ranking.
 
-    queries: TextEmbeddings
-    documents: TextEmbeddings
-    order: Sequence[int]
-    """Positions of the documents as trec_eval sorts ties, so that the first of equals is its first."""
-    failure: str | None
+    For each query, the positions of the documents, best first: :data:`DEPTH` of them, or all. There is none where the
+    queries have a ``failure``, also of documents. A progress bar has the name ``shown``. See
+    :func:`evaluate_retrieval` for the others.
 
+    Raises:
+        NearfarError: vectors of queries and documents have different widths.
+    """
+    from nearfar.neighbours.exact import nearest  # imports torch, which the measures of ranked documents do without
 
-class _Search(NamedTuple):
-    """How the texts of tasks are encoded and searched; see :func:`evaluate_retrieval`."""
-
-    encode_query: Encode
-    encode_document: Encode
-    similarity: VectorSimilarity = "cosine"
-    per_task: bool = False
-    device: str = "cpu"
-    progress: bool = False
-
-    def embed(self, task: RetrievalTask) -> _Embedded:
-        """The vectors of queries and documents, each distinct text encoded once.
-
-        Raises:
-            NearfarError: they have different widths.
-        """
-        order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
-        texts = list(dict.fromkeys(task.documents[position] for position in order))
-        apart = not self.per_task and self.encode_query is not self.encode_document
-        every = list(dict.fromkeys(task.queries if apart else [*texts, *task.queries]))
-        if self.per_task:
-            queries = embed_tasks(self.encode_document, {"": every}, per_task=True)[""]
-            queries = queries._replace(vectors=queries.vectors.astype(np.float32))
-        else:
-            queries = embed(self.encode_query, every, texts_per_call=TEXTS_PER_CALL)
-        documents = queries._replace(vectors=queries.vectors[: len(texts)])
-        if apart:
-            documents = embed(self.encode_document, texts, texts_per_call=TEXTS_PER_CALL)
-        if self.similarity == "cosine":
-            unit_rows(queries.vectors)
-            if apart:  # else they are among these
-                unit_rows(documents.vectors)
-        failure = queries.failure_reason(queries.rows) or documents.failure_reason(documents.rows)
-        widths = queries.vectors.shape[1], documents.vectors.shape[1]
-        if not failure and widths[0] != widths[1]:
-            raise NearfarError(
-                f"The vectors of queries have {widths[0]} numbers and those of documents {widths[1]}; they must have "
-                "the same width."
-            )
-        return _Embedded(queries, documents, order, failure)
-
-    def rank(self, task: RetrievalTask, embedded: _Embedded, name: str) -> list[list[int]]:
-        """For each query the positions of the documents, best first: :data:`DEPTH` of them, or all."""
-        from nearfar.neighbours.exact import nearest  # imports torch, which the measures of ranked documents do without
-
-        queries, documents, order, _ = embedded
-        vectors = queries.vectors[[queries.rows[text] for text in task.queries]]
-        depth, cells = DEPTH + bool(task.excluded), len(vectors) * len(documents.vectors)
-        how: dict[str, Any] = {"similarity": self.similarity, "device": self.device}
-        with progress_bar(f"searching {name}", cells, unit="pairs", shown=self.progress, stderr=True) as advance:
-            found = nearest(vectors, documents.vectors, depth, **how, on_block=advance)
-        # Texts that occur in several documents are searched once; their documents are ranked by score, then by order.
-        text_of = np.fromiter((documents.rows[task.documents[position]] for position in order), np.int64, len(order))
-        by_text = np.argsort(text_of, kind="stable")
-        starts = np.searchsorted(text_of[by_text], np.arange(len(documents.vectors) + 1))
-        ranked = []
-        for query, (ids, scores) in enumerate(zip(found.ids.tolist(), found.scores.tolist(), strict=True)):
-            best = sorted(
-                (-score, place)
-                for number, score in zip(ids, scores, strict=True)
-                for place in by_text[starts[number] : starts[number + 1]].tolist()
-            )
-            own = task.excluded.get(query)
-            ranked.append([order[place] for _, place in best if order[place] != own][:DEPTH])
-        return ranked
+    # Documents as trec_eval sorts ties, so that the first of equals is its first.
+    order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
+    texts = list(dict.fromkeys(task.documents[position] for position in order))
+    apart = not per_task and encode_query is not encode_document
+    every = task.queries if apart else [*texts, *task.queries]
+    size = len(every) if per_task else TEXTS_PER_CALL
+    queries = embed(encode_query if apart else encode_document, every, texts_per_call=size)
+    documents = queries._replace(vectors=queries.vectors[: len(texts)])
+    if apart:
+        documents = embed(encode_document, texts, texts_per_call=size)
+    if similarity == "cosine":
+        unit_rows(queries.vectors)
+        if apart:  # else they are among these
+            unit_rows(documents.vectors)
+    if failure := queries.failure or documents.failure:
+        return queries._replace(failure=failure), documents, []
+    widths = queries.vectors.shape[1], documents.vectors.shape[1]
+    if widths[0] != widths[1]:
+        raise NearfarError(
+            f"The vectors of queries have {widths[0]} numbers and those of documents {widths[1]}; they must have the "
+            "same width."
+        )
+    vectors = queries.vectors[[queries.rows[text] for text in task.queries]]
+    depth, cells = DEPTH + bool(task.excluded), len(vectors) * len(documents.vectors)
+    with progress_bar(f"searching {shown}", cells, unit="pairs", shown=bool(shown), stderr=True) as advance:
+        found = nearest(vectors, documents.vectors, depth, similarity=similarity, device=device, on_block=advance)
+    # Texts that occur in several documents are searched once; their documents are ranked by score, then by order.
+    text_of = np.fromiter((documents.rows[task.documents[position]] for position in order), np.int64, len(order))
+    by_text = np.argsort(text_of, kind="stable")
+    starts = np.searchsorted(text_of[by_text], np.arange(len(documents.vectors) + 1))
+    ranked = []
+    for query, (ids, scores) in enumerate(zip(found.ids.tolist(), found.scores.tolist(), strict=True)):
+        best = sorted(
+            (-score, place)
+            for number, score in zip(ids, scores, strict=True)
+            for place in by_text[starts[number] : starts[number + 1]].tolist()
+        )
+        own = task.excluded.get(query)
+        ranked.append([order[place] for _, place in best if order[place] != own][:DEPTH])
+    return queries, documents, ranked
 
 
 def retrieval_digest(task: RetrievalTask) -> str:

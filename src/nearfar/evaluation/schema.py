@@ -15,7 +15,11 @@ def result_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) that every result file and every run.json satisfies."""
     results = list(dict.fromkeys(Result.TYPES.values()))
     tagged = [*results, *TransferScores.kinds.values()]  # type: ignore[attr-defined]  # a union for type checkers
-    references, definitions = msgspec.json.schema_components([*tagged, TrainingRecord], schema_hook=_schema_of_union)
+
+    def union(kind: type[Tagged]) -> dict[str, Any]:
+        return {"anyOf": [{"$ref": f"#/$defs/{option.__name__}"} for option in kind.kinds.values()]}
+
+    references, definitions = msgspec.json.schema_components([*tagged, TrainingRecord], schema_hook=union)
     for kind in tagged:
         definitions[kind.__name__]["required"].insert(0, "kind")
     *options, record = (*references[: len(results)], references[-1])
@@ -27,16 +31,5 @@ def result_schema() -> dict[str, Any]:
     }
 
 
-def _schema_of_union(kind: type) -> dict[str, Any]:
-    """The schema of records that their ``kind`` tells apart."""
-    assert issubclass(kind, Tagged), kind
-    return {"anyOf": [{"$ref": f"#/$defs/{option.__name__}"} for option in kind.kinds.values()]}
-
-
-def main() -> None:
-    """Print the schema."""
-    sys.stdout.write(json.dumps(result_schema(), indent=1) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    sys.stdout.write(json.dumps(result_schema(), indent=1) + "\n")

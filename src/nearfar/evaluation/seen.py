@@ -24,21 +24,22 @@ MIN_UNSEEN_PAIRS = 50
 def seen_shares(seen: SeenHashes, rows: RowHashes) -> SeenShares:
     """The shares of a task's pairs and distinct texts that are among the hashes of a model."""
     texts, chosen_texts = _shares(rows.texts, seen.trained_texts, seen.chosen_texts)
-    pairs, chosen_pairs = _shares(rows.pairs, seen.trained_pairs, seen.chosen_pairs)
+    pairs, chosen_pairs = (
+        _shares(rows.pairs, seen.trained_pairs, seen.chosen_pairs) if len(rows.pairs) else (None, None)
+    )
     known, chosen = (rows.pairs, seen.chosen_pairs) if len(rows.pairs) else (rows.texts, seen.chosen_texts)
     dev = True if len(known) and np.isin(known, chosen).all() else None
-    return SeenShares(
-        pairs=pairs, texts=texts or 0.0, chosen_pairs=chosen_pairs, chosen_texts=chosen_texts or 0.0, dev=dev
-    )
+    return SeenShares(pairs=pairs, texts=texts, chosen_pairs=chosen_pairs, chosen_texts=chosen_texts, dev=dev)
 
 
-def _shares(rows: Hashes, trained: Hashes, chosen: Hashes) -> tuple[float, float] | tuple[None, None]:
-    """The share of ``rows`` in either, and the share in ``chosen`` alone; None without rows."""
-    if not len(rows):
-        return None, None
+def _shares(rows: Hashes, trained: Hashes, chosen: Hashes) -> tuple[float, float]:
+    """The share of ``rows`` in either, and the share in ``chosen`` alone; 0 without rows."""
     in_training = np.isin(rows, trained)
     only_chosen = np.isin(rows, chosen) & ~in_training
-    return round(float(np.mean(in_training | only_chosen)), 6), round(float(np.mean(only_chosen)), 6)
+    either, alone = (
+        round(float(part.sum()) / max(1, len(rows)), 6) for part in (in_training | only_chosen, only_chosen)
+    )
+    return either, alone
 
 
 def unseen_scores(
@@ -63,10 +64,10 @@ def unseen_scores(
         reason = f"{len(gold)} unseen pair{'s' * (len(gold) != 1)}, where a score needs {MIN_UNSEEN_PAIRS}"
     own = Estimate(None, None, None, reason)
     if reason is None:
-        parts = np.split(unseen, np.cumsum([subset.pairs for subset in subsets])[:-1])
+        sizes = [int(part.sum()) for part in np.split(unseen, np.cumsum([one.pairs for one in subsets])[:-1])]
         units = None if scored.units is None else number_units(np.array(scored.units)[unseen])
         how: dict[str, Any] = {"resamples": resamples, "seed": [seed, *task.encode()], "units": units}
-        own = correlation_estimate("spearman", gold, cosines, sizes=[int(part.sum()) for part in parts], **how)
+        own = correlation_estimate("spearman", gold, cosines, sizes=sizes, **how)
     return UnseenScores(pairs=len(gold), spearman=own, seen_pairs=np.flatnonzero(seen_pairs).tolist())
 
 
@@ -91,23 +92,23 @@ def add_seen(
     """
     rows: dict[str, Iterable[Sequence[object]]] = {**(tested or {})}
     rows |= {task: chain.from_iterable(subsets.values()) for task, subsets in (similarity or {}).items()}
-    rows |= {task: retrieval_rows(ranked) for task, ranked in (retrieval or {}).items()}
+    rows |= {task: _relevant_pairs(ranked) for task, ranked in (retrieval or {}).items()}
     hashes = {task: row_hashes(of_task) for task, of_task in rows.items()}
-    shares = {task: seen_shares(seen, of_task) for task, of_task in hashes.items()}
-    tasks, transfer = {}, result.transfer
-    for task, scored in result.tasks.items():
+
+    def with_shares(tasks: Mapping[str, Any]) -> dict[str, Any]:
+        return {task: replace(scored, seen=seen_shares(seen, hashes[task])) for task, scored in tasks.items()}
+
+    tasks = with_shares(result.tasks)
+    for task, scored in tasks.items():
         known = np.isin(hashes[task].pairs, np.union1d(seen.trained_pairs, seen.chosen_pairs))
-        unseen = unseen_scores(task, scored, known, resamples=result.resamples, seed=seed) if known.any() else None
-        tasks[task] = replace(scored, seen=shares[task], unseen=unseen)
-    ranked = {task: replace(scored, seen=shares[task]) for task, scored in result.retrieval.items()}
-    if transfer is not None:
-        transfer = replace(
-            transfer, tasks={task: replace(of, seen=shares[task]) for task, of in transfer.tasks.items()}
-        )
-    return replace(result, tasks=tasks, retrieval=ranked, transfer=transfer)
+        if known.any():
+            unseen = unseen_scores(task, scored, known, resamples=result.resamples, seed=seed)
+            tasks[task] = replace(scored, unseen=unseen)
+    transfer = result.transfer and replace(result.transfer, tasks=with_shares(result.transfer.tasks))
+    return replace(result, tasks=tasks, retrieval=with_shares(result.retrieval), transfer=transfer)
 
 
-def retrieval_rows(task: RetrievalTask) -> Iterator[tuple[str, ...]]:
+def _relevant_pairs(task: RetrievalTask) -> Iterator[tuple[str, ...]]:
     """The pairs of each query and its relevant documents; other documents may be training texts."""
     for query, relevant in zip(task.queries, task.relevant, strict=True):
         yield from ((query, task.documents[position]) for position in relevant)

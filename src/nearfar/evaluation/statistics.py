@@ -33,10 +33,8 @@ def estimate(score: float | None, draws: Floats, reason: str | None = None) -> E
     """
     if score is None or reason is not None:
         return Estimate(None, None, None, reason)
-    low, high = (
-        None if bound is None else round(100 * bound, 4) for bound in percentile_interval(draws) or (None, None)
-    )
-    return Estimate(round(score, 4), low, high)
+    interval = [round(100 * end, 4) for end in percentile_interval(draws) or ()]
+    return Estimate(round(score, 4), *(interval or (None, None)))
 
 
 def mean_estimate(estimates: Mapping[str, Estimate], draws: Sequence[Floats]) -> Estimate:

@@ -6,23 +6,20 @@ Spearman and Pearson. A model that compares by another similarity is scored by t
 so all three are computed: ``all`` (SBERT, SimCSE, MTEB), ``mean`` and ``wmean`` (BERT-flow, Liao 2021).
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 
 from nearfar.data.fingerprints import units_of_rows
 from nearfar.evaluation import correlation, results
 from nearfar.evaluation.correlation import AGGREGATES, CORRELATIONS, Aggregate, Floats, undefined_reason
 from nearfar.evaluation.statistics import estimate, mean_estimate, plain_numbers
-from nearfar.evaluation.tasks import SEMEVAL, SIMILARITY_AVERAGES, ScoredTasks, embed_tasks, encoded_size
+from nearfar.evaluation.tasks import SEMEVAL, SIMILARITY_AVERAGES, ScoredTasks, embed, widest
 from nearfar.neighbours import pair_similarities
-from nearfar.types import Encode, NearfarError, ScoredPair, VectorSimilarity
+from nearfar.types import Encode, ScoredPair, VectorSimilarity
 
 COSINE_UNIT = 1e-6
 PAIRS_AT_ONCE = 2**14
@@ -38,15 +35,10 @@ def evaluate_sts(
     tasks: Mapping[str, Subsets],
     *,
     similarity: VectorSimilarity = "cosine",
-    per_task: bool = False,
     resamples: int = 1000,
     seed: int = 0,
-    progress: bool = False,
 ) -> ScoredTasks[results.SimilarityScores, results.SimilarityAverage]:
-    """Score ``encode`` on ``tasks`` (task -> subset -> pairs); all their distinct texts are encoded in one call.
-
-    With ``per_task``, ``encode`` is called once for each task with that task's texts. Baselines that are fitted on the
-    texts they encode need this.
+    """Score ``encode`` on ``tasks`` (task -> subset -> pairs); it is called once for each task with its distinct texts.
 
     A task with a text whose vector is not finite is skipped and listed in ``unavailable``.
 
@@ -56,20 +48,18 @@ def evaluate_sts(
     no intervals.
 
     Raises:
-        NearfarError: no tasks or no pairs; a gold score that is not finite; ``encode`` does not return one vector per
-            text. The message names task and text.
+        NearfarError: ``encode`` does not return one vector per text.
     """
-    _check_gold(tasks)
     texts = {
         task: [text for pairs in subsets.values() for pair in pairs for text in pair[:2]]
         for task, subsets in tasks.items()
     }
-    embedded = embed_tasks(encode, texts, per_task=per_task)
-    unavailable = {task: why for task in tasks if (why := embedded[task].failure_reason(texts[task]))}
+    embedded = {task: embed(encode, of_task) for task, of_task in texts.items()}
+    unavailable = {task: one.failure for task, one in embedded.items() if one.failure}
     available = [task for task in tasks if task not in unavailable]
     scored: dict[str, results.SimilarityScores] = {}
     draws: dict[str, Draws] = {}
-    for task in track(available, "bootstrap", console=Console(stderr=True), transient=True, disable=not progress):
+    for task in available:
         rows = np.array([embedded[task].rows[text] for text in texts[task]], dtype=np.int64).reshape(-1, 2)
         cosines, zeros = _compare_pairs(embedded[task].vectors, rows, similarity)
         how: dict[str, Any] = {"zero_vectors": zeros, "resamples": resamples, "seed": seed}
@@ -79,7 +69,7 @@ def evaluate_sts(
         for name, members in SIMILARITY_AVERAGES.items()
         if set(members) <= set(scored)
     }
-    return ScoredTasks(scored, averages, unavailable, *encoded_size(embedded.values()))
+    return ScoredTasks(scored, averages, unavailable, widest(embedded.values()))
 
 
 def similarity_scores(
@@ -132,26 +122,13 @@ def _undefined_mean_reason(task: str, subsets: Sequence[str], whys: Sequence[str
 def _average(
     members: Sequence[str], scored: Mapping[str, results.SimilarityScores], draws: Mapping[str, Draws]
 ) -> results.SimilarityAverage:
-    averages = {}
-    for metric in CORRELATIONS:
-        each = {kind: {task: scored[task].metric(metric).of(kind) for task in members} for kind in AGGREGATES}
-        means = {
-            kind: mean_estimate(each[kind], [draws[task][metric][kind] for task in members]) for kind in AGGREGATES
-        }
-        averages[metric] = results.AggregateEstimates(**means)
+    def mean(metric: str, kind: Aggregate) -> results.Estimate:
+        estimates = {task: scored[task].metric(metric).of(kind) for task in members}
+        return mean_estimate(estimates, [draws[task][metric][kind] for task in members])
+
+    means = {metric: {kind: mean(metric, kind) for kind in AGGREGATES} for metric in CORRELATIONS}
+    averages = {metric: results.AggregateEstimates(**of_metric) for metric, of_metric in means.items()}
     return results.SimilarityAverage(tasks=list(members), **averages)
-
-
-def _check_gold(tasks: Mapping[str, Subsets]) -> None:
-    if not tasks:
-        raise NearfarError("no tasks to evaluate on.")
-    for task, subsets in tasks.items():
-        if not any(subsets.values()):
-            raise NearfarError(f"task {task} has no pairs.")
-        for subset, pairs in subsets.items():
-            for number, pair in enumerate(pairs, start=1):
-                if not math.isfinite(pair.score):
-                    raise NearfarError(f"task {task}, subset {subset}, pair {number}: the score is {pair.score}.")
 
 
 def _compare_pairs(

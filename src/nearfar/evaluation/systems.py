@@ -21,7 +21,6 @@ from rich.progress import track
 from nearfar.data.files import stem
 from nearfar.data.unit_scores import Systems, UnitScores, read_qrels, read_run
 from nearfar.evaluation import comparison, results
-from nearfar.evaluation.correlation import check_resampling
 from nearfar.evaluation.render import short_names
 from nearfar.evaluation.retrieval import measure_rankings
 from nearfar.evaluation.statistics import MARGIN, bootstrap_means
@@ -86,10 +85,8 @@ def compare_systems(
     level, by default 0.5% of the range of scores. The sides of the result are in the order of their scores.
 
     Raises:
-        NearfarError: there is only one system, no such task, or all units of a task are in one cluster; fewer than two
-            ``resamples``, or a negative ``seed``.
+        NearfarError: there is only one system, no such task, or all units of a task are in one cluster.
     """
-    check_resampling(resamples, seed, at_least=2)
     margin = given.points * MARGIN / 100 if margin is None else margin
     if unknown := [task for task in tasks or () if task not in given.tasks]:
         raise NearfarError(f"--tasks: there is no task {unknown[0]}, only {', '.join(given.tasks)}.")

@@ -24,7 +24,7 @@ from nearfar.evaluation import probes, results
 from nearfar.evaluation.correlation import CORRELATIONS, Floats, Indices, undefined_reason
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.statistics import bootstrap_means, correlation_estimate, estimate, mean_estimate, plain_numbers
-from nearfar.evaluation.tasks import TRANSFER_AVERAGES, ScoredTasks, TextEmbeddings, embed_tasks, encoded_size
+from nearfar.evaluation.tasks import TRANSFER_AVERAGES, ScoredTasks, TextEmbeddings, embed, widest
 from nearfar.neighbours import unit_rows
 from nearfar.neighbours.exact import nearest
 from nearfar.types import Encode, NearfarError, VectorSimilarity
@@ -41,12 +41,11 @@ def evaluate_transfer(
     tasks: Mapping[str, TransferTask],
     *,
     probe: Probe = DEFAULT_PROBE,
-    per_task: bool = False,
     seed: int = 1111,
     resamples: int = 1000,
     progress: bool = False,
 ) -> ScoredTasks[results.TransferScores, results.TransferAverage]:
-    """Probe ``encode`` on ``tasks``; all their distinct texts are encoded in one call, or in one for each task.
+    """Probe ``encode`` on ``tasks``; it is called once for each task, with its distinct texts.
 
     A task has no score where a vector of its texts holds a NaN or infinity, or where a named task cannot be probed. Its
     entry says why, and the other tasks are scored.
@@ -55,30 +54,24 @@ def evaluate_transfer(
         encode: texts -> vectors.
         tasks: by name, from :mod:`nearfar.data.classification`.
         probe: settings of the classifiers; learned relatedness uses only their seed.
-        per_task: call ``encode`` once for each task with that task's texts, for baselines that are fitted on the texts
-            they encode.
         seed: seed of the bootstrap.
         resamples: bootstrap resamples of the tested rows behind each 95% interval; 0 for no intervals. Classifiers are
             not retrained.
         progress: show a progress bar.
 
     Raises:
-        NearfarError: no tasks; a user's own data set that cannot be probed (one label,
-            or too few rows of a label for the folds), before anything is encoded; ``encode`` does not return one
-            vector per text.
+        NearfarError: a user's own data set that cannot be probed (one label, or too few rows of a label for the folds),
+            before anything is encoded; ``encode`` does not return one vector per text.
     """
-    if not tasks:
-        raise NearfarError("no transfer tasks to evaluate on.")
     reasons = {name: _unprobeable_reason(task, probe) for name, task in tasks.items()}
     prepared = {name: _SortedRows.of(task) for name, task in tasks.items()}
-    distinct = {name: {text for row in rows.texts for text in row} for name, rows in prepared.items()}
-    texts = {name: sorted(distinct[name]) for name in tasks if not reasons[name]}
-    embedded = embed_tasks(encode, texts, per_task=per_task)
+    texts = {name: sorted({text for row in rows.texts for text in row}) for name, rows in prepared.items()}
+    embedded = {name: embed(encode, [] if reasons[name] else own) for name, own in texts.items()}
     entries: dict[str, results.TransferScores] = {}
     draws: dict[str, Floats] = {}
     bar = track(prepared.items(), "probing", console=Console(stderr=True), transient=True, disable=not progress)
     for name, rows in bar:
-        reason = reasons[name] or embedded[name].failure_reason(distinct[name])
+        reason = reasons[name] or embedded[name].failure
         features = np.zeros((0, 0), dtype=np.float32) if reason else _features(rows.texts, embedded[name])
         if not np.isfinite(features).all():
             reason = "the embeddings are so large that products of them are infinite"
@@ -97,7 +90,7 @@ def evaluate_transfer(
         for name, members in TRANSFER_AVERAGES.items()
         if set(members) <= set(draws)
     }
-    return ScoredTasks(entries, averages, {}, *encoded_size(embedded.values()))
+    return ScoredTasks(entries, averages, {}, widest(embedded.values()))
 
 
 class _SortedRows(NamedTuple):
@@ -135,15 +128,12 @@ class _SortedRows(NamedTuple):
 
 
 def _unprobeable_reason(task: TransferTask, probe: Probe) -> str | None:
-    """Why a task cannot be probed; raises for a user's own data set."""
+    """Why a task with labels cannot be probed; raises for a user's own data set."""
+    if not task.label_names:
+        return None
     try:
-        if task.label_names:
-            labels = {name: [int(target) for target in rows.targets] for name, rows in task.splits.items()}
-            probes.check_labels(labels, task.label_names, probe)
-        else:
-            for name, rows in task.splits.items():
-                if not rows.texts or not np.isfinite(rows.targets).all():
-                    return f"{'a score is not finite' if rows.texts else 'no pairs'} in {name}"
+        labels = {name: [int(target) for target in rows.targets] for name, rows in task.splits.items()}
+        probes.check_labels(labels, task.label_names, probe)
     except NearfarError as error:
         if task.source:
             raise NearfarError(f"{task.source}: {error}") from error
@@ -313,10 +303,8 @@ def neighbour_vote(
         device: where similarities are computed.
 
     Raises:
-        NearfarError: no labelled text; a vector is not finite.
+        NearfarError: a vector is not finite.
     """
-    if not len(labelled):
-        raise NearfarError("there is no labelled text to vote.")
     if similarity == "cosine":
         vectors, labelled = (unit_rows(np.array(side, dtype=np.float32)) for side in (vectors, labelled))
     found = nearest(vectors, labelled, k, similarity=similarity, device=device)
@@ -336,8 +324,7 @@ def vote_scores(
 
     ``settings`` are ``resamples``, ``seed`` and ``digest``, of the texts and their neighbours (:func:`classification`).
     """
-    classes = sorted({*gold, *predicted})
-    numbers = {name: number for number, name in enumerate(classes)}
-    right, voted = (np.array([numbers[label] for label in side], dtype=np.intp) for side in (gold, predicted))
-    rows = [(text,) for text in texts]
-    return classification(right, voted, protocol=VOTE, names=classes, texts=rows, **settings)[0]
+    classes, numbers = np.unique([*gold, *predicted], return_inverse=True)
+    settings |= {"protocol": VOTE, "names": classes.tolist(), "texts": [(text,) for text in texts]}
+    right, voted = np.split(numbers, [len(gold)])
+    return classification(right, voted, **settings)[0]

@@ -11,10 +11,12 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -23,17 +25,12 @@ from nearfar.jobs.job import JSON as JSON
 from nearfar.jobs.job import Job as Job
 from nearfar.jobs.job import JobStore as JobStore
 from nearfar.jobs.job import Outcome as Outcome
-from nearfar.jobs.job import ScratchStore as ScratchStore
-from nearfar.jobs.job import Store as Store
 from nearfar.jobs.job import Task as Task
 from nearfar.jobs.job import perform
 from nearfar.types import NearfarError
 
 BUSY_SECONDS = 0.5
 """After this time, a job that another process runs is tried again."""
-_SHOWN = 10
-"""Number of failed jobs that an error names."""
-
 
 EventKind: TypeAlias = Literal["found", "started", "waiting", "finished", "retried", "failed", "skipped"]
 
@@ -74,11 +71,9 @@ class JobsFailedError(NearfarError):
         self.skipped = tuple(skipped)
         count = f"{len(failures)} {'job' if len(failures) == 1 else 'jobs'} failed"
         lines = [f"{count}; {len(skipped)} that need them were skipped:" if skipped else f"{count}:"]
-        for failure in failures[:_SHOWN]:
+        for failure in failures:
             see = f" (see {failure.folder})" if failure.folder else ""
             lines.append(f"  {failure.job.function} {failure.job.key}: {failure.message}{see}")
-        if len(failures) > _SHOWN:
-            lines.append(f"  and {len(failures) - _SHOWN} more")
         lines.append("The finished jobs are kept; the same call runs only the others.")
         super().__init__("\n".join(lines))
 
@@ -89,12 +84,8 @@ class Engine(Protocol):
     Order, retries, dependencies and events are decided by :func:`nearfar.jobs.run_jobs`.
     """
 
-    shares_resources: bool
-    """Whether it decides itself how many jobs use a resource at once; without, one does."""
-
-    @property
-    def slots(self) -> int:
-        """How many tasks it takes at once."""
+    slots: int
+    """How many tasks it takes at once."""
 
     def submit(self, task: Task, *, uses: str | None) -> Future[Outcome]:
         """Start a task; called only while fewer than ``slots`` are unfinished. ``uses`` is :attr:`Job.uses`."""
@@ -110,7 +101,6 @@ class InlineEngine:
     """
 
     slots = 1
-    shares_resources = False
 
     def submit(self, task: Task, *, uses: str | None) -> Future[Outcome]:  # noqa: ARG002
         """Perform the task."""
@@ -124,7 +114,7 @@ class InlineEngine:
 
 def run_jobs(
     jobs: Iterable[Job],
-    store: Store,
+    store: JobStore | None,
     *,
     engine: str | Engine = "process",
     workers: int = 1,
@@ -141,7 +131,9 @@ def run_jobs(
 
     Args:
         jobs: the jobs whose results are wanted.
-        store: where the results are, and which jobs are finished.
+        store: where the results are. Without one, each job runs in a temporary folder of the machine that runs it,
+            which is its working folder too, and publishes its results itself; all jobs run, so a function must look
+            whether its result is there. Two runs may perform the same job, which must write the same bytes each time.
         engine: ``inline``: one after the other in this process; ``process``: in worker processes on this machine;
             ``ray``: as tasks on a Ray cluster, or on a local Ray without ``ray_address``; or an object.
         workers: how many jobs run at once (``process`` and ``ray``); on a cluster, 1 stands for as many as fit.
@@ -153,25 +145,25 @@ def run_jobs(
 
     Raises:
         JobsFailedError: jobs failed, by an exception or because their workers died. All others are finished.
-        NearfarError: a finished job's folder is damaged, or the store cannot be written.
+        NearfarError: the store cannot be written.
     """
     todo, found = unfinished(shard_of(list(jobs), shard), store)
     loop = _Loop(todo, found, store, retries, on_event)
     if todo:
-        if store.root is not None:
+        if store is not None:
             with disk_errors(store.root):
                 create_folder(store.root)
         with _stopped_by_sigterm():
-            opened = _open(engine, store, workers, threads, ray_address) if isinstance(engine, str) else engine
+            opened = _open(engine, workers, threads, ray_address) if isinstance(engine, str) else engine
             try:
                 loop.run(opened)
             finally:
                 opened.close()
     if loop.failures:
-        raise JobsFailedError(loop.failures, loop.skipped)
+        raise JobsFailedError(loop.failures, list(loop.waiting))
 
 
-def _open(engine: str, store: Store, workers: int, threads: int, ray_address: str | None) -> Engine:
+def _open(engine: str, workers: int, threads: int, ray_address: str | None) -> Engine:
     """The engine of a name."""
     if engine == "process":
         from nearfar.jobs.process import ProcessEngine
@@ -180,7 +172,7 @@ def _open(engine: str, store: Store, workers: int, threads: int, ray_address: st
     if engine == "ray":
         from nearfar.jobs.ray_cluster import RayEngine
 
-        return RayEngine(store, workers=workers, threads=threads, address=ray_address)
+        return RayEngine(workers=workers, threads=threads, address=ray_address)
     if engine != "inline":
         raise NearfarError(f"--engine {engine}: must be one of inline, process, ray.")
     return InlineEngine()
@@ -190,33 +182,38 @@ class _Loop:
     """The state of one run."""
 
     def __init__(
-        self, todo: list[Job], found: list[Job], store: Store, retries: int, on_event: Callable[[JobEvent], None] | None
+        self,
+        todo: list[Job],
+        found: list[Job],
+        store: JobStore | None,
+        retries: int,
+        on_event: Callable[[JobEvent], None] | None,
     ) -> None:
         self.failures: list[JobFailure] = []
-        self.skipped: list[Job] = []
+        self.waiting = dict.fromkeys(todo)
+        """Jobs that do not run, in the order in which they start where nothing prevents it."""
         self._store, self._retries, self._on_event = store, retries, on_event
         self._done, self._total = 0, len(todo) + len(found)
-        self._waiting = {job.key: job for job in todo}
-        """Jobs that do not run, in the order in which they start where nothing prevents it."""
         self._running: dict[Future[Outcome], Job] = {}
-        self._unfinished = set(self._waiting)
-        self._attempts: dict[str, int] = {}
-        self._busy: dict[str, float] = {}
+        self._unfinished = set(todo)
+        self._attempts = Counter[Job]()
+        """How often each job was started, without those that another process ran."""
+        self._busy: dict[Job, float] = {}
         """Jobs that another process runs -> when they are tried again."""
         for job in found:
             self._report("found", job)
 
     def run(self, engine: Engine) -> None:
-        """Run all jobs."""
+        """Run all jobs; those that need a failed one still wait at the end."""
         folder = os.getcwd()
         while True:
             for job in self._startable(engine):
-                del self._waiting[job.key]
-                if job.key not in self._attempts:
-                    self._attempts[job.key] = 1
+                del self.waiting[job]
+                if not self._attempts[job]:
+                    self._attempts[job] = 1
                     self._report("started", job)
                 self._running[engine.submit(Task.of(job, self._store, folder), uses=job.uses)] = job
-            pause = BUSY_SECONDS if self._busy.keys() & self._waiting.keys() else None
+            pause = BUSY_SECONDS if self._busy.keys() & self.waiting else None
             if self._running:
                 wait(self._running, pause, FIRST_COMPLETED)
                 for done in [future for future in self._running if future.done()]:
@@ -225,49 +222,33 @@ class _Loop:
                 time.sleep(pause)
             else:
                 break
-        self._skip()
+        for job in self.waiting:
+            self._report("skipped", job, message="a job that it needs failed")
 
     def _startable(self, engine: Engine) -> list[Job]:
-        """Jobs whose inputs are finished, for which there is a worker and whose resource is free, in order."""
-        now, chosen = time.monotonic(), list[Job]()
-        in_use = {job.uses for job in self._running.values()}
-        for job in self._waiting.values():
-            if len(self._running) + len(chosen) >= engine.slots:
-                break
-            needed = {one.key for one in job.inputs.values()}
-            free = job.uses is None or engine.shares_resources or job.uses not in in_use
-            if free and needed.isdisjoint(self._unfinished) and self._busy.get(job.key, now) <= now:
-                chosen.append(job)
-                in_use.add(job.uses)
-        return chosen
+        """Jobs whose inputs are finished and for which there is a worker, in order."""
+        now, free = time.monotonic(), engine.slots - len(self._running)
+        ready = (job for job in self.waiting if self._unfinished.isdisjoint(job.inputs.values()))
+        return list(islice((job for job in ready if self._busy.get(job, now) <= now), free))
 
     def _handle(self, job: Job, outcome: Outcome) -> None:
-        attempts, message = self._attempts[job.key], outcome.message
+        attempts, message = self._attempts[job], outcome.message
         if outcome.kind in ("finished", "found"):
             self._report(outcome.kind, job, seconds=outcome.seconds)
-            self._unfinished.remove(job.key)
+            self._unfinished.remove(job)
         elif outcome.kind == "busy":
-            if job.key not in self._busy:
+            if job not in self._busy:
                 self._report("waiting", job, message="another process runs it")
-            self._busy[job.key] = time.monotonic() + BUSY_SECONDS
-            self._waiting = {job.key: job, **self._waiting}
+            self._busy[job] = time.monotonic() + BUSY_SECONDS
+            self.waiting = {job: None, **self.waiting}
         elif outcome.kind == "died" and attempts <= self._retries:
-            self._attempts[job.key] += 1
+            self._attempts[job] += 1
             self._report("retried", job, message=message)
-            self._waiting = {job.key: job, **self._waiting}
+            self.waiting = {job: None, **self.waiting}
         else:
             message += f", {attempts} times" * (attempts > 1 and outcome.kind == "died")
-            self.failures.append(JobFailure(job, message, self._store.part(job)))
+            self.failures.append(JobFailure(job, message, self._store.part(job) if self._store else None))
             self._report("failed", job, message=message)
-
-    def _skip(self) -> None:
-        """Report the jobs that need a failed one: all that still wait."""
-        failed = {failure.job.key: failure.job for failure in self.failures}
-        for job in self._waiting.values():
-            cause = next(failed[one.key] for one in job.inputs.values() if one.key in failed)
-            failed[job.key] = cause
-            self.skipped.append(job)
-            self._report("skipped", job, message=f"{cause.function} {cause.key} failed")
 
     def _report(self, kind: EventKind, job: Job, *, seconds: float | None = None, message: str = "") -> None:
         """Tell the caller of a change; a job that is finished, failed or skipped is done."""
@@ -285,27 +266,20 @@ def with_inputs(jobs: Iterable[Job]) -> list[Job]:
     return list(ordered)
 
 
-def unfinished(jobs: Iterable[Job], store: Store) -> tuple[list[Job], list[Job]]:
+def unfinished(jobs: Iterable[Job], store: JobStore | None) -> tuple[list[Job], list[Job]]:
     """The jobs that must run, every job after its inputs, and the finished jobs that stand in for others.
 
     The inputs of a finished job are not run, even if their folders have been deleted.
-
-    Raises:
-        NearfarError: the folder of a finished job is damaged.
     """
     todo: dict[Job, None] = {}
     found: dict[Job, None] = {}
-
-    def visit(some: Iterable[Job]) -> None:
-        for job in some:
-            if job not in todo and job not in found:
-                if store.is_finished(job):
-                    found[job] = None
-                else:
-                    visit(job.inputs.values())
-                    todo[job] = None
-
-    visit(jobs)
+    for job in jobs:
+        if store and store.is_finished(job):
+            found[job] = None
+        elif job not in todo:
+            first, others = unfinished(job.inputs.values(), store)
+            todo |= dict.fromkeys([*first, job])
+            found |= dict.fromkeys(others)
     return list(todo), list(found)
 
 
@@ -323,17 +297,14 @@ def shard_of(jobs: Sequence[Job], shard: tuple[int, int]) -> list[Job]:
         raise NearfarError(f"--shard {number}/{count}: the number must be from 1 to the count, such as 3/40.")
     if count == 1:
         return list(jobs)
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    places = {job: place for place, job in enumerate(with_inputs(jobs))}
-    edges = [(place, places[needed]) for job, place in places.items() for needed in job.inputs.values()]
-    needs = coo_array(([True] * len(edges), tuple(zip(*edges, strict=True)) or ([], [])), shape=(len(places),) * 2)
-    groups: dict[int, list[Job]] = {}
-    for job, label in zip(places, connected_components(needs, directed=False)[1].tolist(), strict=True):
-        groups.setdefault(label, []).append(job)
+    groups: dict[Job, set[Job]] = {}  # of each job, those that it is connected with
+    for job in jobs:
+        needed = with_inputs([job])
+        connected = set(needed).union(*(groups[one] for one in needed if one in groups))
+        groups |= dict.fromkeys(connected, connected)
+    distinct = {id(group): group for group in groups.values()}.values()
     shards: list[set[Job]] = [set() for _ in range(count)]
-    for group in sorted(groups.values(), key=lambda group: (-len(group), min(job.key for job in group))):
+    for group in sorted(distinct, key=lambda group: (-len(group), min(job.key for job in group))):
         min(shards, key=len).update(group)
     return [job for job in jobs if job in shards[number - 1]]
 

@@ -1,7 +1,7 @@
 """A job, which is one call of a function; where its results are; and how a process performs it.
 
 A :class:`JobStore` has a folder ``KEY/`` for each finished job, and ``KEY.part/`` for one that is running or was
-stopped. A :class:`ScratchStore` is for jobs that publish their results themselves.
+stopped.
 """
 
 import hashlib
@@ -59,7 +59,7 @@ class Job:
     local: Mapping[str, JSON] = field(default_factory=dict, kw_only=True)
     """Settings that do not change the results, such as paths and devices of this machine; not part of the key."""
     uses: str | None = field(default=None, kw_only=True)
-    """A resource that only one job of a machine at a time may use, such as ``gpu``; not part of the key."""
+    """``gpu`` for a job that needs a GPU of the Ray cluster; not part of the key."""
     key: str = field(init=False)
     """The first 16 hex digits of the SHA-256 of function, settings and the keys of the inputs, as canonical JSON."""
 
@@ -74,8 +74,9 @@ class Job:
                 raise NearfarError(f"job {self.function}: {attribute}: {error}.") from None
             object.__setattr__(self, attribute, copy)
         object.__setattr__(self, "inputs", dict(self.inputs))
-        inputs = {name: job.key for name, job in self.inputs.items()}
-        object.__setattr__(self, "key", key_of(self.function, self.settings, inputs))
+        content = json.loads(json.dumps(self._content()), parse_float=_canonical)
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        object.__setattr__(self, "key", hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and self.key == other.key
@@ -83,38 +84,25 @@ class Job:
     def __hash__(self) -> int:
         return hash(self.key)
 
+    def _content(self) -> dict[str, Any]:
+        inputs = {name: job.key for name, job in self.inputs.items()}
+        return {"function": self.function, "settings": self.settings, "inputs": inputs}
+
     def describe(self) -> dict[str, Any]:
         """The job in JSON values, inputs by their keys, without ``local``: the content of its ``job.json``."""
-        return {
-            "key": self.key,
-            "function": self.function,
-            "settings": self.settings,
-            "inputs": {name: job.key for name, job in self.inputs.items()},
-        }
+        return {"key": self.key, **self._content()}
 
 
-def key_of(function: str, settings: Mapping[str, JSON], inputs: Mapping[str, str]) -> str:
-    """The key of a job; ``inputs`` are the keys of the jobs whose results it reads."""
-    content = {"function": function, "settings": _canonical(settings), "inputs": dict(inputs)}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
-
-
-def _canonical(value: Any) -> Any:
-    """The value with whole floats as integers, as RFC 8785 writes numbers: 1.0 and 1 are the same setting."""
-    if isinstance(value, dict):
-        return {name: _canonical(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_canonical(one) for one in value]
-    if isinstance(value, float) and value.is_integer() and abs(value) <= _MAX_WHOLE:
-        return int(value)
-    return value
+def _canonical(text: str) -> float:
+    """A whole float as an integer, as RFC 8785 writes numbers: 1.0 and 1 are the same setting."""
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) <= _MAX_WHOLE else number
 
 
 PART = ".part"
 """The suffix of the folder of an unfinished job."""
 JOB_FILE, ATTEMPT_FILE, LOG_FILE, ERROR_FILE = "job.json", "attempt.json", "log.txt", "error.txt"
-"""Files that the store writes into the folder of a job; the functions of jobs must not use these names."""
+"""Files that are written into the folder of a job; the functions of jobs must not use these names."""
 
 
 class JobStore:
@@ -125,8 +113,6 @@ class JobStore:
     Raises:
         NearfarError: ``root`` is a file or cannot be used as a path.
     """
-
-    in_scratch = False
 
     @path_errors()
     def __init__(self, root: Path | str) -> None:
@@ -144,25 +130,8 @@ class JobStore:
 
     @path_errors()
     def is_finished(self, job: Job) -> bool:
-        """Whether the job's results are there.
-
-        Raises:
-            NearfarError: its folder is there, but ``job.json`` is missing, damaged or describes another job.
-        """
-        folder = self.folder(job)
-        if not folder.exists():
-            return False
-        try:
-            recorded = json.loads((folder / JOB_FILE).read_text(encoding="utf-8"))
-            is_own = key_of(recorded["function"], recorded["settings"], recorded["inputs"]) == job.key
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
-            is_own = False
-        if not is_own:
-            raise NearfarError(
-                f"{folder / JOB_FILE}: is missing, damaged, or describes another job. Delete the folder {folder}; the "
-                "job is then run again."
-            )
-        return True
+        """Whether the job's results are there."""
+        return self.folder(job).exists()
 
     def seconds(self, job: Job) -> float | None:
         """How long the attempt took that finished the job; None if it is not finished or this is not known.
@@ -175,38 +144,6 @@ class JobStore:
             return None
         recorded = read_json(file, otherwise="Delete it; the results are kept.")
         return convert(recorded, _Attempt, source=str(file)).seconds
-
-
-class ScratchStore:
-    """Jobs whose functions publish their results themselves, under names of their own, anywhere.
-
-    The folder that a function gets is a new temporary folder of the machine that runs it, and its working folder. It is
-    removed when the function ends. Every job runs, so a function must look whether its result is already there, and
-    must publish it at once (rename or completed upload). No lock keeps two runs from performing the same job: its
-    function must write the same bytes each time.
-
-    Args:
-        shared: a folder that every machine must see, such as that of the results; None if results are not files.
-    """
-
-    in_scratch = True
-
-    def __init__(self, shared: Path | None = None) -> None:
-        self.root = shared
-
-    def is_finished(self, job: Job) -> bool:  # noqa: ARG002
-        """False: only the function knows."""
-        return False
-
-    def part(self, job: Job) -> None:  # noqa: ARG002
-        """None: nothing is left of a failed job."""
-        return
-
-
-Store: TypeAlias = JobStore | ScratchStore
-
-
-_CAN_RENAME_LOCKED = os.name != "nt"  # Windows cannot rename a folder with an open file in it
 
 
 class Task(NamedTuple):
@@ -227,9 +164,9 @@ class Task(NamedTuple):
         return str(self.job["key"])
 
     @staticmethod
-    def of(job: Job, store: Store, folder: str) -> "Task":
+    def of(job: Job, store: JobStore | None, folder: str) -> "Task":
         """The task that performs a job."""
-        root, folder = ("", "") if store.in_scratch else (str(store.root), folder)
+        root, folder = (str(store.root), folder) if store else ("", "")
         return Task(root, job.describe(), job.local, folder)
 
 
@@ -273,11 +210,12 @@ def perform(task: Task, capture: Callable[[Path], AbstractContextManager[None]] 
                 return Outcome(task.key, "failed", message=_in_one_line(error))
             seconds = time.perf_counter() - started
             if folder:
-                _complete(task, part, seconds)
-                if _CAN_RENAME_LOCKED:
-                    publish(part, folder)
-        if folder and not _CAN_RENAME_LOCKED:
-            publish(part, folder)
+                with disk_errors(part):
+                    if (log := part / LOG_FILE).is_file() and not log.stat().st_size:
+                        log.unlink()
+                    attempt = {"seconds": round(seconds, 3), **({"local": task.local} if task.local else {})}
+                    (part / ATTEMPT_FILE).write_text(json.dumps(attempt, ensure_ascii=False) + "\n", encoding="utf-8")
+                publish(part, folder)
     except FolderBusyError:
         return Outcome(task.key, "busy")
     except (NearfarError, OSError) as error:
@@ -313,16 +251,6 @@ def _call(task: Task, part: Path) -> None:
     finally:
         with suppress(OSError):
             os.chdir(before)
-
-
-def _complete(task: Task, part: Path, seconds: float) -> None:
-    """Write how long the attempt took; remove an empty log."""
-    with disk_errors(part):
-        log = part / LOG_FILE
-        if log.is_file() and not log.stat().st_size:
-            log.unlink()
-        attempt = {"seconds": round(seconds, 3), **({"local": task.local} if task.local else {})}
-        (part / ATTEMPT_FILE).write_text(json.dumps(attempt, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _in_one_line(error: BaseException) -> str:

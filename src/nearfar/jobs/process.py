@@ -64,7 +64,9 @@ class _Worker:
         line = self._outcomes.readline()
         if line.endswith("\n"):
             return Outcome(*json.loads(line))
-        return Outcome(task.key, "died", message=f"its worker {describe_exit(self.end())}")
+        status = self.end()
+        ended = "was killed; the system may have run out of memory" if status == -9 else f"ended with status {status}"
+        return Outcome(task.key, "died", message=f"its worker {ended}")
 
     def interrupt(self) -> None:
         """Ask the worker to stop its job and to end."""
@@ -90,8 +92,6 @@ class ProcessEngine:
     what a function keeps in its module is there for the next job. A worker that dies is replaced. Workers end when
     this process ends, for whatever reason.
     """
-
-    shares_resources = False
 
     def __init__(self, *, workers: int, threads: int) -> None:
         self.slots = workers
@@ -129,15 +129,6 @@ class ProcessEngine:
             self._threads.shutdown()
 
 
-def describe_exit(status: int) -> str:
-    """How a process ended, for messages."""
-    if status >= 0:
-        return f"ended with exit status {status}"
-    name = {number.value: number.name for number in signal.Signals}.get(-status, f"signal {-status}")
-    hint = "; the system may have run out of memory" if name == "SIGKILL" else ""
-    return f"was killed by {name}{hint}"
-
-
 def work() -> None:
     """Perform tasks until stdin ends: the main function of a worker.
 
@@ -157,8 +148,10 @@ def work() -> None:
             for line in lines:
                 tasks.put(line)
         tasks.put(b"")
-        if busy.is_set():
-            _abandon()
+        if busy.is_set():  # end now, with the processes that the job has started
+            if _HAS_GROUPS:
+                os.killpg(os.getpid(), signal.SIGKILL)
+            os._exit(ABANDONED)
 
     threading.Thread(target=read_tasks, daemon=True).start()
     try:
@@ -173,13 +166,6 @@ def work() -> None:
         sys.exit(130)
     except BrokenPipeError:  # nobody reads the outcomes any more
         sys.exit(ABANDONED)
-
-
-def _abandon() -> None:
-    """End this process now, and the processes that its job has started."""
-    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
-        os.killpg(os.getpid(), signal.SIGKILL)
-    os._exit(ABANDONED)
 
 
 @contextmanager

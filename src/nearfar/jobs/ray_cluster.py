@@ -8,7 +8,6 @@ keeps in its module, such as an encoder, is often there for the next job.
 import os
 import platform
 import re
-import secrets
 import signal
 import socket
 import sys
@@ -19,8 +18,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from nearfar.disk import disk_errors
-from nearfar.jobs.job import Outcome, Store, Task, perform
+from nearfar.jobs.job import Outcome, Task, perform
 from nearfar.jobs.process import GRACE_SECONDS, captured
 from nearfar.types import NearfarError
 
@@ -47,29 +45,21 @@ class RayEngine:
         NearfarError: Ray is not installed, or the cluster cannot be reached or has no machine with ``threads`` CPUs.
     """
 
-    shares_resources = True
-
-    def __init__(self, store: Store, *, workers: int, threads: int, address: str | None) -> None:
+    def __init__(self, *, workers: int, threads: int, address: str | None) -> None:
         self._ray = _import_ray()
         forwarded = {name: value for name, value in os.environ.items() if name.startswith(_FORWARDED)}
         self._environment = {**forwarded, "OMP_NUM_THREADS": str(threads)}
         self._running: dict[Any, Future[Outcome]] = {}
         """By Ray's references of the tasks."""
-        self._token = ""
-        """A file in the folder of the store, which every machine must see."""
         self._owned = not self._ray.is_initialized()
         if self._owned:
             _initialise(self._ray, address, workers * threads)
         self.slots = CLUSTER_SLOTS if address is not None and workers == 1 else workers
         # max_calls 0: a process with a GPU performs many tasks, too, so that it opens a model once
         self._remote = self._ray.remote(num_cpus=threads, max_retries=0, max_calls=0)(perform_remotely)
-        try:
-            if all(node["Resources"].get("CPU", 0) < threads for node in self._ray.nodes() if node["Alive"]):
-                raise NearfarError(f"--engine ray: no machine of the cluster has {threads} CPUs; lower --threads.")
-            self._token = _write_token(store.root) if store.root else ""
-        except BaseException:
+        if all(node["Resources"].get("CPU", 0) < threads for node in self._ray.nodes() if node["Alive"]):
             self.close()
-            raise
+            raise NearfarError(f"--engine ray: no machine of the cluster has {threads} CPUs; lower --threads.")
 
     def submit(self, task: Task, *, uses: str | None) -> Future[Outcome]:
         """Give the task to Ray."""
@@ -77,7 +67,7 @@ class RayEngine:
         if gpus and not self._ray.cluster_resources().get("GPU"):
             raise NearfarError(f"--engine ray: job {task.key} uses a GPU, but no machine of the cluster has one.")
         remote = self._remote.options(num_gpus=gpus)
-        reference = remote.remote(task, self._token, self._environment, sys.path)
+        reference = remote.remote(task, self._environment, sys.path)
         self._running[reference] = future = Future[Outcome]()
         reference.future().add_done_callback(lambda done: self._finish(reference, task.key, done))
         return future
@@ -109,8 +99,6 @@ class RayEngine:
                 for reference in pending:
                     self._ray.cancel(reference, force=True)
             self._running = {}
-            if self._token:
-                Path(self._token).unlink(missing_ok=True)
 
 
 def _import_ray() -> Any:
@@ -143,23 +131,14 @@ def _initialise(ray: Any, address: str | None, cpus: int) -> None:
         signal.signal(signal.SIGTERM, before)  # Ray installs its own, which does not interrupt the tasks
 
 
-def _write_token(root: Path) -> str:
-    """A new file in a folder, whose content is its name."""
-    file = root / f".shared-{secrets.token_hex(8)}"
-    with disk_errors(root):
-        root.mkdir(parents=True, exist_ok=True)
-        file.write_text(file.name, encoding="utf-8")
-    return str(file)
-
-
-def perform_remotely(task: Task, token: str, environment: Mapping[str, str], search_path: Sequence[str]) -> Outcome:
-    """Perform a task in a worker of Ray; ``token`` is a file that this machine must see, or empty."""
+def perform_remotely(task: Task, environment: Mapping[str, str], search_path: Sequence[str]) -> Outcome:
+    """Perform a task in a worker of Ray, whose machine must see the folder of the store."""
     os.environ.update(environment)
     sys.path.extend(path for path in search_path if path not in sys.path)
-    if token and not _appears(Path(token)):
+    if not _appears(Path(task.root)):
         problem = (
-            f"--engine ray: the machine {platform.node()} does not see the folder {Path(token).parent} of the one that "
-            "leads; keep it on a file system that all machines of the cluster mount at the same path."
+            f"--engine ray: the machine {platform.node()} does not see the folder {task.root} of the one that leads; "
+            "keep it on a file system that all machines of the cluster mount at the same path."
         )
         return Outcome(task.key, "failed", message=problem)
     for key in task.job["inputs"].values():

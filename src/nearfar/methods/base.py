@@ -49,7 +49,7 @@ class BuiltMethod(NamedTuple):
 
 
 class Roles(NamedTuple):
-    """The prompts of queries and documents, and the default prompt.
+    """The prompts of queries and documents.
 
     Anchors and premises are queries; positives, negatives and hypotheses are documents. The same text may be a query in
     one row and a document in another; it is then encoded once as each. Which texts are equal is always judged without
@@ -59,20 +59,11 @@ class Roles(NamedTuple):
 
     query: str
     document: str
-    default: str
-
-    @property
-    def are_equal(self) -> bool:
-        """Whether all texts get the default prompt."""
-        return self.query == self.document == self.default
 
     def rows(self, rows: Sequence[Sequence[str]]) -> "Iterator[Sequence[TrainingText]]":
         """The texts of rows, to be read; the first column has the queries, the others the documents."""
         from nearfar.encoder.prompts import PromptedText
 
-        if self.are_equal:
-            yield from rows
-            return
         for query, *documents in rows:
             yield (PromptedText(self.query, query), *(PromptedText(self.document, text) for text in documents))
 
@@ -81,8 +72,6 @@ class Roles(NamedTuple):
         from nearfar.encoder.prompts import PromptedText
 
         texts = batch.sentences
-        if self.are_equal:
-            return sentences_of(batch)
         if self.query == self.document:
             return [PromptedText(self.query, text) for text in texts]
         queries, *documents = batch.columns
@@ -124,7 +113,7 @@ class BuildContext:
     def roles(self) -> Roles:
         """The prompts of the encoder."""
         encoder = self.encoder.encoder
-        return Roles(encoder.query_prompt, encoder.document_prompt, self.encoder.default_prompt)
+        return Roles(encoder.query_prompt, encoder.document_prompt)
 
     def batches(self, config: TrainConfig, loaded: "TextData", *, by_role: bool = False, **order: Any) -> "TextBatches":
         """Tokenize the texts, and batch their rows; ``order`` are further arguments of the batches.
@@ -171,6 +160,19 @@ def require_data(config: TrainConfig, name: str) -> tuple[str, ...]:
             "file."
         )
     return config.data
+
+
+def require_different(values: Sequence[Any], what: str) -> None:
+    """Refuse rows that all have the same text, label or score; ``what`` names it.
+
+    Raises:
+        NearfarError: they do.
+    """
+    if len(set(values)) == 1:
+        raise NearfarError(
+            f"all {len(values)} rows have the same {what}, {values[0]!r}, so there is nothing to tell apart; add rows "
+            "of others"
+        )
 
 
 def text_facts(loaded: "TextData") -> list[str]:

@@ -61,7 +61,6 @@ DriftFn: TypeAlias = "Callable[[], Tensor]"
 """The squared distance of the trained weights from the initial ones: a scalar with gradient."""
 TextPair: TypeAlias = tuple[str, str]
 """An item: the text that T reads, and the text that F reads."""
-VARIANT_NAMES: dict[SelfGuidedVariant, str] = {"sg": "sg", "opt1": "sg-opt1", "opt2": "sg-opt2", "opt3": "sg-opt"}
 ROW = ("sentence", "translation")
 """Names of a row's texts, of which some methods have the first only."""
 PAPER = base.bibtex("kim2021self")
@@ -71,6 +70,8 @@ PAPER = base.bibtex("kim2021self")
 class KimConfig(MarginSettings, TrainConfig):
     """Settings of all methods of Kim et al. 2021."""
 
+    variant: ClassVar[SelfGuidedVariant] = "sg"
+    """The plain contrast: NT-Xent over [CLS] vectors and views."""
     pooling: str | None = "cls"
     freeze_embeddings: bool = True
     """Do not train the embedding layer (Kim et al. 2021, section 3). --no-freeze-embeddings: train it too."""
@@ -110,7 +111,7 @@ class SgConfig(TextColumn, GuidedConfig):
     """sg: NT-Xent between [CLS] and a random layer of a frozen copy (Kim et al. 2021)."""
 
     variant: ClassVar[SelfGuidedVariant] = "sg"
-    """The plain contrast: NT-Xent over [CLS] vectors and views."""
+    """The contrast with the view of one layer, NT-Xent."""
     data: tuple[File, ...] = ("stsb-text",)
     """Sentences: text files with one a line, tables, or stsb-text (the paper's), wiki1m, wiki, microworld, vocabulary
     (texts of random words of MODEL's vocabulary)."""
@@ -164,11 +165,11 @@ class BtSgOptConfig(TranslationRows, GuidedConfig):
     """bt+sg-opt: sg-opt where the frozen copy reads the back-translation (Kim et al. 2021, section 6)."""
 
 
-def build_self_guided(config: GuidedConfig, context: base.BuildContext, rows: "TextData") -> base.BuiltMethod:
-    """Build sg, sg-opt1, sg-opt2, sg-opt or bt+sg-opt: one of the formulas above, + drift_weight * drift.
+def build_self_guided(config: KimConfig, context: base.BuildContext, rows: "TextData") -> base.BuiltMethod:
+    """Build a method of the paper: one of the formulas above, + drift_weight * drift.
 
     With one text a row, T and F read the same sentence; with two, T reads the first and F the second, its
-    back-translation.
+    back-translation. In bt, T reads the second too, and its embedding is the only view.
 
     Every row is an anchor, and rows that share a text are not each other's negatives. With ``false_negative_margin``
     row j is not a negative of anchor i either if cos(f(c_i), f(h_j)) > cos(f(c_i), f(h_i)) + margin, for
@@ -176,11 +177,11 @@ def build_self_guided(config: GuidedConfig, context: base.BuildContext, rows: "T
     encoder that was not trained to distinguish sentences are all similar, so every row would be left out at the start.
     The margin must not be negative: a collapsed encoder would then leave out everything, with a loss of 0.
 
-    The layer of each row (sg, opt1, opt2) is drawn in each step from torch's global generator on the CPU. Views get no
-    gradient.
+    The layer of each row (sg, opt1, opt2) is drawn in each step from torch's global generator on the CPU. Views of F
+    get no gradient.
 
-    Terms: the contrast, under the variant's name (``sg-opt`` for opt3), ``drift`` before its weight, and, with a
-    margin, ``left_out``, the share of other rows that the margin leaves out.
+    Terms: the contrast, under the method's name (without ``bt+``), ``drift`` before its weight, and, with a margin,
+    ``left_out``, the share of other rows that the margin leaves out.
 
     Raises:
         NearfarError: rows that all have the same text, an encoder whose embeddings and layers differ in width, layers
@@ -191,21 +192,25 @@ def build_self_guided(config: GuidedConfig, context: base.BuildContext, rows: "T
 
     from nearfar.objectives import below_positive, masked_fraction, self_guided
 
-    variant, term, margin = config.variant, VARIANT_NAMES[config.variant], config.false_negative_margin
-    one_view = variant != "opt3"
+    variant, margin, guided = config.variant, config.false_negative_margin, isinstance(config, GuidedConfig)
+    name = next(name for name, entry in METHODS.items() if entry.config is type(config))
     embed, encoder = context.encoder.embed, context.encoder.encoder
     batches, guide = _batches(config, context, rows), _guide(config, encoder)
     drift = _drift(config, encoder, guide)
-    guide.precompute_views(context.encoder.ids([row[-1] for row in rows.rows]))
+    if guided:
+        guide.precompute_views(context.encoder.ids([row[-1] for row in rows.rows]))
     views, project = context.encoder.views(guide), _projection(config, encoder)
 
     def represent(items: Sequence[TextPair]) -> 'Float[Tensor, "items views dim"]':
         """The row of c_i and its views."""
+        if not guided:
+            return embed([text for pair in items for text in pair]).unflatten(0, (len(items), 2))
         return torch.cat([embed([own for own, _ in items])[:, None], views([guiding for _, guiding in items])], dim=1)
 
     def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
-        own, guiding = representations[:, :1], representations[:, 1:].detach()
-        projected = project(torch.cat([own, draw_layer(guiding) if one_view else guiding], dim=1))
+        own, guiding = representations[:, :1], representations[:, 1:]
+        guiding = guiding.detach() if guided else guiding
+        projected = project(torch.cat([own, guiding if variant == "opt3" else draw_layer(guiding)], dim=1))
         cls, seen = projected[:, 0], projected[:, 1:]
         left_out: dict[str, Tensor] = {}
         known = mask = _negatives_mask(batch).to(cls.device)
@@ -216,60 +221,19 @@ def build_self_guided(config: GuidedConfig, context: base.BuildContext, rows: "T
             mask = known & below_positive(unit, mean, mean, margin=margin, similarity="dot")
             left_out["left_out"] = masked_fraction(mask, known)
         contrast = self_guided(
-            cls, seen[:, 0] if one_view else seen, temperature=config.temperature, variant=variant, mask=mask
+            cls, seen if variant == "opt3" else seen[:, 0], temperature=config.temperature, variant=variant, mask=mask
         ).mean()
-        return _with_drift(config, contrast, drift(), {term: contrast.detach()} | left_out)
+        distance = drift()
+        terms = {name.removeprefix("bt+"): contrast.detach(), "drift": distance.detach()} | left_out
+        return Loss(contrast, terms, config.drift_weight * distance)
 
     def count_tokens(items: Sequence[TextPair]) -> list[int]:
-        return context.encoder.lengths([own for own, _ in items])
+        own, guiding = (context.encoder.lengths([pair[side] for pair in items]) for side in (0, 1))
+        return own if guided else [first + second for first, second in zip(own, guiding, strict=True)]
 
-    name = "bt+sg-opt" if isinstance(config, BtSgOptConfig) else term
     head = None if config.projection == "none" else project
     describe = partial(base.describe_rows, names=ROW)
     method = Method(name, batches, _text_pairs, represent, loss_fn, describe, head, count_tokens)
-    return base.BuiltMethod(method, base.text_facts(rows))
-
-
-def build_back_translation(config: BtConfig, context: base.BuildContext, rows: "TextData") -> base.BuiltMethod:
-    """Build bt: NT-Xent between sentences and their back-translations, both read by T, + drift_weight * drift.
-
-    Each distinct text of a batch is encoded once; a back-translation equal to its sentence has the same vector. Rows
-    that share a text are not each other's negatives. With ``false_negative_margin`` row j is not a negative of row i
-    either if the cosine, after the head, of one of its texts with one of row i's exceeds the cosine of row i's two
-    texts by more than the margin.
-
-    Terms: ``bt``, the contrast, and ``drift`` and ``left_out`` as for :func:`build_self_guided`.
-
-    Raises:
-        NearfarError: rows that all have the same sentence or the same back-translation, and LoRA with a drift.
-    """
-    import torch
-
-    from nearfar.encoder.frozen import Guide
-    from nearfar.objectives import RowMask, below_positive, masked_fraction, nt_xent
-
-    margin, encoder = config.false_negative_margin, context.encoder.encoder
-    batches = _batches(config, context, rows)
-    drift = _drift(config, encoder, Guide(encoder.backbone, encoder.route))
-    project = _projection(config, encoder)
-
-    def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
-        projected = project(embeddings)
-        first, second = (projected[column] for column in batch.columns)
-        left_out: dict[str, Tensor] = {}
-        known = mask = _negatives_mask(batch).to(first.device)
-        if margin is not None:
-            both = torch.cat([first, second])
-            of_first = below_positive(first, second, both, margin=margin)
-            of_both = of_first & below_positive(second, first, both, margin=margin)
-            mask = known & RowMask(lambda rows: of_both[rows].unflatten(1, (2, len(first))).all(dim=1), known.shape)
-            left_out["left_out"] = masked_fraction(mask, known)
-        contrast = nt_xent(first, second, temperature=config.temperature, mask=mask).mean()
-        return _with_drift(config, contrast, drift(), {"bt": contrast.detach()} | left_out)
-
-    head = None if config.projection == "none" else project
-    describe = partial(base.describe_rows, names=ROW)
-    method = Method("bt", batches, base.sentences_of, context.encoder.embed, loss_fn, describe, head)
     return base.BuiltMethod(method, base.text_facts(rows))
 
 
@@ -312,10 +276,6 @@ def draw_layer(views: 'Float[Tensor, "batch layers dim"]') -> 'Float[Tensor, "ba
     return views[torch.arange(len(views), device=views.device), layers][:, None]
 
 
-def _with_drift(config: KimConfig, contrast: "Tensor", distance: "Tensor", terms: "dict[str, Tensor]") -> Loss:
-    return Loss(contrast, terms | {"drift": distance.detach()}, config.drift_weight * distance)
-
-
 # --- rows, the frozen copy, the drift ---
 
 
@@ -350,18 +310,16 @@ def _batches(config: KimConfig, context: base.BuildContext, rows: "TextData") ->
         )
     batches = context.batches(config, rows)
     for kind, texts in zip(("sentence", "back-translation"), zip(*rows.rows, strict=True), strict=False):
-        if len(set(texts)) == 1:
-            raise NearfarError(
-                f"all {len(texts)} rows have the same {kind}, {texts[0]!r}, so there is nothing to push it away "
-                "from; add rows of other texts"
-            )
+        base.require_different(texts, kind)
     return batches
 
 
-def _guide(config: GuidedConfig, encoder: "Encoder") -> "Guide":
+def _guide(config: KimConfig, encoder: "Encoder") -> "Guide":
     """The frozen copy: the encoder as it is before training."""
     from nearfar.encoder.frozen import Guide
 
+    if not isinstance(config, GuidedConfig):
+        return Guide(encoder.backbone, encoder.route)
     if encoder.dim != encoder.backbone.config.hidden_size:
         raise NearfarError(
             f"{config.model}: a Dense module makes its embeddings {encoder.dim} wide, its layers are "
@@ -409,14 +367,13 @@ def trained_weights(backbone: "nn.Module", initial: "nn.Module") -> "tuple[list[
 
 
 METHODS = {
-    **{
-        VARIANT_NAMES[kind.variant]: MethodEntry(
-            config=kind, read_rows=read_sentences, build=build_self_guided, papers=(PAPER,)
-        )
-        for kind in (SgConfig, SgOpt1Config, SgOpt2Config, SgOptConfig)
-    },
-    "bt": MethodEntry(config=BtConfig, read_rows=read_translations, build=build_back_translation, papers=(PAPER,)),
-    "bt+sg-opt": MethodEntry(
-        config=BtSgOptConfig, read_rows=read_translations, build=build_self_guided, papers=(PAPER,)
-    ),
+    name: MethodEntry(config=kind, read_rows=read_rows, build=build_self_guided, papers=(PAPER,))
+    for name, kind, read_rows in (
+        ("sg", SgConfig, read_sentences),
+        ("sg-opt1", SgOpt1Config, read_sentences),
+        ("sg-opt2", SgOpt2Config, read_sentences),
+        ("sg-opt", SgOptConfig, read_sentences),
+        ("bt", BtConfig, read_translations),
+        ("bt+sg-opt", BtSgOptConfig, read_translations),
+    )
 }

@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from nearfar.config.bounds import Cap, Fraction, Temperature
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import BuildContext, BuiltMethod, bibtex, describe_rows, repair_facts
+from nearfar.methods.base import BuildContext, BuiltMethod, bibtex, describe_rows, repair_facts, require_different
 from nearfar.methods.settings import MarginSettings, NliSettings
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, Loss, Method, MethodEntry, NearfarError
 
@@ -161,24 +161,17 @@ def batch_nli(
     if len(rows) < len(data.rows):
         facts.append(f"the first {len(rows):,} rows are used")
     facts += repair_facts(data.repaired)
-    if batches.oversized:
-        facts.append(f"{batches.oversized} premises have more rows than a batch, and make batches of their own")
     return batches, facts
 
 
-def require_anchors(batches: "TextBatches", *, otherwise: str = "") -> None:
-    """Refuse rows without an entailment, or with a single premise; ``otherwise`` says what else one can do."""
+def require_anchors(batches: "TextBatches") -> None:
+    """Refuse rows without an entailment, or with a single premise."""
     if ENTAILMENT not in (batches.targets or ()):
-        problem = (
-            f"none of the {len(batches.texts)} rows is an entailment, so there is nothing to pull a premise towards"
+        raise NearfarError(
+            f"none of the {len(batches.texts)} rows is an entailment, so there is nothing to pull a premise towards; "
+            "add entailments (are the labels in the right order?)"
         )
-    elif len(batches.premises) == 1:
-        problem = (
-            f"all {len(batches.texts)} rows have the same premise, {batches.texts[0][0]!r}, so none is pushed away"
-        )
-    else:
-        return
-    raise NearfarError(f"{problem}; add entailments (are the labels in the right order?) and premises{otherwise}")
+    require_different([premise for premise, _ in batches.texts], "premise")
 
 
 # --- the methods ---
@@ -205,7 +198,11 @@ def build(config: SbertConfig, context: BuildContext, data: "TextData") -> Built
 
     batches, facts = batch_nli(config, context, data, order=config.order)
     roles, scl_weight = context.roles, config.scl_weight if isinstance(config, SclConfig) else 0.0
-    _check(config, batches, classifies=scl_weight < 1)
+    require_different(batches.texts, "premise and hypothesis")
+    if isinstance(config, Contrasting):
+        require_anchors(batches)
+    if scl_weight < 1 and not isinstance(config, AugmentConfig):
+        require_different([LABEL_NAMES[int(label)] for label in batches.targets or ()], "label")
     head = SoftmaxHead(context.encoder.encoder.dim, layers=config.head_layers) if scl_weight < 1 else None
 
     def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
@@ -245,23 +242,6 @@ def build(config: SbertConfig, context: BuildContext, data: "TextData") -> Built
 def _caps(config: Contrasting) -> dict[str, Any]:
     caps = {"max_positives": config.max_positives, "max_negatives": config.max_negatives}
     return {name: None if cap == "all" else cap for name, cap in caps.items()}
-
-
-def _check(config: SbertConfig, batches: "TextBatches", *, classifies: bool) -> None:
-    """Refuse rows from which nothing can be learned."""
-    rows, labels = batches.texts, set(map(int, batches.targets or ()))
-    if len(set(rows)) == 1:
-        raise NearfarError(
-            f"all {len(rows)} rows have the same premise and hypothesis, {rows[0][0]!r} and "
-            f"{rows[0][1]!r}, so there is nothing to tell apart; add rows of other texts"
-        )
-    if isinstance(config, Contrasting):
-        require_anchors(batches, otherwise=", or use the method sbert")
-    if len(labels) == 1 and classifies and not isinstance(config, AugmentConfig):
-        raise NearfarError(
-            f"all {len(rows)} rows are labelled {LABEL_NAMES[labels.pop()]}, so a classifier has nothing to tell "
-            "apart; add rows of other labels, or, with entailments, use the method scl with --scl-weight 1"
-        )
 
 
 def augmented_pairs(pairs: Pairs, *, max_positives: int | None, max_negatives: int | None) -> Pairs:

@@ -151,8 +151,8 @@ def describe_widths(config: TrainConfig, dim: int) -> list[str]:
     if config.matryoshka is None:
         return []
     weights = config.matryoshka_weights or (1.0,) * len(config.matryoshka)
-    listed = _listed([f"{width} (weight {weight:g})" for width, weight in zip(config.matryoshka, weights, strict=True)])
-    facts = [f"matryoshka: the loss on the first {listed} of {dim} dimensions"]
+    listed = (f"{width} (weight {weight:g})" for width, weight in zip(config.matryoshka, weights, strict=True))
+    facts = [f"matryoshka: the loss on the first {', '.join(listed)} of {dim} dimensions"]
     if (widest := max(config.matryoshka)) < dim:
         facts.append(f"matryoshka: no loss trains the dimensions after the first {widest}")
     return facts
@@ -162,7 +162,3 @@ def _first(representations: Tensor, width: int, *, pad: bool) -> Tensor:
     """The first ``width`` numbers of the last axis; with ``pad``, followed by zeros up to the full width."""
     kept = representations[..., :width]
     return functional.pad(kept, (0, representations.shape[-1] - width)) if pad else kept
-
-
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -18,15 +18,15 @@ Batch size, learning rate and epochs are those of the SimCSE review, which fine-
 encoder; here texts are encoded independently.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from nearfar.config.bounds import Count, Epochs, File, Fraction, Temperature, Weight
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import BuildContext, BuiltMethod, describe_rows, sentences_of, text_facts
+from nearfar.methods.base import BuildContext, BuiltMethod, describe_rows, require_different, sentences_of, text_facts
 from nearfar.methods.liao import SBERT_PAPER
-from nearfar.types import Loss, Method, MethodEntry, NearfarError
+from nearfar.types import Loss, Method, MethodEntry
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -103,8 +103,7 @@ def build(config: RegressionConfig, context: BuildContext, rows: "TextData") -> 
     ``angle`` each part before its weight: ``cosine``, ``in_batch``, ``angle``.
 
     Raises:
-        NearfarError: scores that are all the same, and in-batch negatives with a weight if no pair has a score of
-            ``in_batch_threshold``.
+        NearfarError: scores that are all the same.
     """
     import torch
 
@@ -113,7 +112,7 @@ def build(config: RegressionConfig, context: BuildContext, rows: "TextData") -> 
     from nearfar.runtime.transfer import to_device
 
     batches = context.batches(config, rows, min_batch_size=1)
-    _check_scores(config, rows.targets or [])
+    require_different(rows.targets or [], "score")
     linear = RegressionHead(context.encoder.encoder.dim) if config.head == "linear" else None
 
     def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
@@ -144,20 +143,6 @@ def build(config: RegressionConfig, context: BuildContext, rows: "TextData") -> 
 
     method = Method("regression", batches, sentences_of, context.encoder.embed, loss_fn, describe, linear)
     return BuiltMethod(method, text_facts(rows))
-
-
-def _check_scores(config: RegressionConfig, scores: "Sequence[float]") -> None:
-    """Refuse scores from which nothing can be learned."""
-    if len(set(scores)) == 1:
-        raise NearfarError(
-            f"all {len(scores)} pairs have the score {scores[0]}, so no pair differs from another; add pairs of other "
-            "scores"
-        )
-    if config.objective == "angle" and config.in_batch_weight and max(scores) < config.in_batch_threshold:
-        raise NearfarError(
-            f"no pair has a score of at least {config.in_batch_threshold:g} (the highest is {max(scores):g}), "
-            "so there are no positives for in-batch negatives; lower --in-batch-threshold, or set --in-batch-weight 0"
-        )
 
 
 def _in_batch(

@@ -169,7 +169,7 @@ def build_unsupervised(config: SimcseUnsupConfig, context: base.BuildContext, ro
 
     batches, head = _batches_and_head(config, context, rows)
     project = nn.Identity() if head is None else head
-    _require_negatives("simcse-unsup", batches)
+    base.require_different([row[0] for row in batches.texts], "sentence")
 
     def extract_items(batch: "TextBatch") -> list[str]:
         texts = [batch.sentences[text] for text in batch.columns[0]]
@@ -212,8 +212,8 @@ def build_contrastive(config: ContrastiveConfig, context: base.BuildContext, row
     ``left_out``, the share of negatives that it leaves out.
 
     Raises:
-        NearfarError: a ``hard_negative_weight`` on rows without negatives or with the direction ``doc_to_query``, and
-            pairs of which none can be a negative of another.
+        NearfarError: pairs that all have the same anchor; from the loss, a ``hard_negative_weight`` on rows without
+            negatives or with the direction ``doc_to_query``.
     """
     import torch
     from torch import nn
@@ -226,7 +226,8 @@ def build_contrastive(config: ContrastiveConfig, context: base.BuildContext, row
     batches, head = _batches_and_head(config, context, rows, by_role=True, distinct_texts=config.distinct_texts)
     project = nn.Identity() if head is None else head
     guide = base.open_guide(config.guide, config, context, rows)
-    _check_rows(config, name, batches)
+    if len(batches.texts[0]) == 2:
+        base.require_different([row[0] for row in batches.texts], "anchor")
 
     def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
         queries, documents = roles.split(project(representations), batch)
@@ -320,37 +321,6 @@ def _batches_and_head(
         encoder.add_dense()
     batches = context.batches(config, rows, **order)
     return batches, TanhHead(encoder.dim) if mlp == "train_only" else None
-
-
-def _check_rows(config: ContrastiveConfig, name: str, batches: "TextBatches") -> None:
-    """Refuse rows that lack what the settings need."""
-    weight = 0.0 if isinstance(config, DocumentsConfig) else config.hard_negative_weight
-    if len(batches.texts[0]) == 2:
-        if weight != 0:
-            raise NearfarError(
-                f"--hard-negative-weight is {weight}, but the rows have the columns anchor and "
-                "positive only; name a column of negatives, or leave the weight at 0"
-            )
-        _require_negatives(name, batches)
-    if config.directions == "doc_to_query" and weight:
-        raise NearfarError(
-            "--directions doc_to_query compares with anchors only, so --hard-negative-weight has no effect; leave "
-            "one of them out"
-        )
-
-
-def _require_negatives(name: str, batches: "TextBatches") -> None:
-    """Refuse rows in which no anchor can have a negative. In a row of one text, the text is its own positive."""
-    near: dict[str, set[str]] = {}
-    for row in batches.texts:
-        near.setdefault(row[0], {row[0]}).add(row[-1])
-    positives = {row[-1] for row in batches.texts}
-    if all(positives <= texts for texts in near.values()):
-        raise NearfarError(
-            f"{name}: in the {len(batches.texts)} rows every positive belongs to every anchor, such as "
-            f"{batches.texts[0][-1]!r} to {batches.texts[0][0]!r}, so there is nothing to push away; add rows of "
-            "other texts"
-        )
 
 
 def _extra_losses(

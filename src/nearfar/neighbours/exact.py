@@ -1,4 +1,4 @@
-"""Exact search: the most similar documents of each query, in blocks of bounded memory.
+"""Exact search in blocks of bounded memory: the most similar documents of each query, and all pairs of a set.
 
 Similarities are inner products, which are cosines if the vectors have unit length, or minus a distance.
 """
@@ -9,6 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64, Num
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from nearfar.neighbours import NORMS
@@ -16,10 +19,8 @@ from nearfar.types import NearfarError, VectorSimilarity
 
 QUERY_BLOCK, DOCUMENT_BLOCK = 512, 16_384
 """Queries and documents whose inner products are in memory at once: 32 MiB in float32."""
-
-
-class DocumentNotFiniteError(NearfarError):
-    """The vector of a document contains NaN or infinity."""
+MERGED = 2**20
+"""Pairs that wait, at most, to be merged into groups; of more vectors, as many as these."""
 
 
 class Neighbours(NamedTuple):
@@ -56,10 +57,8 @@ def nearest(
         on_block: called after each block with the number of similarities that were computed.
 
     Raises:
-        NearfarError: ``k`` is below 1; the vectors have different widths; a vector is not finite.
+        NearfarError: the vectors have different widths; a vector is not finite.
     """
-    if k < 1:
-        raise NearfarError(f"k is {k}, but must be at least 1.")
     if queries.ndim != 2 or documents.ndim != 2 or queries.shape[1] != documents.shape[1]:
         raise NearfarError(
             f"The queries have the shape {list(queries.shape)} and the documents {list(documents.shape)}; both must be "
@@ -85,29 +84,20 @@ def _search(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The nearest documents of a block of queries; ``check`` refuses documents that are not finite.
 
-    The first ``k`` documents are sorted. Of each later block only the scores above the query's ``k``-th best so far
-    are merged: documents are visited in order, so one with an equal score comes after those already found.
+    The best of each block are merged with the best so far: documents are visited in order, so one with an equal score
+    comes after those already found.
     """
     ids = torch.zeros((len(queries), 0), dtype=torch.int64, device=queries.device)
     best = torch.zeros((len(queries), 0), device=queries.device)
-    products = torch.empty(0, device=queries.device)
     for start in range(0, len(documents), DOCUMENT_BLOCK):
         part = slice(start, start + DOCUMENT_BLOCK)
         block = finite_block(documents[part], "document", start, queries.device, check=check)
-        if similarity in NORMS:
-            scores = _minus_distances(queries, block, NORMS[similarity])
-        else:
-            if products.shape != (len(queries), len(block)):
-                products = torch.empty((len(queries), len(block)), device=queries.device)
-            scores = torch.mm(queries, block.T, out=products)
-        above = nonzero(scores > best[:, -1:]) if best.shape[1] == k else None
-        if above is None or len(above) > best.numel():
-            own, positions = _first_top_k(scores, min(k, len(block)))
-            merged, merged_ids = torch.cat([best, own], dim=1), torch.cat([ids, positions + start], dim=1)
-            order = torch.argsort(merged, dim=1, descending=True, stable=True)[:, :k]  # stable: of equals the lower id
-            best, ids = merged.gather(1, order), merged_ids.gather(1, order)
-        else:
-            best, ids = _merge(best, ids, scores, above, start)
+        products = similarity not in NORMS
+        scores = queries @ block.T if products else _minus_distances(queries, block, NORMS[similarity])
+        own, positions = _first_top_k(scores, min(k, len(block)))
+        merged, merged_ids = torch.cat([best, own], dim=1), torch.cat([ids, positions + start], dim=1)
+        order = torch.argsort(merged, dim=1, descending=True, stable=True)[:, :k]  # stable: of equals the lower id
+        best, ids = merged.gather(1, order), merged_ids.gather(1, order)
         if on_block:
             on_block(scores.numel())
     return ids.cpu().numpy(), best.cpu().numpy()
@@ -118,43 +108,20 @@ def _minus_distances(queries: Tensor, documents: Tensor, norm: float) -> Tensor:
     return torch.cdist(queries, documents, p=norm, compute_mode="donot_use_mm_for_euclid_dist").neg_()
 
 
-def _merge(best: Tensor, ids: Tensor, scores: Tensor, places: Tensor, start: int) -> tuple[Tensor, Tensor]:
-    """The best of each row of ``best`` and of ``scores`` at flat ``places``, which are documents from ``start`` on."""
-    (count, k), device = best.shape, best.device
-    rows = torch.cat([torch.arange(count, device=device).repeat_interleave(k), places // scores.shape[1]])
-    merged = torch.cat([best.flatten(), scores.flatten()[places]])
-    merged_ids = torch.cat([ids.flatten(), places % scores.shape[1] + start])
-    order = torch.argsort(merged, descending=True, stable=True)  # stable: of equals the lower id
-    order = order[torch.argsort(rows[order], stable=True)]
-    first = torch.searchsorted(rows[order], torch.arange(count, device=device))
-    chosen = order[first[:, None] + torch.arange(k, device=device)]
-    return merged[chosen], merged_ids[chosen]
-
-
-def nonzero(mask: Tensor) -> Tensor:
-    """The flat positions of the true values, in order; NumPy finds them several times faster than torch on a CPU."""
-    if mask.device.type == "cpu":
-        return torch.from_numpy(np.flatnonzero(mask.numpy()))
-    return mask.flatten().nonzero().squeeze(1)
-
-
 def _first_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The ``k`` highest scores of each row and their positions, best first; of equal scores the first positions.
+    """The ``k`` highest scores of each row, of equal ones the first, and their positions, in the order of these.
 
-    :func:`torch.topk` takes any of equal scores, so rows in which the lowest taken score also occurs outside are
-    sorted as a whole.
+    :func:`torch.topk` takes any of equal scores, so rows in which the lowest taken score also occurs outside, as the
+    next one shows, are sorted as a whole.
     """
-    values, positions = torch.topk(scores, k, dim=1)
-    reached = scores >= values[:, -1:]
-    if len(nonzero(reached)) > values.numel():
-        tied = reached.sum(dim=1) > k
-        order = torch.argsort(scores[tied], dim=1, descending=True, stable=True)[:, :k]
-        positions[tied] = order
-        values[tied] = scores[tied].gather(1, order)
+    values, positions = torch.topk(scores, min(k + 1, scores.shape[1]), dim=1)
+    tied = (values[:, k - 1 : k] == values[:, k:]).any(dim=1)
+    values, positions = values[:, :k], positions[:, :k]
+    if tied.any():
+        positions[tied] = torch.argsort(scores[tied], dim=1, descending=True, stable=True)[:, :k]
+        values[tied] = scores[tied].gather(1, positions[tied])
     positions, order = positions.sort(dim=1)
-    values = values.gather(1, order)
-    order = torch.argsort(values, dim=1, descending=True, stable=True)
-    return values.gather(1, order), positions.gather(1, order)
+    return values.gather(1, order), positions
 
 
 def finite_block(
@@ -172,6 +139,82 @@ def finite_block(
         finite = block.isfinite().all(dim=1)
         if not finite.all():
             number = start + int((~finite).nonzero()[0])
-            kind = DocumentNotFiniteError if what == "document" else NearfarError
-            raise kind(f"The vector of {what} {number} (counted from 0) is not finite.")
+            raise NearfarError(f"The vector of {what} {number} (counted from 0) is not finite.")
     return block
+
+
+class Compared(NamedTuple):
+    """What the inner products of all pairs of vectors say of each vector."""
+
+    scores: Float32[np.ndarray, " vectors"]
+    """Inner products with the nearest other vector; minus infinity for a single vector."""
+    ids: Int64[np.ndarray, " vectors"]
+    """Positions of the nearest other vectors, -1 for a single vector. Of equal ones, the lowest position."""
+    groups: Int64[np.ndarray, " vectors"]
+    """The lowest position in each vector's group: the connected component of the pairs that reach the threshold."""
+
+
+def compare_all(
+    vectors: Float32[np.ndarray, "vectors dim"],
+    threshold: float | None = None,
+    *,
+    device: str | torch.device = "cpu",
+    on_rows: Callable[[int], None] = lambda _: None,
+) -> Compared:
+    """Compare each vector with all others. The inner product is symmetric: only pairs (i, j) with i < j are computed.
+
+    Similar pairs are merged into the groups before there are many, so memory does not grow with their number.
+
+    Args:
+        vectors: [vectors, dim]; may be memory-mapped.
+        threshold: lowest inner product of a pair in one group; None for no groups: each vector is its own.
+        device: where inner products are computed.
+        on_rows: called with numbers of rows whose pairs are all done.
+
+    Raises:
+        NearfarError: a vector is not finite.
+    """
+    count = len(vectors)
+    waiting: list[NDArray[np.int64]] = []
+    found = Compared(np.full(count, -np.inf, np.float32), np.full(count, -1, np.int64), np.arange(count))
+    for row in range(0, count, QUERY_BLOCK):
+        queries = finite_block(vectors[row : row + QUERY_BLOCK], "text", row, device)
+        rows = torch.arange(row, row + len(queries), device=queries.device)
+        for column in range(row, count, DOCUMENT_BLOCK):
+            scores = queries @ finite_block(vectors[column : column + DOCUMENT_BLOCK], "text", column, device).T
+            columns = torch.arange(column, column + scores.shape[1], device=queries.device)
+            if column < row + len(queries):  # the blocks on the diagonal
+                scores.masked_fill_(columns <= rows[:, None], -torch.inf)
+            # Columns first: their neighbours are at lower positions than those of the rows, and the first of equals
+            # stays.
+            _update(found, scores, column, row, axis=1)
+            _update(found, scores, row, column, axis=0)
+            if threshold is None:
+                continue
+            first, second = np.divmod(np.flatnonzero((scores >= threshold).cpu().numpy()), scores.shape[1])
+            waiting.append(np.stack([first + row, second + column]))
+            if sum(pairs.shape[1] for pairs in waiting) > max(MERGED, count):
+                _merge_groups(found.groups, waiting)
+        on_rows(len(queries))
+    _merge_groups(found.groups, waiting)
+    return found
+
+
+def _update(found: Compared, scores: Tensor, start: int, others: int, *, axis: int) -> None:
+    """Take over the highest scores along ``axis``, whose positions begin at ``start``, where they are above the old."""
+    highest = scores.amax(dim=1 - axis).cpu().numpy()
+    better = np.flatnonzero(highest > found.scores[start : start + len(highest)])
+    if len(better):
+        chosen = torch.from_numpy(better).to(scores.device)
+        best = scores.index_select(axis, chosen).argmax(dim=1 - axis).cpu().numpy()
+        found.scores[start + better] = highest[better]
+        found.ids[start + better] = best + others
+
+
+def _merge_groups(groups: NDArray[np.int64], waiting: list[NDArray[np.int64]]) -> None:
+    """Merge the groups of both vectors of each of the ``waiting`` pairs, in place; none are waiting then."""
+    edges = np.concatenate([np.stack([np.arange(len(groups)), groups]), *waiting], axis=1)
+    waiting.clear()
+    graph = coo_array((np.ones(edges.shape[1], bool), edges), shape=(len(groups), len(groups)))
+    _, first, component = np.unique(connected_components(graph)[1], return_index=True, return_inverse=True)
+    groups[:] = first[component]

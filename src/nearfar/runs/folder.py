@@ -20,6 +20,7 @@ from nearfar.disk.folders import folder_lock
 from nearfar.encoder.precision import RECORDED_PRECISIONS, precision_record, resolve, resumed_precision
 from nearfar.settings import build, dump_toml, load_toml
 from nearfar.types import NearfarError, Precision, Resolved
+from nearfar.validation import convert
 
 if TYPE_CHECKING:
     from nearfar.training.processes import Processes
@@ -95,10 +96,6 @@ class RunFolder(ExitStack):
     def _compare_input(self, what: str) -> None:
         if self._before is None or self._before.get(what) == self.inputs[what]:
             return
-        if what not in self._before:
-            raise NearfarError(
-                f"{self.path / INPUTS}: is damaged: it has no entry for {what}. {_start_again(self.path)}"
-            )
         raise NearfarError(
             f"{self.path}: {what} changed since this run started. Restore it; or else: {_start_again(self.path)}"
         )
@@ -228,10 +225,7 @@ def read_input_fingerprints(folder: Path) -> dict[str, str]:
         NearfarError: the file is missing or damaged.
     """
     file, again = folder / INPUTS, _start_again(folder)
-    inputs = read_json(file, otherwise=again)
-    if not isinstance(inputs, dict) or not all(isinstance(value, str) for value in inputs.values()):
-        raise NearfarError(f"{file}: is damaged: the inputs are not an object of fingerprints. {again}")
-    return inputs
+    return convert(read_json(file, otherwise=again), dict[str, str], source=f"{file}: is damaged. {again}")
 
 
 def _start_again(folder: Path) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.data.files import read_file
-from nearfar.data.hold_out import COLUMNS, DEV, TEST, HeldOut, Part
+from nearfar.data.hold_out import COLUMNS, DEV, SEED, TEST, HeldOut, Part
 from nearfar.disk import read_json, sha256_of
 from nearfar.disk.checks import path_errors
 from nearfar.evaluation.render import Table
@@ -63,7 +63,7 @@ def held_out_files(held_out: HeldOut) -> dict[str, str]:
         "metric": held_out.metric,
         "columns": held_out.columns,
         "source": held_out.source,
-        "seed": held_out.seed,
+        "seed": SEED,
         "anchors": {part: held_out.anchors(part) for part in PARTS},
         "rows": {part: held_out.parts.count(part) for part in PARTS},
         "training_rows": held_out.training_rows,
@@ -106,12 +106,10 @@ def load_held_out(run: str | Path) -> HeldOut:
         rows = _read(folder / ROWS, ("part", *fold, *columns))
         return HeldOut(
             kind=kind,
-            columns=columns,
             rows=[row[1 + len(fold) :] for row in rows],
             parts=[PARTS[PARTS.index(row[0])] for row in rows],
             training=_read(folder / TRAINING, _training_columns(kind)) if summary["candidates"] else [],
             source=str(summary["source"]),
-            seed=int(summary["seed"]),
             training_rows=int(summary["training_rows"]),
             left_out=int(summary["left_out"]),
             folds=tuple(int(row[1]) for row in rows if fold),

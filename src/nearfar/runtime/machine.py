@@ -11,20 +11,8 @@ CPUINFO = Path("/proc/cpuinfo")
 _NAMES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "sve", "bf16", "i8mm")
 INSTRUCTION_SETS = {name: "neon" if name == "asimd" else name for name in _NAMES}
 """Instruction sets that are relevant to matrix products: Linux's name -> nearfar's name."""
-_ISAS = (
-    *("default", "sse41", "avx", "avx2", "avx2_vnni", "avx2_vnni_2", "avx512_core", "avx512_core_vnni"),
-    *("avx512_core_bf16", "avx512_core_fp16", "avx512_core_amx"),
-)
-"""Values of ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA, which limit torch's kernels and matrix products, in order."""
-_NEEDS = {
-    "avx2": "avx2",
-    "avx512f": "avx512_core",
-    "avx512_vnni": "avx512_core_vnni",
-    "avx512_bf16": "avx512_core_bf16",
-    "avx512_fp16": "avx512_core_fp16",
-    "amx_bf16": "avx512_core_amx",
-}
-"""Linux's name of an instruction set -> the lowest limit that allows it."""
+_UNLIMITED = ("", "all", "avx512", "avx512_core_amx")
+"""Values of ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA that do not limit torch's kernels and matrix products."""
 
 PROVENANCE_PROVIDERS: dict[str, Callable[[], object]] = {}
 """Functions that imported modules register to add information to result files: name -> function of a JSON value."""
@@ -44,10 +32,9 @@ def instruction_sets() -> list[str]:
 
 
 def disabled_by_environment(flag: str) -> bool:
-    """Whether this process's environment disables an instruction set in torch."""
+    """Whether this process's environment limits torch's instruction sets; then AVX-512 and AMX count as disabled."""
     limits = [os.environ.get(name, "").lower() for name in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")]
-    allowed = min((_ISAS.index(limit) for limit in limits if limit in _ISAS), default=len(_ISAS))
-    return flag in _NEEDS and _ISAS.index(_NEEDS[flag]) > allowed
+    return flag.startswith(("avx512", "amx")) and not {*limits} <= {*_UNLIMITED}
 
 
 def cpu_fields() -> dict[str, str]:
@@ -61,8 +48,3 @@ def cpu_fields() -> dict[str, str]:
         name, _, value = line.partition(":")
         fields.setdefault(name.strip(), value.strip())
     return fields
-
-
-def provenance_info() -> dict[str, object]:
-    """The values of :data:`PROVENANCE_PROVIDERS`."""
-    return {name: provider() for name, provider in PROVENANCE_PROVIDERS.items()}

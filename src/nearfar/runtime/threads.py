@@ -25,16 +25,13 @@ THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 CGROUP = Path("/sys/fs/cgroup")
 
 
-def set_up() -> dict[str, str]:
-    """Set the variables that the user has not set in this process's environment; return the variables that were set.
+def set_up() -> None:
+    """Set the variables that the user has not set in this process's environment.
 
     If torch is already imported, nothing is set, because the runtime has read its variables.
     """
-    if "torch" in sys.modules:
-        return {}
-    chosen = settings(os.environ)
-    os.environ.update(chosen)
-    return chosen
+    if "torch" not in sys.modules:
+        os.environ.update(settings(os.environ))
 
 
 @contextmanager
@@ -65,9 +62,7 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 def available_cores() -> int:
     """The cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_quota() -> int | None:

@@ -11,9 +11,9 @@ study.json), ``page`` and ``plots`` (the record -> the frame -> Markdown, LaTeX,
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +60,8 @@ def study(
     Args:
         file: a study file, or a study from :func:`nearfar.studies.cells.load_study`.
         config: the settings.
-        command: the command that makes the table again, for its page; by default ``nearfar study`` with the settings.
+        command: the command that makes the table again, for its page; by default ``nearfar study`` with the settings,
+            if the command line knows the methods.
         console: shows progress; by default nothing is shown.
 
     Returns:
@@ -83,11 +84,11 @@ def study(
     console = console or Console(quiet=True)
     loaded, cells, chosen, store = _plan(file, config)
     runnable = [cell for cell in chosen if not cell.missing]
-    advice = _distinct(line for cell in chosen for one in cell.sources for line in one.missing)
+    advice = _distinct(chosen, "missing")
     if chosen and not runnable:
         raise NearfarError("\n  ".join([f"{loaded.file}: data or models of every row are missing:", *advice]))
-    kinds = dict.fromkeys(type(step.config) for cell in cells for step in cell.steps)
-    own = [name for name in map(name_of, kinds) if name and is_of_this_process(name)]
+    methods = {name_of(type(step.config)) for cell in cells for step in cell.steps}
+    own = [name for name in methods if name and is_of_this_process(name)]
     if own and config.engine != "inline":
         raise NearfarError(
             f"{loaded.file}: the method {own[0]!r} is registered in this process, and the workers of a study do not "
@@ -104,7 +105,7 @@ def study(
     table = build_table(
         loaded,
         runs,
-        command=command or (python_call(loaded, config, own) if own else command_line("study", loaded.file, config)),
+        command=command or (None if own else command_line("study", loaded.file, config)),
         resamples=config.resamples,
         seed=config.seed,
         units=output / UNITS,
@@ -144,8 +145,9 @@ def _plan(
     return loaded, cells, chosen, JobStore(folder / "cells" if config.cells is None else config.cells)
 
 
-def _distinct(lines: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(lines))
+def _distinct(cells: Iterable[Cell], lines: str) -> tuple[str, ...]:
+    """The lines ``missing`` or ``on_hub`` of what cells read."""
+    return tuple(dict.fromkeys(line for cell in cells for one in cell.sources for line in getattr(one, lines)))
 
 
 def _run_cells(
@@ -156,29 +158,40 @@ def _run_cells(
     console: "Console",
 ) -> NearfarError | None:
     """Run the jobs that are not finished; returns the error that names those that failed."""
+    from nearfar.runtime.progress import progress_bar
     from nearfar.runtime.threads import available_cores, cpu_quota
 
-    jobs = all_jobs(in_rounds(runnable))
-    for job in _remove_without_model(jobs, store):
-        console.print(f"its model was discarded, so it is trained again: {job.key}", markup=False, highlight=False)
-    cores = min(available_cores(), cpu_quota() or available_cores())
-    names, every = _job_names(cells), with_inputs(all_jobs(cells))
-    users = _users(every)
+    names = {
+        job.key: f"{job.function.rpartition(':')[2]}: {cell.name}"
+        for cell in reversed(cells)  # of the cells that share a job, the first one names it
+        for job in with_inputs(cell.jobs)
+    }
 
-    def discard(models: Iterable[Job]) -> None:
+    def say(line: str) -> None:
+        console.print(line, markup=False, highlight=False)
+
+    def discard_models() -> None:
         """Remove the models that no unfinished job of the study needs."""
-        for job in models if config.discard_models else ():
-            if store.is_finished(job) and all(map(store.is_finished, users.get(job, ()))):
-                shutil.rmtree(store.folder(job) / "run" / "model", ignore_errors=True)
+        every = with_inputs(all_jobs(cells))
+        finished = set(filter(store.is_finished, every))
+        for job in finished.difference(*(job.inputs.values() for job in every if job not in finished)):
+            shutil.rmtree(store.folder(job) / "run" / "model", ignore_errors=True)
 
+    def on_event(event: JobEvent) -> None:
+        advance(event.kind in ("found", "finished", "failed", "skipped"))
+        if event.kind not in ("found", "started"):
+            how = event.message if event.seconds is None else duration(event.seconds)
+            say(f"[{event.done}/{event.total}] {event.kind}: {names[event.job.key]}: {how}")
+        if event.kind == "finished" and config.discard_models:  # now, so that models do not fill the disk
+            discard_models()
+
+    jobs = shard_of(all_jobs(in_rounds(runnable)), config.shard_numbers)
+    for job in _remove_without_model(jobs, store):
+        say(f"its model was discarded, so it is trained again: {job.key}")
+    cores = min(available_cores(), cpu_quota() or available_cores())
     failed = None
-    with _shown(console, names) as show:
-
-        def on_event(event: JobEvent) -> None:
-            show(event)
-            if event.kind == "finished":  # now, so that models do not fill the disk
-                discard(event.job.inputs.values())
-
+    count = sum(map(len, unfinished(jobs, store)))
+    with progress_bar("jobs", count, shown=True, unit="jobs", console=console) as advance:
         try:
             run_jobs(
                 jobs,
@@ -186,38 +199,26 @@ def _run_cells(
                 engine=config.engine,
                 workers=config.workers,
                 threads=config.threads or max(1, cores // config.workers),
-                shard=config.shard_numbers,
                 ray_address=config.ray_address,
                 on_event=on_event,
             )
         except JobsFailedError as error:
-            named = [one._replace(message=f"{names.get(one.job.key)}: {one.message}") for one in error.failures]
+            named = [one._replace(message=f"{names[one.job.key]}: {one.message}") for one in error.failures]
             failed = JobsFailedError(named, error.skipped)
-    discard(every)
+    if config.discard_models:
+        discard_models()
     return failed
 
 
-def command_line(verb: str, what: str, config: StudyConfig, flags: Sequence[str] = ("output", "scale", "start")) -> str:
+def command_line(verb: str, what: str, config: StudyConfig) -> str:
     """The command that makes a table again, with only the settings that change it.
 
-    Paths are shown by :func:`without_folders`: the table is the same on every machine.
+    Of an absolute path it has the name alone: the table is the same on every machine.
     """
-    given = {name: value for name in flags if (value := getattr(config, name)) is not None}
-    words = [word for name, value in given.items() for word in (f"--{name}", without_folders(value))]
-    return shlex.join(["nearfar", verb, without_folders(what), *words])
-
-
-def python_call(loaded: Study, config: StudyConfig, methods: Sequence[str]) -> str:
-    """:func:`command_line` in Python, for a study whose ``methods`` the command line does not know."""
-    given = {name: getattr(config, name) for name in ("output", "engine", "scale", "start")}
-    words = [f"{name}={without_folders(value)!r}" for name, value in given.items() if value is not None]
-    call = f"nearfar.study({without_folders(loaded.file)!r}, {', '.join(words)})"
-    return f"# in Python, after nearfar.register_method of {', '.join(methods)}\n{call}"
-
-
-def without_folders(path: str) -> str:
-    """The name alone of an absolute path; anything else as it is."""
-    return Path(path).name if Path(path).is_absolute() else path
+    given = {name: getattr(config, name) for name in ("scale", "start", "output")}
+    named = ((f"--{name}", value) for name, value in given.items() if value is not None)
+    words = ["nearfar", verb, what, *(word for pair in named for word in pair)]
+    return shlex.join(Path(word).name if Path(word).is_absolute() else word for word in words)
 
 
 def _remove_without_model(jobs: Iterable[Job], store: JobStore) -> Iterator[Job]:
@@ -228,43 +229,6 @@ def _remove_without_model(jobs: Iterable[Job], store: JobStore) -> Iterator[Job]
             shutil.rmtree(store.folder(model))
             yield model
             yield from _remove_without_model([model], store)
-
-
-def _users(jobs: Iterable[Job]) -> dict[Job, list[Job]]:
-    """The jobs that need each job."""
-    users: dict[Job, list[Job]] = {}
-    for job in jobs:
-        for needed in job.inputs.values():
-            users.setdefault(needed, []).append(job)
-    return users
-
-
-def _job_names(cells: Sequence[Cell]) -> dict[str, str]:
-    """Key of a job -> its step and its cells in words: ``train: scl (lambda 0.3, seed 1)``."""
-    used: dict[Job, list[str]] = {}
-    for cell in cells:
-        for job in with_inputs(cell.jobs):
-            used.setdefault(job, []).append(cell.name)
-    more = {job: f"; and {len(names) - 1} more" * (len(names) > 1) for job, names in used.items()}
-    return {job.key: f"{job.function.rpartition(':')[2]}: {names[0]}{more[job]}" for job, names in used.items()}
-
-
-@contextmanager
-def _shown(console: "Console", names: Mapping[str, str]) -> Iterator[Callable[[JobEvent], None]]:
-    """Yields a function that shows an event of a job: a line for each job that ends; in a terminal, a bar too."""
-    from rich.progress import Progress
-
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        whole = bar.add_task("jobs", total=None)
-
-        def show(event: JobEvent) -> None:
-            bar.update(whole, total=event.total, completed=event.done)
-            if event.kind not in ("found", "started"):
-                how = event.message if event.seconds is None else duration(event.seconds)
-                text = f"[{event.done}/{event.total}] {event.kind}: {names.get(event.job.key, event.job.key)}: {how}"
-                console.print(text, markup=False, highlight=False)
-
-        yield show
 
 
 def _write_models(output: Path, cells: Sequence[Cell], store: JobStore) -> None:
@@ -280,7 +244,7 @@ def _write_models(output: Path, cells: Sequence[Cell], store: JobStore) -> None:
                 folder = run if (run / "run.json").is_file() else run / "model"  # of a script
                 shown = folder.relative_to(root) if folder.is_relative_to(root) else folder
                 models.append({"row": cell.row.id, **cell.coordinates, **cell.replicate, "folder": shown})
-    names = [*_distinct(name for one in models for name in one if name != "folder"), "folder"]
+    names = [*dict.fromkeys(name for one in models for name in one if name != "folder"), "folder"]
     if models:
         lines = [[str(one.get(name, "")) for name in names] for one in models]
         write_text(output / MODELS, csv_lines([names, *lines]))
@@ -295,56 +259,38 @@ def model_lines(output: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class RowPlan:
-    """The cells of one row."""
-
-    row: str
-    cells: int
-    finished: int
-    missing: tuple[str, ...]
-    """Data and models that are missing, each with how to get it."""
-
-    def lines(self, study: Study) -> list[str]:
-        """The plan as text."""
-        row = study.row(self.row)
-        steps = [step.verb for step in study.steps_of(row)]
-        parts = [f"{self.cells} {'cell' if self.cells == 1 else 'cells'}, {self.finished} finished"]
-        parts.append(" then ".join(steps) or "no steps: numbers of the paper only")
-        parts += [f"{axis.name}: {', '.join(axis.labels)}" for axis in study.axes_of(row) if steps]
-        parts += [f"replicate: {one}" for one in map(words_of, study.replicates_of(row)) if one]
-        parts += [f"missing: {one}" for one in self.missing]
-        parts += [f"needs {one}" for one in row.needs if not as_path(one.partition(": ")[0]).exists()]
-        return [f"{row.id} ({row.name})" if row.name != row.id else row.id, *(f"  {part}" for part in parts)]
-
-
-@dataclass(frozen=True)
 class DryRun:
     """What a study would do."""
 
     study: Study
-    rows: tuple[RowPlan, ...]
     cells: tuple[Cell, ...]
+    store: JobStore
     jobs: int
     """Number of different jobs of the cells that run, trainings that evaluations need among them."""
     finished: int
     """Number of jobs that are finished, or needed by finished ones alone."""
 
     @property
+    def missing(self) -> tuple[str, ...]:
+        """Data and models that are missing, each with how to get it."""
+        return _distinct(self.cells, "missing")
+
+    @property
     def downloads(self) -> tuple[str, ...]:
         """Models, and data sets by split, that are not here and are read from the hub, each with how to get it."""
-        return _distinct(line for cell in self.cells for one in cell.sources for line in one.on_hub)
+        return _distinct(self.cells, "on_hub")
 
     @property
     def scripts(self) -> tuple[str, ...]:
         """Python scripts of the study's author that the jobs run, relative to the study file."""
         configs = [step.config for cell in self.cells for step in cell.steps]
-        return _distinct(config.file for config in configs if isinstance(config, ScriptConfig))
+        return tuple(dict.fromkeys(config.file for config in configs if isinstance(config, ScriptConfig)))
 
     def lines(self) -> list[str]:
         """The plan as text."""
         shown = [self.study.title + (f", scale {self.study.scale}" if self.study.scale else "")]
-        for row in self.rows:
-            shown += ["", *row.lines(self.study)]
+        for _, of_row in groupby(self.cells, lambda cell: cell.row.id):
+            shown += ["", *self._row_lines(list(of_row))]
         counted = f"{len(self.cells)} cells, {self.jobs} jobs of cells whose data are here or on the hub"
         shown += ["", f"{counted}, {self.finished} finished"]
         for title, listed in (
@@ -353,6 +299,16 @@ class DryRun:
         ):
             shown += [title, *(f"  {one}" for one in listed)] if listed else []
         return shown
+
+    def _row_lines(self, cells: list[Cell]) -> list[str]:
+        row = cells[0].row
+        finished = sum(all(map(self.store.is_finished, cell.jobs)) for cell in cells)
+        parts = [f"cells: {len(cells)}, {finished} finished", " then ".join(step.verb for step in cells[0].steps)]
+        parts += [f"{axis.name}: {', '.join(axis.labels)}" for axis in self.study.axes_of(row)]
+        parts += [f"replicate: {one}" for one in map(words_of, self.study.replicates_of(row)) if one]
+        parts += [f"missing: {one}" for one in _distinct(cells, "missing")]
+        parts += [f"needs {one}" for one in row.needs if not as_path(one.partition(": ")[0]).exists()]
+        return [f"{row.id} ({row.name})" if row.name != row.id else row.id, *(f"  {part}" for part in parts)]
 
 
 @accepts_settings(StudyConfig)
@@ -364,13 +320,6 @@ def dry_run(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> DryR
         NearfarError: as :func:`nearfar.study` before its first job.
     """
     loaded, _, cells, store = _plan(file, config)
-    jobs = with_inputs(shard_of(all_jobs(cell for cell in cells if not cell.missing), config.shard_numbers))
-    finished, users = {job for job in jobs if store.is_finished(job)}, _users(jobs)
-    done = [job for job in jobs if job in finished or (job in users and finished.issuperset(users[job]))]
-    rows = []
-    for name in config.only or [row.id for row in loaded.rows]:
-        own = [cell for cell in cells if cell.row.id == name]
-        whole = sum(all(map(store.is_finished, cell.jobs)) for cell in own)
-        missing = _distinct(line for cell in own for one in cell.sources for line in one.missing)
-        rows.append(RowPlan(name, len(own), whole, missing))
-    return DryRun(loaded, tuple(rows), tuple(cells), len(jobs), len(done))
+    jobs = shard_of(all_jobs(cell for cell in cells if not cell.missing), config.shard_numbers)
+    count = len(with_inputs(jobs))
+    return DryRun(loaded, tuple(cells), store, count, count - len(unfinished(jobs, store)[0]))

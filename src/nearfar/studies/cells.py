@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import chain, product
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from msgspec import Meta
 
@@ -21,10 +21,9 @@ from nearfar.config.training import FinetuneConfig, RunConfig, TrainConfig
 from nearfar.config.values import Settings, field_types, named_models
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.named_sets import OWN, suite_tasks
-from nearfar.data.paths import is_file
 from nearfar.jobs import Job
 from nearfar.registry import METHODS, name_of
-from nearfar.settings import build, check_values, load_method, read_toml
+from nearfar.settings import build, load_method, read_toml
 from nearfar.studies.sources import Source, digest_of_file, find_finetuning_task, find_model, find_source, find_task
 from nearfar.studies.spec import MODEL_VERBS, VERBS, Coordinates, Row, Study, Verb, agree, read_study, words_of
 from nearfar.types import NearfarError
@@ -43,8 +42,6 @@ MODEL, HELD_OUT = "model", "held_out"
 """Inputs of a job: the training of its model, and the training whose held-out rows it is evaluated on."""
 _NOT_VALUES = ("device", "output", "overwrite", "name", "page", "model", "held_out_of", "track")
 """Settings that are not among the values of a job: they do not change the result, or have an entry of their own."""
-_GEOMETRY_DEFAULTS = {"pairs": "stsb:dev", "task": "stsb", "labelled": "sst2:test"}
-"""Data sets of ``nearfar geometry`` that may be missing if they are not named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +86,6 @@ class ScriptConfig(Settings):
         """
         fixed = {key: value for key, value in values.items() if key in ("file", "numbers", "seed")}
         arguments = {key.replace("-", "_"): value for key, value in values.items() if key not in fixed}
-        if len(arguments) + len(fixed) < len(values):
-            raise NearfarError(f"{source}: a key is given twice, with '-' and with '_'.")
         for key in arguments:
             if not _FLAG.fullmatch(key) or key in ("model", "output"):
                 raise NearfarError(
@@ -121,8 +116,7 @@ _SEEDED = ("flow:",)
 """Models that are fitted with a seed."""
 
 
-@dataclass(frozen=True)
-class CellStep:
+class CellStep(NamedTuple):
     """One step of a cell."""
 
     verb: Verb
@@ -235,18 +229,17 @@ def _cell_steps(study: Study, row: Row, changes: Mapping[str, Any], where: str) 
 
 def _cell_step(verb: Verb, values: dict[str, Any], model: Any, *, later: bool, where: str) -> CellStep:
     source = f"{where}: {verb}"
-    for key in ("output", "overwrite", "name", "page") if verb != "script" else ():
-        if key in values:
-            raise NearfarError(f"{source}: {key} is set by the study; leave it out.")
     if verb == "script":
         config: Any = ScriptConfig.read(values, source=source)
     else:
+        for key in ("output", "overwrite", "name", "page"):
+            if key in values:
+                raise NearfarError(f"{source}: {key} is set by the study; leave it out.")
         if verb in MODEL_VERBS and model is not None:
             values["model"] = model
         kind = _KINDS.get(verb) or _method(values, source, later=later)
-        if "output" in {field.name for field in fields(kind)}:
-            values["output"] = "cell"  # the job decides
-        config = build(kind, values, source=source)
+        decided = {"output": "cell"} if "output" in field_types(kind) else {}  # by the job
+        config = build(kind, values | decided, source=source)
         model = config.model if verb in MODEL_VERBS else model
     if not later and (not isinstance(model, str) or not model.strip()):
         raise NearfarError(f'{where}: has no model to start from; give it one, as in model = "{{start}}".')
@@ -260,21 +253,18 @@ def _method(values: dict[str, Any], source: str, *, later: bool) -> type[Setting
     added to ``values``.
     """
     method = str(values.pop("method", None))
-    if method != AUTO and method not in METHODS:
-        message = unknown_name_message(method, [*METHODS, AUTO], what="method")
-        raise NearfarError(f'{source}: {message} Give one, as in train = {{ method = "scl" }}.')
-    if method == AUTO:
-        from nearfar.commands.train.choose import choose_method
+    if method == AUTO and not later:
+        from nearfar.commands.train.choose import resolve_config
 
-        if later:
-            raise NearfarError(f'{source}: method = "{AUTO}" reads the start, which an earlier step makes; name one.')
-        data = check_values(TrainConfig, {"data": values.get("data", ())}, source=source)["data"]
         try:
-            choice = choose_method(data, values, model=str(values.get("model")))
+            chosen = resolve_config(None, {**values, "output": "cell"})
         except NearfarError as error:
             raise NearfarError(f'{source}: method = "{AUTO}": {error}') from error
-        values |= {name: value for name, value in choice.values.items() if name not in values}
-        return METHODS[choice.method]
+        values |= {name: value for name, value in vars(chosen).items() if name != "output"}
+        return type(chosen)
+    if method not in METHODS:
+        message = unknown_name_message(method, [*METHODS, AUTO], what="method")
+        raise NearfarError(f'{source}: {message} Give one, as in train = {{ method = "scl" }}; {AUTO} only first.')
     return METHODS[method]
 
 
@@ -354,13 +344,10 @@ def _job(
     step: CellStep, model: Job | None, folder: Path, *, keep_model: bool, held_out: Job | None = None
 ) -> tuple[Job, list[Source]]:
     """The job of a step, and the data and models that must be there; ``folder`` is that of the study file."""
-    config, named = step.config, _sources(step.config)
+    config, (needed, suite) = step.config, _sources(step.config)
     settings: dict[str, Any] = {"format": FORMATS.get(step.verb, 1)}
     local: dict[str, Any] = {"device": getattr(config, "device", None)}
     inputs = {} if held_out is None else {HELD_OUT: held_out}
-    read = [one for some in named.values() for one in some]
-    optional = ("suite", *(name for name in _GEOMETRY_DEFAULTS if getattr(config, name, "") is None))
-    needed = [one for name, some in named.items() if name not in optional for one in some]
     values: dict[str, Any]
     if isinstance(config, ScriptConfig):
         script, local = _script(folder / config.file), {}
@@ -369,15 +356,13 @@ def _job(
                 f"script: starts from a model folder or a name on the hub, not the baseline {step.model}."
             )
         settings |= {"script": script.written, "seed": config.seed, "numbers": config.numbers}
-        values, read, needed = dict(config.arguments), [script, *read], [script, *needed]
+        values, needed = dict(config.arguments), [script, *needed]
     else:
         given = {one: getattr(config, one.name) for one in fields(config) if one.name not in _NOT_VALUES}
         values = {one.name: value for one, value in given.items() if value != one.default or one.default is MISSING}
         values |= {"held_out": True} if held_out else {}
-    for name, some in named.items():
-        if any(one.written != one.spec for one in some):
-            written = [one.written for one in some]
-            values[name] = written if isinstance(values.get(name, getattr(config, name, None)), tuple) else written[0]
+    read = [*needed, *suite]
+    values = renamed(values, {one.spec: one.written for one in read})
     if isinstance(config, TrainConfig):
         settings["method"] = name_of(type(config))
     if isinstance(config, FinetuneConfig):
@@ -397,13 +382,22 @@ def _job(
     return Job(f"{STEPS}:{step.verb}", settings, inputs, local=local, uses=uses), needed
 
 
+def renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """A value with other texts in it: paths of this machine for those of a job, or the reverse."""
+    if isinstance(value, dict):
+        return {name: renamed(one, names) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [renamed(one, names) for one in value]
+    return names.get(value, value) if isinstance(value, str) else value
+
+
 def _script(file: Path) -> Source:
     """A script, which is known by its content.
 
     Raises:
         NearfarError: there is no such file, or it cannot be read.
     """
-    if not is_file(file):
+    if not file.is_file():
         raise NearfarError(f"script: {file}: no such file; its path is relative to the study file.")
     digest = digest_of_file(file)[:16]
     return Source(str(file.absolute()), f"script-{digest}", digest)
@@ -413,36 +407,35 @@ _DATA: Mapping[type[Settings], Sequence[str]] = {
     TrainConfig: ("data", "sentences", "evaluate_on"),
     FinetuneConfig: ("task", "validation", "test", "noise"),
     EvaluateConfig: ("pairs", "labelled", "retrieval", "tasks", "corpus"),
-    GeometryConfig: tuple(_GEOMETRY_DEFAULTS),
+    GeometryConfig: ("pairs", "task", "labelled"),
     SpeedConfig: ("texts",),
     ScriptConfig: ("data", "evaluate_on"),
 }
 """The settings, of a script its arguments, that name data, whose content is part of the key of a job."""
 _FINDERS = {(EvaluateConfig, "tasks"): find_task, (FinetuneConfig, "task"): find_finetuning_task}
 """What finds the data of a setting that names tasks."""
-_NO_DATA = {"sentences": (OWN,), "noise": ("none", "word-dropout", "word-swap", "characters")}
-"""Their values that are no data."""
+_NO_DATA = (OWN, "none", "word-dropout", "word-swap", "characters")
+"""Values of ``sentences`` and ``noise`` that are no data."""
 
 
-def _sources(config: Settings) -> dict[str, list[Source]]:
-    """Setting -> the data and models that it names; what a result names is written as it is named."""
+def _sources(config: Settings) -> tuple[list[Source], list[Source]]:
+    """The data and models that it names, and the tasks of a suite, which may be missing.
+
+    What a result names is written as it is named.
+    """
     kind = next(kind for kind in _DATA if isinstance(config, kind))
     given = config.arguments if isinstance(config, ScriptConfig) else vars(config)
-    if isinstance(config, GeometryConfig):
-        given = {name: given[name] or default for name, default in _GEOMETRY_DEFAULTS.items()}
-    named = {}
+    named: list[Source] = []
     for name in _DATA[kind]:
         value, find = given.get(name), _FINDERS.get((kind, name), find_source)
         specs = [value] if isinstance(value, str) else map(str, value) if isinstance(value, tuple) else ()
-        named[name] = [find(spec) for spec in specs if spec not in _NO_DATA.get(name, ())]
+        named += [find(spec) for spec in specs if spec not in _NO_DATA]
     if isinstance(config, TrainConfig):
-        named["second"] = [] if config.second is None else _second(config.second)
-        named |= {name: [find_model(model)] for name, model in named_models(config).items()}
-    if isinstance(config, EvaluateConfig):
-        named["suite"] = list(map(find_task, _suite(config)))
+        named += [] if config.second is None else _second(config.second)
+        named += map(find_model, named_models(config).values())
     if isinstance(config, EvaluateConfig | GeometryConfig):
-        return {name: [one.named() for one in some] for name, some in named.items()}
-    return named
+        named = [one.named() for one in named]
+    return named, [find_task(task).named() for task in _suite(config)] if isinstance(config, EvaluateConfig) else []
 
 
 def _second(second: str) -> list[Source]:

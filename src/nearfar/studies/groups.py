@@ -4,7 +4,7 @@ A *group* holds all replicates of a row at the same labels of its axes (its coor
 table. Averages over the labels of an axis are groups of their own, whose runs are averages of one replicate each.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,8 +29,6 @@ class Member(NamedTuple):
     replicate: str
     match: str
     """What members have in common whose average is taken: the replicate, or the rank where the best are kept."""
-    fixed: bool
-    """Whether it stands for all replicates of its group."""
     values: Columns
 
 
@@ -50,24 +48,25 @@ class Scores:
         self.members: dict[int, list[Member]] = {number: [] for number in range(len(self.groups))}
         self.missing: dict[int, list[str]] = defaultdict(list)
         runs: dict[int, dict[str, int]] = defaultdict(dict)
-        replicates = Counter[int]()
         for run, cell in enumerate(cells):
             group = self.number(cell.row, cell.coordinates)
             if cell.missing is None:
                 runs[group].setdefault(cell.key or f"run {run}", run)
-                replicates[group] += 1
             else:
                 self.missing[group].append(cell.missing)
         for group, own in runs.items():
-            names = {run: place_of(cells[run])[2] for run in own.values()}
-            fixed, matches = len(names) == 1 and (replicates[group] > 1 or "{}" in names.values()), names
+            names = matches = {run: place_of(cells[run])[2] for run in own.values()}
             if study.kept is not None:
                 best = sorted(names, key=lambda run: -(cells[run].values.get("validation") or 0.0))[: study.kept]
                 matches = {run: f"{RANK}{best.index(run) + 1}" for run in names if run in best}
-                fixed = len(matches) == 1  # the same for all ranks
-            self.members[group] = [Member(run, names[run], match, fixed, values[run]) for run, match in matches.items()]
-        for number, axis in self._averages():
-            self._average(number, axis)
+            self.members[group] = [Member(run, names[run], match, values[run]) for run, match in matches.items()]
+        averages = [
+            ([axis for axis in study.axes if coordinates.get(axis.name) == AVERAGE], group)
+            for group, (_, coordinates) in enumerate(self.groups)
+        ]
+        for axes, group in sorted(averages, key=lambda one: len(one[0])):  # those over several axes last
+            if axes:
+                self._average(group, axes[-1])
 
     def number(self, row: str, coordinates: Coordinates) -> int:
         """The number of a group."""
@@ -82,27 +81,19 @@ class Scores:
         for column in self.study.columns:
             for group in self.members:
                 for one in self.values(group, column):
-                    yield from one.data or ()
-
-    def _averages(self) -> list[tuple[int, Axis]]:
-        """The groups that are averages, and the axis over whose labels; those over several axes last."""
-        averages = []
-        for number, (_, coordinates) in enumerate(self.groups):
-            over = [axis for axis in self.study.axes if coordinates.get(axis.name) == AVERAGE]
-            averages += [(len(over), number, over[-1])] if over else []
-        return [(number, axis) for _, number, axis in sorted(averages, key=lambda one: one[0])]
+                    yield from one.data
 
     def _average(self, number: int, axis: Axis) -> None:
         """Add the runs of an average: those of the same replicate, or of the same rank where the best are kept.
 
-        A group with one run for all replicates takes part in each.
+        The run of a group with only one takes part in each.
         """
         row, coordinates = self.groups[number]
         at = {label: self._numbers.get(_key(row, {**coordinates, axis.name: label})) for label in axis.averaged}
         groups = {label: group for label, group in at.items() if group is not None}
         self.missing[number] = [why for group in groups.values() for why in self.missing.get(group, ())]
         parts = {label: {one.match: one for one in self.members[group]} for label, group in groups.items()}
-        fixed = {label: one for label, own in parts.items() for one in own.values() if one.fixed}
+        fixed = {label: one for label, own in parts.items() for one in own.values() if len(own) == 1}
         matches = dict.fromkeys(match for label, own in parts.items() if label not in fixed for match in own)
         for match in matches or ["{}" if self.study.kept is None else f"{RANK}1"]:
             members = {label: fixed.get(label) or own.get(match) for label, own in parts.items()}
@@ -112,7 +103,7 @@ class Scores:
                     column: mean_value({label: values[column] for label, values in known.items()})
                     for column in self.study.columns
                 }
-                self.members[number].append(Member(-1, match, match, not matches, means))
+                self.members[number].append(Member(-1, match, match, means))
 
 
 def _key(row: str, coordinates: Coordinates) -> tuple[str, frozenset[tuple[str, str]]]:
@@ -152,7 +143,7 @@ def scores_of(table: StudyTable, units: Mapping[Place, Mapping[str, tuple[TestDa
         data = (units or {}).get(place_of(cell), {})
         values.append(
             {
-                column: Value(cell.values.get(column), cell.reasons.get(column), data=data.get(column))
+                column: Value(cell.values.get(column), cell.reasons.get(column), data=data.get(column, ()))
                 for column in table.columns
             }
         )

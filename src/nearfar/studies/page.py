@@ -1,5 +1,6 @@
 """The page of a study, from its record alone: the table beside the paper's numbers, intervals, claims and orderings."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,17 +30,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _DIGITS = {"uniformity": 3, "alignment": 3, "isotropy": 3, "mean_cosine": 3, "effective_rank": 1, "parameters": 0}
-_TITLES = {
-    AVERAGE: "Average",
-    AVERAGE_UNSEEN: "Average, unseen pairs",
-    "updates_per_second": "updates/s",
-    "texts_per_second": "texts/s",
-    "mean_cosine": "mean cosine",
-    "effective_rank": "effective rank",
-    "training_seconds": "training, s",
-    "inference_seconds": "inference, s",
-    "seconds": "time, s",
-}
+_TITLES = {AVERAGE: "Average", AVERAGE_UNSEEN: "Average, unseen pairs", "seconds": "time, s"}
 NO_RUN = "no run of nearfar"
 Order: TypeAlias = Literal["same sign, significant", "same sign, not significant", "opposite sign", "no difference"]
 _MAX_INTERVALS = 60
@@ -148,7 +139,10 @@ class Layout:
 
     def heading(self, column: str) -> str:
         """The heading of a column."""
-        return str(self.study.titles.get(column, _TITLES.get(column, column.removeprefix("average:"))))
+        title = column.removeprefix("average:")
+        if column in NO_SCORES:
+            title = title.replace("_per_second", "/s").replace("_seconds", ", s").replace("_", " ")
+        return str(self.study.titles.get(column, _TITLES.get(column, title)))
 
     def name(self, row: str, coordinates: Coordinates) -> str:
         """A group in words: ``SCL (lambda = 0.3)``."""
@@ -213,11 +207,13 @@ def number(value: float, column: str, *, sign: bool = False) -> str:
 
 def paper_number(value: float, column: str) -> str:
     """A number of the paper, without zeros that the study file does not have, but at least one decimal."""
-    text = number(value, column)
-    if "." not in text:
-        return text
-    whole, decimals = text.split(".")
-    return f"{whole}.{decimals[0]}{decimals[1:].rstrip('0')}"
+    return re.sub(r"(\.\d\d*?)0+$", r"\1", number(value, column))
+
+
+def paper_difference(layout: Layout, row: StudyComparison) -> str:
+    """The difference of two groups in the paper; empty without one."""
+    printed = layout.paper_difference(row)
+    return "" if printed is None else ("+" if printed > 0 else "") + paper_number(printed, row.column)
 
 
 def interval(low: float | None, high: float | None, column: str, *, sign: bool = False) -> str:
@@ -230,7 +226,8 @@ def interval(low: float | None, high: float | None, column: str, *, sign: bool =
 def our_number(score: Score) -> str:
     """Mean and standard deviation of a line of the frame: ``61.23 (0.40)``."""
     if score.mean is None:
-        return "missing" if score.n == 0 else "–" if score.reason == NOT_MEASURED else "undefined"
+        is_here = score.missing if score.n == 0 else score.reason != NOT_MEASURED
+        return "–" if not is_here else "missing" if score.n == 0 else "undefined"
     return number(score.mean, score.column) + ("" if score.sd is None else f" ({number(score.sd, score.column)})")
 
 
@@ -254,16 +251,14 @@ def scores_table(layout: Layout) -> Table:
         runs = sorted({layout.runs(group) for group in groups.values()})
         cells: list[Cell | str] = [Cell(row.name, mark), *map(_label, line[1:])]
         cells.append(f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}")
-        not_run = any(_is_not_run(layout, group) for group in groups.values())
         for labels, column in product(layout.across, table.columns):
             if labels not in groups:
                 cells.append("")
                 continue
             score = layout.scores[groups[labels], column]
             theirs = their_number(score)
-            ours = "–" if not_run and score.n == 0 else our_number(score)
             is_best = (groups[labels], column) in best
-            cells.append(Cell(ours, f"/ {theirs}" if theirs else "", "best" if is_best else ""))
+            cells.append(Cell(our_number(score), f"/ {theirs}" if theirs else "", "best" if is_best else ""))
         rows.append(cells)
     several = len(table.columns) > 1
     headings = [
@@ -274,47 +269,32 @@ def scores_table(layout: Layout) -> Table:
         columns=["", *layout.axes, "runs", *headings],
         rows=rows,
         title=f"{caption.rstrip('.')}, at the scale {table.scale}." if table.scale else caption,
-        notes=[*(f"{mark} {note}" for note, mark in marks.items()), *_legend(layout, bold=bool(best))],
+        notes=[*(f"{mark} {note}" for note, mark in marks.items()), *filter(None, [_legend(layout, bold=bool(best))])],
         left=1 + len(layout.axes),
     )
-
-
-def _is_not_run(layout: Layout, group: int) -> bool:
-    return layout.runs(group) == 0 and not layout.scores[group, layout.table.columns[0]].missing
 
 
 def _label(label: str) -> str:
     return AVERAGE.capitalize() if label == AVERAGE else label
 
 
-def _legend(layout: Layout, *, bold: bool) -> list[str]:
-    table, study = layout.table, layout.study
-    shown = layout.scores.values()
-    words = []
-    if any(score.sd is not None for score in shown):
-        over = f"the best {study.kept} runs by validation score" if study.kept else "runs"
-        words.append(f"mean (standard deviation) over {over}")
-    if any(score.paper is not None for score in shown):
-        words.append("after the slash, the paper's number")
-    text = "; ".join(words)
-    sentences = [f"{text[:1].upper()}{text[1:]}."] if text else []
+def _legend(layout: Layout, *, bold: bool) -> str:
+    table, study, shown = layout.table, layout.study, layout.scores.values()
+    over = f"the best {study.kept} runs by validation score" if study.kept else "runs"
+    sentences = [f"Mean (standard deviation) over {over}."] * any(score.sd is not None for score in shown)
+    sentences += ["After the slash, the paper's number."] * any(score.paper is not None for score in shown)
+    sentences += ["–: not run or not measured."] * any(our_number(score) == "–" for score in shown)
     if table.study.get("aggregate"):
         sentences.append(f"Tasks with subsets: {study.aggregate}.")
-    if table.unseen_pairs and all(unseen == pairs for unseen, pairs in table.unseen_pairs.values()):
-        sentences.append(f"No run was trained on a pair of {', '.join(table.unseen_pairs)}, or chosen by one.")
-    elif table.unseen_pairs:
+    if table.unseen_pairs:
         counts = [f"{task} {unseen:,} of {pairs:,}" for task, (unseen, pairs) in table.unseen_pairs.items()]
         sentences.append(f"Unseen pairs: no run was trained on them or chosen by them, {', '.join(counts)}.")
-    if any(_is_not_run(layout, group) for group in range(len(layout.groups))):
-        sentences.append("–: not run here.")
-    elif any(score.reason == NOT_MEASURED and score.n for score in shown):
-        sentences.append("–: not measured.")
     if bold:
         sentences.append(
             "Bold: the best of its column, and significantly better than every line that it is compared with: the "
             "interval of the difference leaves out 0, after Holm's correction."
         )
-    return [" ".join(sentences)] if sentences else []
+    return " ".join(sentences)
 
 
 def study_markdown(table: StudyTable, plots: Sequence[str] = ()) -> str:
@@ -354,19 +334,12 @@ def _intervals(layout: Layout) -> str:
 
 def _comparisons(layout: Layout) -> str:
     """The table of comparisons, with the paper's differences if there are any; empty without any comparison."""
-    rows: list[list[str]] = []
-    of_paper: list[list[str]] = []
+    columns, rows = ["", "column", "difference [95%]", "verdict", "paper", "order"], list[list[str]]()
     for row in layout.table.comparisons:
-        printed = layout.paper_difference(row)
-        of_paper.append(
-            ["", ""]
-            if printed is None
-            else [("+" if printed > 0 else "") + paper_number(printed, row.column), order_of(layout, row) or ""]
-        )
-        rows.append([layout.pair(row), layout.heading(row.column), *claim(row)])
-    columns = ["", "column", "difference [95%]", "verdict"]
-    if any(map(any, of_paper)):
-        columns, rows = [*columns, "paper", "order"], [[*row, *own] for row, own in zip(rows, of_paper, strict=True)]
+        theirs = paper_difference(layout, row), order_of(layout, row) or ""
+        rows.append([layout.pair(row), layout.heading(row.column), *claim(row), *theirs])
+    if not any(row[4] for row in rows):
+        columns, rows = columns[:4], [row[:4] for row in rows]
     return to_markdown(Table(columns=columns, rows=rows, left=2)) if rows else ""
 
 

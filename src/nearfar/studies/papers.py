@@ -4,13 +4,13 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.config.calls import accepts_settings
-from nearfar.config.verbs import SCALES, START, ReproduceConfig
+from nearfar.config.verbs import SCALES, START, ReproduceConfig, Scale
 from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, MIXTURES, PROBE_TASKS
 from nearfar.disk import write_text
 from nearfar.disk.checks import path_errors
@@ -34,13 +34,10 @@ PAPERS = {
     "kim": "Kim et al. 2021, Self-Guided Contrastive Learning for BERT Sentence Representations",
 }
 """First words of a table's name -> the paper."""
-FLAGS = ("scale", "start", "output")
-"""Settings that are in the command of a table."""
 INPUTS, ENCODER = "inputs", "encoder"
 """Folder in OUTPUT with the generated inputs of the scale ``tiny``, and in it that of the encoder."""
 NO_DATA = "NEARFAR_DATA"
 """Stands for the data folder in paths if there is none; the message about the missing file then names it."""
-_STS = {f"sts{year}" for year in range(12, 17)}
 
 
 def table_names(paper: str | None = None) -> list[str]:
@@ -50,17 +47,11 @@ def table_names(paper: str | None = None) -> list[str]:
     ['liao-table-2', 'liao-table-3']
     """
 
-    def order(name: str) -> tuple[int, bool, list[str]]:
-        numbered = [part.zfill(3) for part in re.split(r"(\d+)", name)]
-        return list(PAPERS).index(paper_of(name)), "-table-" not in name, numbered
+    def in_order(name: str) -> str:
+        return re.sub(r"\d+", lambda number: number[0].zfill(3), name)
 
-    names = sorted((file.stem for file in FOLDER.glob("*.toml")), key=order)
-    return [name for name in names if paper is None or paper_of(name) == paper]
-
-
-def paper_of(name: str) -> str:
-    """The key in :data:`PAPERS` of a table's paper."""
-    return next(paper for paper in PAPERS if name.startswith(f"{paper}-"))
+    names = sorted((file.stem for file in FOLDER.glob("*.toml")), key=in_order)
+    return [name for key in PAPERS if paper in (None, key) for name in names if name.startswith(f"{key}-")]
 
 
 def table_file(name: str) -> Path:
@@ -110,7 +101,7 @@ def reproduce(
         loaded = load_table(name, config, inputs=write_inputs(inputs) if config.scale == "tiny" else inputs)
         if console is not None and len(chosen) > 1:
             console.print(f"{name}: {loaded.title}", markup=False, highlight=False)
-        command = command_line("reproduce", name, config, FLAGS)
+        command = command_line("reproduce", name, config)
         try:
             tables[name] = study(loaded, _study_config(name, config), console=console, command=command)
         except NearfarError as error:
@@ -165,16 +156,15 @@ def _check(names: str | Sequence[str], config: ReproduceConfig) -> list[str]:
     return chosen
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListedTable:
+class ListedTable(NamedTuple):
     """A table or figure of a paper."""
 
     name: str
     title: str
-    cells: dict[str, int]
+    cells: dict[Scale, int]
     """Scale -> number of cells."""
-    data: tuple[str, ...]
-    """Data sets that the scale ``here`` reads."""
+    data: list[str]
+    """Data sets that the scale ``here`` reads, without splits."""
     missing: tuple[str, ...]
     """Data and models of the scale ``here`` that are missing, with how to get them."""
 
@@ -188,20 +178,10 @@ def _list_table(name: str, config: ReproduceConfig) -> ListedTable:
     inputs = Path(config.output) / INPUTS
     studies = {scale: load_table(name, replace(config, scale=scale), inputs=inputs) for scale in SCALES}
     planned = dry_run(studies["here"], _study_config(name, replace(config, scale="here")))
-    return ListedTable(
-        name=name,
-        title=studies["here"].title,
-        cells={scale: len(plan_cells(study)) for scale, study in studies.items()},
-        data=_data_sets(planned),
-        missing=tuple(dict.fromkeys(one for row in planned.rows for one in row.missing)),
-    )
-
-
-def _data_sets(planned: DryRun) -> tuple[str, ...]:
-    """The data sets that a study reads, by their names without splits; STS12 to STS16 together as ``sts12-16``."""
     named = {one.spec.partition(":")[0] for cell in planned.cells for one in cell.sources}
-    names = named & {*CATALOG, *MIXTURES, *PROBE_TASKS, *FINETUNING_TASKS}
-    return tuple(sorted((names - _STS) | {"sts12-16"} if names >= _STS else names))
+    sets = sorted(named & {*CATALOG, *MIXTURES, *PROBE_TASKS, *FINETUNING_TASKS})
+    cells = {scale: len(plan_cells(study)) for scale, study in studies.items()}
+    return ListedTable(name, planned.study.title, cells, sets, planned.missing)
 
 
 def write_inputs(folder: Path) -> Path:
@@ -253,17 +233,10 @@ def _write_encoder(folder: Path, texts: list[str]) -> list[str]:
     words = sorted({word for text in texts for word, _ in split.pre_tokenize_str(text.lower())})
     vocabulary = {word: index for index, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words))}
     transformers.BertTokenizer(vocab=vocabulary, model_max_length=512).save_pretrained(folder)
-    sizes: dict[str, Any] = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 48,
-    }
-    with torch.random.fork_rng(devices=[]), torch.no_grad(), quiet():
+    sizes: Any = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    # with weights of the usual size, all embeddings would be nearly equal
+    config = transformers.BertConfig(vocab_size=len(vocabulary), initializer_range=0.16, **sizes)
+    with torch.random.fork_rng(devices=[]), quiet():
         torch.manual_seed(0)
-        model = transformers.BertModel(transformers.BertConfig(vocab_size=len(vocabulary), **sizes))
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.mul_(8)  # otherwise all embeddings would be nearly equal
-        model.save_pretrained(folder)
+        transformers.BertModel(config).save_pretrained(folder)
     return words

@@ -102,17 +102,17 @@ def _column(layout: Layout, plot: Plot) -> str:
     return value
 
 
-def _groups(layout: Layout, row: str | None) -> dict[str, StudyGroup]:
-    """Name -> what is recorded of the groups of a row or of all, without averages over axes."""
-    shown = [one for one in layout.table.groups if row in (None, one.row) and AVERAGE not in one.coordinates.values()]
+def _groups(layout: Layout) -> dict[str, StudyGroup]:
+    """Name -> what is recorded of each group, without averages over axes."""
+    shown = [one for one in layout.table.groups if AVERAGE not in one.coordinates.values()]
     return {layout.name(one.row, one.coordinates): one for one in shown}
 
 
-def _scores(layout: Layout, column: str, row: str | None) -> Iterator[tuple[str, dict[str, str], Score]]:
-    """Row, coordinates and score of each group of a row or of all, without averages over axes."""
-    for number, (name, coordinates) in enumerate(layout.groups):
-        if row in (None, name) and AVERAGE not in coordinates.values():
-            yield name, dict(coordinates), layout.scores[number, column]
+def _scores(layout: Layout, column: str) -> Iterator[tuple[str, dict[str, str], Score]]:
+    """Row, coordinates and score of each group, without averages over axes."""
+    for number, (row, coordinates) in enumerate(layout.groups):
+        if AVERAGE not in coordinates.values():
+            yield row, dict(coordinates), layout.scores[number, column]
 
 
 def _heat_maps(layout: Layout, plot: Plot) -> _Figures:
@@ -120,9 +120,9 @@ def _heat_maps(layout: Layout, plot: Plot) -> _Figures:
     across, up, column = _axis(layout, plot.x, "x"), _axis(layout, plot.y, "y"), _column(layout, plot)
     maps: dict[tuple[str, str], dict[tuple[str, str], float | None]] = {}
     beside: list[str] = []
-    for row, at, score in _scores(layout, column, None):
+    for row, at, score in _scores(layout, column):
         place = at.pop(up.name, ""), at.pop(across.name, "")
-        if all(place) and plot.row in (None, row):
+        if all(place):
             maps.setdefault((_slug(row, *at.values()), layout.name(row, at)), {})[place] = score.mean
         elif not any(place) and score.mean is not None:
             beside.append(f"{layout.name(row, at)}: {our_number(score)}")
@@ -146,7 +146,7 @@ def _heat_maps(layout: Layout, plot: Plot) -> _Figures:
 def _lines(layout: Layout, plot: Plot) -> _Figures:
     axis, column = _axis(layout, plot.x, "x"), _column(layout, plot)
     points: dict[str, list[list[float | None]]] = {}
-    for row, at, score in _scores(layout, column, plot.row):
+    for row, at, score in _scores(layout, column):
         x = axis.places.get(at.pop(axis.name, ""))  # None without the axis: a horizontal line
         points.setdefault(layout.name(row, at), []).append([x, *(getattr(score, key) for key in _NUMBERS)])
     frames = {line: pd.DataFrame(some, columns=["x", *_NUMBERS], dtype=float) for line, some in points.items()}
@@ -168,7 +168,7 @@ def _spectrum(layout: Layout, plot: Plot) -> _Figures:
     # LayerNorm removes one direction; its value is rounding error and would stretch the axis.
     lines = {
         name: pd.DataFrame(one.spectrum, columns=["x", "mean"]).query("mean > 1e-6")
-        for name, one in _groups(layout, plot.row).items()
+        for name, one in _groups(layout).items()
         if one.spectrum
     }
     if lines:
@@ -179,7 +179,7 @@ def _spectrum(layout: Layout, plot: Plot) -> _Figures:
 
 def _positions(layout: Layout, plot: Plot) -> _Figures:
     """A panel for each line of the table: its pairs of texts, or its labelled texts, by t-SNE."""
-    known = {name: one.projection for name, one in _groups(layout, plot.row).items() if one.projection is not None}
+    known = {name: one.projection for name, one in _groups(layout).items() if one.projection is not None}
     panels = {name: one for name, one in known.items() if (one.labelled if plot.kind == "labels" else one.similar)}
     if panels:
         figure = labelled_texts(panels) if plot.kind == "labels" else connected_pairs(panels)
@@ -189,7 +189,7 @@ def _positions(layout: Layout, plot: Plot) -> _Figures:
 
 
 def _layers(layout: Layout, plot: Plot) -> _Figures:
-    groups = {name: one for name, one in _groups(layout, plot.row).items() if any((one.layers or {}).values())}
+    groups = {name: one for name, one in _groups(layout).items() if any((one.layers or {}).values())}
     scores = [
         score for one in groups.values() for of in (one.layers or {}).values() for score in of if score is not None
     ]
@@ -202,7 +202,7 @@ def _layers(layout: Layout, plot: Plot) -> _Figures:
 def _curves(layout: Layout, plot: Plot) -> _Figures:
     """A measure over training: mean and, over several runs, one standard deviation around it."""
     measure, lines = str(plot.y), {}
-    for name, group in _groups(layout, plot.row).items():
+    for name, group in _groups(layout).items():
         if (curve := group.curves.get(measure)) is not None:
             line = pd.DataFrame({"x": curve.steps, "mean": curve.mean, "sd": curve.sd or None}).astype(float)
             spread = line["sd"].fillna(0.0) if any(curve.sd) else np.nan

@@ -70,12 +70,14 @@ class Value(NamedTuple):
     """Why there is no value."""
     low: float | None = None
     high: float | None = None
-    data: tuple[TestData, ...] | None = None
-    """What is resampled; the mean over several. None where only replicates can be tested."""
+    data: tuple[TestData, ...] = ()
+    """What is resampled; the mean over several. Empty where only replicates can be tested."""
     kind: Literal["task", "score", "number"] = "score"
     """``number`` is a measure of the run that is not compared unless the study asks for it, such as its time."""
 
 
+ABSENT = Value(None, NOT_MEASURED, kind="number")
+"""A column that a run does not have."""
 Columns: TypeAlias = dict[str, Value]
 """Name of a column -> its value."""
 _Makers: TypeAlias = dict[str, Callable[[], Value]]
@@ -104,21 +106,11 @@ class Run:
         return [one for one in reversed(self.measured) if isinstance(one, results.EvaluationResult)]
 
 
-class Measured(NamedTuple):
-    """The columns of all runs of a study."""
+def measure(study: Study, runs: Sequence[Run]) -> tuple[tuple[str, ...], list[Columns], dict[str, list[int]]]:
+    """The columns that are shown, and the value of each in each run, which is empty for one without results.
 
-    columns: tuple[str, ...]
-    """Those that are shown."""
-    values: list[Columns]
-    """Of each run; empty for one without results."""
-    unseen_pairs: dict[str, list[int]]
-    """Task -> number of pairs that no run has seen, and of all pairs, where a column is over unseen pairs."""
-
-
-def measure(study: Study, runs: Sequence[Run]) -> Measured:
-    """The value of each column in each run.
-
-    A column on unseen pairs is not shown where no pair was seen, because it repeats another, unless it is all there is.
+    Then for each task with a column on unseen pairs the number of pairs that no run has seen, and of all pairs. A
+    column on unseen pairs is not shown where no pair was seen, because it repeats another, unless it is all there is.
 
     Raises:
         NearfarError: all runs are finished, and a column is in none of them.
@@ -126,9 +118,9 @@ def measure(study: Study, runs: Sequence[Run]) -> Measured:
     names = [column for column in study.columns if column not in (AVERAGE, AVERAGE_UNSEEN)]
     masks = seen_by_any(runs)
     known = [{name: column_value(name, run, study.aggregate, masks) for name in names} for run in runs]
-    tasks = [name for name in names if any((one := values[name]) and one.kind == "task" for values in known)]
+    tasks = [name for name in names if any(values[name].kind == "task" for values in known)]
     similarity = [name for name in tasks if any(name == task for task, _ in masks)]
-    absent = [name for name in names if not any(values[name] for values in known)]
+    absent = [name for name in names if all(values[name] is ABSENT for values in known)]
     absent += [AVERAGE] * (AVERAGE in study.columns and not tasks)
     absent += [AVERAGE_UNSEEN] * (AVERAGE_UNSEEN in study.columns and not similarity)
     if absent and not any(run.cell.missing for run in runs):  # an unfinished run may have what the others lack
@@ -136,11 +128,10 @@ def measure(study: Study, runs: Sequence[Run]) -> Measured:
         raise NearfarError(unknown_name_message(absent[0], sorted(have, key=len), what="column of the runs"))
     every: list[Columns] = []
     for run, values in zip(runs, known, strict=True):
-        columns = {name: value or Value(None, NOT_MEASURED, kind="number") for name, value in values.items()}
-        columns[AVERAGE] = mean_value({name: values[name] for name in tasks})
+        values[AVERAGE] = mean_value({name: values[name] for name in tasks})
         if AVERAGE_UNSEEN in study.columns:
-            columns[AVERAGE_UNSEEN] = mean_value({name: _unseen(name, run, masks) for name in similarity})
-        own = {name: columns[name]._replace(value=rounded(columns[name].value)) for name in study.columns}
+            values[AVERAGE_UNSEEN] = mean_value({name: _unseen(name, run, masks) for name in similarity})
+        own = {name: values[name]._replace(value=rounded(values[name].value)) for name in study.columns}
         every.append({} if run.cell.missing else own)
     seen = {task for (task, _), mask in masks.items() if mask.any()}
     over = {name: name.removesuffix(UNSEEN_BY_ALL) for name in study.columns if name.endswith(UNSEEN_BY_ALL)}
@@ -151,7 +142,7 @@ def measure(study: Study, runs: Sequence[Run]) -> Measured:
         masks_of_task = [mask for (name, _), mask in masks.items() if name == task]
         if len(masks_of_task) == 1:
             pairs[task] = [int((~masks_of_task[0]).sum()), len(masks_of_task[0])]
-    return Measured(shown, every, pairs)
+    return shown, every, pairs
 
 
 def rounded(value: float | None) -> float | None:
@@ -159,20 +150,18 @@ def rounded(value: float | None) -> float | None:
     return None if value is None or not np.isfinite(value) else round(float(value), 4)
 
 
-def mean_value(members: Mapping[str, Value | None]) -> Value:
+def mean_value(members: Mapping[str, Value]) -> Value:
     """The mean of several columns or runs, by name; undefined where one of them is."""
     for name, one in members.items():
-        if one is None or one.value is None:
-            return Value(None, f"{name}: {one.reason if one and one.reason else NOT_MEASURED}")
-    known = [one for one in members.values() if one is not None]
-    if not known:
-        return Value(None, NOT_MEASURED)
-    data = sum((one.data or () for one in known), ()) if all(one.data for one in known) else None
-    return Value(rounded(sum(one.value or 0.0 for one in known) / len(known)), data=data)
+        if one.value is None:
+            return Value(None, f"{name}: {one.reason or NOT_MEASURED}")
+    values = [one.value for one in members.values() if one.value is not None]
+    data = [one.data for one in members.values()]
+    return Value(rounded(sum(values) / len(values)), data=sum(data, ()) if all(data) else ()) if values else ABSENT
 
 
-def column_value(column: str, run: Run, aggregate: Aggregate, masks: Masks) -> Value | None:
-    """Any column but the averages over those of the study; None where the run has no such column.
+def column_value(column: str, run: Run, aggregate: Aggregate, masks: Masks) -> Value:
+    """Any column but the averages over those of the study; :data:`ABSENT` where the run has no such column.
 
     The last result that has a column counts; a task that it could not evaluate is without a value.
     """
@@ -187,7 +176,7 @@ def column_value(column: str, run: Run, aggregate: Aggregate, masks: Masks) -> V
         for task, why in result.unavailable.items() if isinstance(result, results.EvaluationResult) else ():
             if column == task or column.startswith(f"{task}."):
                 return Value(None, why, kind="task")
-    return None
+    return ABSENT
 
 
 def _makers(result: Result, aggregate: Aggregate) -> _Makers:
@@ -230,9 +219,8 @@ def _of_evaluation(result: results.EvaluationResult, aggregate: Aggregate) -> _M
 
 def _of_average(estimate: results.Estimate, parts: Sequence[Callable[[], Value] | None], count: int) -> Value:
     """An average of an evaluation, with the data of all its tasks, if these are there."""
-    data = sum((make().data or () for make in parts if make), ())
-    is_whole = 0 < len(data) == count
-    return Value(estimate.score, estimate.reason, estimate.low, estimate.high, data if is_whole else None)
+    data = sum((make().data for make in parts if make), ())
+    return Value(estimate.score, estimate.reason, estimate.low, estimate.high, data if len(data) == count else ())
 
 
 def _of_task(task: str, scored: TaskScores, aggregate: Aggregate) -> _Makers:
@@ -242,17 +230,18 @@ def _of_task(task: str, scored: TaskScores, aggregate: Aggregate) -> _Makers:
     makers: _Makers = {}
     if isinstance(scored, results.RetrievalScores):
         for measure, estimate in scored.measures.items():
-            per_query = [scored.per_query[measure]]
-            data = TestData(task, "mean", (scored.digest, measure), [[]], per_query, id(scored), scored.units)
+            per_query = np.array(scored.per_query[measure], dtype=np.float64)
+            data = TestData(task, "mean", (scored.digest, measure), None, per_query, id(scored), scored.units)
             makers[measure] = partial(_estimated, estimate, data)
         return makers | {"": makers[scored.main]}
     is_classified = isinstance(scored, results.ClassificationScores)
     digest: tuple[str, ...] = (scored.digest, str(len(scored.gold))) if is_classified else (scored.digest,)
-    predicted = [getattr(scored, "predicted" if is_classified else "predicted_e6")]
+    predicted = np.array(getattr(scored, "predicted" if is_classified else "predicted_e6"), dtype=np.float64)
+    gold, sizes = np.array(scored.gold, dtype=np.float64), [len(scored.gold)]
     for metric in ONLY_TASK:
         if (estimate := scored.metric(metric)) is not None:
             statistic = metric if is_classified else f"{metric}.all"
-            data = TestData(task, statistic, digest, [scored.gold], predicted, id(scored), scored.units)
+            data = TestData(task, statistic, digest, gold, predicted, id(scored), scored.units, sizes)
             makers[metric] = partial(_estimated, estimate, data)
     dev = {name: getattr(scored, name, None) for name in _DEV}
     dev["dev"] = next((value for value in dev.values() if value is not None), None)
@@ -281,26 +270,23 @@ def _pairs(
     task: str, statistic: str, scored: results.SimilarityScores, kept: NDArray[np.bool_] | str | None = None
 ) -> TestData:
     """All pairs of a similarity task, those of one subset, or those of a mask, within their subsets."""
+    every, sizes = list(scored.subsets.values()), [subset.pairs for subset in scored.subsets.values()]
     if not isinstance(kept, np.ndarray):
-        kept = np.repeat(
-            [kept in (None, name) for name in scored.subsets], [one.pairs for one in scored.subsets.values()]
-        )
-    ends = np.cumsum([subset.pairs for subset in scored.subsets.values()])[:-1]
-    masks = zip(scored.subsets.items(), np.split(kept, ends), strict=True)
-    parts = {name: (one, mask) for (name, one), mask in masks if mask.any()}
-    digest = tuple(f"{name}:{one.digest}" for name, (one, _) in parts.items())
+        kept = np.repeat([kept in (None, name) for name in scored.subsets], sizes)
+    counts = np.add.reduceat(kept, [0, *np.cumsum(sizes)[:-1]], dtype=int)
+    digest = tuple(f"{name}:{one.digest}" for (name, one), n in zip(scored.subsets.items(), counts, strict=True) if n)
     gold, cosines = (
-        [np.asarray(getattr(one, key))[mask].tolist() for one, mask in parts.values()] for key in ("gold", "cosines_e6")
+        np.concatenate([getattr(one, key) for one in every], dtype=np.float64)[kept] for key in ("gold", "cosines_e6")
     )
     units = None if scored.units is None else number_units(np.asarray(scored.units)[kept]).tolist()
     of_pairs = None if units == [*range(int(kept.sum()))] else units  # null where each pair is its own, as in results
-    return TestData(task, statistic, digest, gold, cosines, id(scored), of_pairs)
+    return TestData(task, statistic, digest, gold, cosines, id(scored), of_pairs, counts[counts > 0].tolist())
 
 
 def _estimated(estimate: results.Estimate, data: TestData | Callable[[], TestData]) -> Value:
     """A score with what is resampled, where predictions are stored and the score is defined."""
     known = data if isinstance(data, TestData) else data()
-    stored = (known,) if estimate.score is not None and any(map(len, known.predicted)) else None
+    stored = (known,) if estimate.score is not None and len(known.predicted) else ()
     return Value(estimate.score, estimate.reason, estimate.low, estimate.high, stored, "task")
 
 
@@ -319,17 +305,17 @@ def seen_by_any(runs: Iterable[Run]) -> Masks:
     return masks
 
 
-def _unseen(task: str, run: Run, masks: Masks) -> Value | None:
+def _unseen(task: str, run: Run, masks: Masks) -> Value:
     """Spearman x 100 over the pairs of all subsets that no run has seen."""
     scored = next((one.tasks[task] for one in run.evaluations if task in one.tasks), None)
     if scored is None:
-        return None
+        return ABSENT
     seen = masks[_data_of(task, scored)]
     spearman = unseen_scores(task, scored, seen, resamples=0).spearman
     data = _pairs(task, "spearman.all", scored, ~seen)
     if seen.any():
         data = replace(data, digest=(*data.digest, sha256(np.packbits(seen).tobytes()).hexdigest()[:16]))
-    return Value(spearman.score, spearman.reason, data=None if spearman.score is None else (data,))
+    return Value(spearman.score, spearman.reason, data=() if spearman.score is None else (data,))
 
 
 def _data_of(task: str, scored: results.SimilarityScores) -> tuple[str, tuple[str, ...]]:
@@ -402,10 +388,8 @@ def training_curves(run: Path) -> dict[str, dict[float, float]]:
     file = run / "metrics.jsonl"
     for point in map(json.loads, read_text(file).splitlines() if file.is_file() else ()):
         if "best" in point:
-            score = point.get(point["metric"])
-            measured = {name: point.get(name) for name in _MEASURES}
-            measured |= {"validation": 100 * score if is_number(score) else None}
-            for name, value in measured.items():
+            scores = {name: point.get(name) for name in _MEASURES} | {"validation": point.get(point["metric"])}
+            for name, value in scores.items():
                 if is_number(value):
-                    curves.setdefault(name, {})[point["step"]] = value
+                    curves.setdefault(name, {})[point["step"]] = 100 * value if name == "validation" else value
     return curves

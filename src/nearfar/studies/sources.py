@@ -10,7 +10,7 @@ from typing import NamedTuple
 from nearfar.baselines import is_baseline, parse_spec
 from nearfar.data.catalog import data_folder, parse
 from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, MIXTURES, PROBE_TASKS, VOCABULARY, how_to_get
-from nearfar.data.paths import as_path, is_file, status
+from nearfar.data.paths import as_path
 from nearfar.disk import read_errors, sha256_of
 from nearfar.disk.model_folder import SEEN_FILE, model_of_run
 
@@ -56,7 +56,7 @@ def find_source(spec: str) -> Source:
     if name in CATALOG:
         return _find_named(spec)
     for path, rest in ((spec, ""), (spec.rpartition(":")[0], f":{spec.rpartition(':')[2]}")):
-        if path and status(as_path(path)) is not None:
+        if path and as_path(path).exists():
             return _of_path(spec, as_path(path), rest)
     if spec.startswith("hub:") or _is_hub_name(name):
         return Source(spec, spec, HUB, on_hub=(f"{spec.removeprefix('hub:')}: is downloaded on first use.",))
@@ -101,7 +101,7 @@ def _of_model(spec: str, folder: Path) -> Source:
     """A model folder by its files, without the hashes of its training texts, which change no vector."""
     modules = [one.parent for one in folder.glob("*/config.json")]
     files = sorted({file for kind in _MODEL_FILES for part in (folder, *modules) for file in part.glob(kind)})
-    files = [file for file in files if file.name != SEEN_FILE and is_file(file)]
+    files = [file for file in files if file.name != SEEN_FILE and file.is_file()]
     digest = _hash(*(f"{file.relative_to(folder).as_posix()} {digest_of_file(file)}" for file in files))
     return Source(spec, f"model-{digest}", digest)
 
@@ -130,7 +130,7 @@ def _find_named(spec: str) -> Source:
     splits = requested or entry.splits
     folder = data_folder(entry)
     files = {split: folder / entry.files.get(split, f"{split}.tsv") for split in splits} if folder else {}
-    absent = [split for split in splits if split not in files or not is_file(files[split])]
+    absent = [split for split in splits if split not in files or not files[split].is_file()]
     if not absent:
         return Source(spec, spec, _hash(*map(digest_of_file, files.values())))
     if "all" in entry.hub_splits and not requested:

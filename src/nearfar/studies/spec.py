@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import UNSET, Meta, Struct, field, structs
 
@@ -62,6 +62,7 @@ _MAX_SHOWN = 200
 
 _Text: TypeAlias = Annotated[str, Meta(pattern=r"\S")]
 _Settings: TypeAlias = dict[str, Any]
+_Converted = TypeVar("_Converted")
 Coordinates: TypeAlias = Mapping[str, str]
 """Axis -> label."""
 
@@ -161,7 +162,6 @@ class Plot(Struct, frozen=True, forbid_unknown_fields=True):
     x: str | None = None
     y: str | None = None
     value: str | None = None
-    row: str | None = None
     title: str | None = None
 
 
@@ -471,21 +471,22 @@ def _checked(content: Mapping[str, Any], source: str) -> _File:
         NearfarError: a value that does not fit; it names the row or axis that has it.
     """
     listed = _with_lists(content)
-    if isinstance(listed.get("rows"), list):
-        listed["rows"] = [_with_lists(row) if isinstance(row, Mapping) else row for row in listed["rows"]]
+    for part, (key, what) in _ENTRIES.items():
+        if isinstance(content.get(part), list):
+            kind: Any = Row if part == "rows" else Axis
+            listed[part] = [_with_lists(entry) if isinstance(entry, Mapping) else entry for entry in content[part]]
+            for number, entry in enumerate(listed[part], start=1):
+                name = entry.get(key) if isinstance(entry, Mapping) else None
+                _convert(entry, kind, f"{source}: {what} {repr(name) if name else number}")
+    return _convert(listed, _File, source)
+
+
+def _convert(value: Any, kind: type[_Converted], where: str) -> _Converted:
     try:
-        return convert(listed, _File, null="none")
+        return convert(value, kind, null="none")
     except InvalidValueError as error:
-        path, where = error.path, source
-        if len(path) > 1 and path[0] in _ENTRIES:
-            key, what = _ENTRIES[str(path[0])]
-            entry = listed[str(path[0])][path[1]]
-            name = entry.get(key) if isinstance(entry, Mapping) else None
-            where += f": {what} {repr(name) if isinstance(name, str) else int(path[1]) + 1}"
-            path = path[2:]
-        fault = InvalidValueError(error.problem, *path, value=error.value)
-        text = ": ".join([where, *map(str, [*path, error.problem] if error.value is UNSET else [fault])])
-        raise NearfarError(text if text.endswith(("?", ".")) else f"{text}.") from None
+        fault = ": ".join(map(str, [*error.path, error.problem])) if error.value is UNSET else str(error)
+        raise NearfarError(f"{where}: {fault}{'' if fault.endswith('?') else '.'}") from None
 
 
 def _with_lists(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -532,7 +533,7 @@ def _named(study: Study, base: _File) -> Iterator[tuple[Iterable[str], Collectio
     yield (*study.compare_with, *chain(*study.compare)), rows, "row", "compare_with or compare"
 
 
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(settings: Mapping[str, Any], *, left_out: Collection[str] = ()) -> dict[str, Any]:
     """Nested tables as dotted keys: TOML reads ``finetune.seed = 1`` as a table in a table.
 
     >>> _flat({"seed": [1, 2], "finetune": {"sample_seed": [3, 4]}})
@@ -540,8 +541,10 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for key, value in settings.items():
-        inner = {f"{key}.{name}": one for name, one in _flat(value).items()} if isinstance(value, Mapping) else None
-        flat |= {key: value} if inner is None else inner
+        if isinstance(value, Mapping) and key not in left_out:
+            flat |= {f"{key}.{name}": one for name, one in _flat(value, left_out=left_out).items()}
+        elif key not in left_out:
+            flat[key] = value
     return flat
 
 
@@ -550,35 +553,21 @@ def changes(base: Mapping[str, Any], study: Mapping[str, Any]) -> list[str]:
 
     Placeholders such as ``{start}`` are filled from the table ``placeholders`` of the study.
     """
-    lines = list(_changes(_by_name(base), _by_name(study), ""))
+    old, new, lines = _by_name(base), _by_name(study), list[str]()
+    for part in _ENTRIES:
+        gone = old.get(part, {}).keys() - new.get(part, {}).keys()
+        lines += [f"without {part} {', '.join(name for name in old[part] if name in gone)}"] if gone else []
+        old[part] = {name: entry for name, entry in old.get(part, {}).items() if name not in gone}
+    before, after = (_flat(side, left_out=_SHOWN_ELSEWHERE) for side in (old, new))
+    for key in dict.fromkeys([*before, *after]):
+        if before.get(key) != after.get(key):
+            here, paper = (_shown(side[key]) if key in side else "not set" for side in (after, before))
+            lines.append(f"{key}: {here} (paper: {paper})")
     for name, value in (study.get("placeholders") or {}).items():
         lines = [line.replace(f"{{{name}}}", str(value)) for line in lines]
     return lines
 
 
-def _changes(base: Mapping[str, Any], study: Mapping[str, Any], where: str) -> Iterator[str]:
-    for key in dict.fromkeys([*base, *study]):
-        before, after = base.get(key), study.get(key)
-        if key in _SHOWN_ELSEWHERE or before == after:
-            continue
-        if key in _ENTRIES and not where:
-            old, new, what = before or {}, after or {}, _ENTRIES[key][1]
-            if dropped := [name for name in old if name not in new]:
-                yield f"without {key} {', '.join(dropped)}"
-            for name, entry in new.items():
-                if name in old:
-                    yield from _changes(old[name], entry, f"{what} {name}: ")
-                else:
-                    yield f"{what} {name} is added"
-        elif isinstance(before, Mapping) and isinstance(after, Mapping):
-            yield from _changes(before, after, f"{where}{key}.")
-        else:
-            shown = [_shown(side[key]) if key in side else "not set" for side in (study, base)]
-            yield f"{where}{key}: {shown[0]} (paper: {shown[1]})"
-
-
 def _shown(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    text = json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"

@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING, Any
 from nearfar.config.encoding import GeometryConfig
 from nearfar.config.training import FinetuneConfig, RunConfig
 from nearfar.config.verbs import EvaluateConfig
-from nearfar.data.paths import is_file
 from nearfar.disk import read_json, write_text
 from nearfar.registry import METHODS
 from nearfar.runs.folder import CONFIG, differing_settings
 from nearfar.settings import build
-from nearfar.studies.cells import ScriptConfig, SpeedConfig
+from nearfar.studies.cells import ScriptConfig, SpeedConfig, renamed
 from nearfar.studies.sources import digest_of_file
 from nearfar.types import NearfarError
 from nearfar.validation import convert
@@ -40,25 +39,36 @@ _Settings = dict[str, Any]
 _Inputs = dict[str, Path]
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Turn the end of a training run after Ctrl-C into the exception that stops a worker."""
+    from nearfar.training import Interrupted
+
+    try:
+        yield
+    except Interrupted:
+        raise KeyboardInterrupt from None
+
+
+@_interruptible()
 def train(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     """Train an encoder in ``run/``."""
     from nearfar.commands.train.run import train_run
 
     run = folder / RUN
     config = _config(METHODS[settings["method"]], settings, output=str(run), model=_start(settings, inputs))
-    with _interruptible():
-        train_run(config, resume=_can_resume(run, config), console=None)
+    train_run(config, resume=_can_resume(run, config), console=None)
     _write_numbers(folder, _training_numbers(run))
 
 
+@_interruptible()
 def finetune(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     """Fine-tune a classifier in ``run/``; the model is removed at the end unless a later step needs it."""
     from nearfar.commands.finetune import finetune as run_finetune
 
     run = folder / RUN
     config = _config(FinetuneConfig, settings, output=str(run), model=_start(settings, inputs))
-    with _interruptible():
-        done = run_finetune(config, resume=_can_resume(run, config), console=None)
+    done = run_finetune(config, resume=_can_resume(run, config), console=None)
     name = _name(settings, inputs)
     recorded = {**done.result.config, "output": None, "model": name}
     replace(done.result, model=name, config=recorded).save(folder / RESULT)
@@ -86,16 +96,11 @@ def _recent_vectors() -> "RecentVectors":
 
 def geometry(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     """Measure an embedding space: alignment, uniformity, spectrum, and the scores of each layer."""
-    from nearfar.baselines import is_baseline, open_baseline
     from nearfar.commands.geometry import geometry as run_geometry
 
     config = _config(GeometryConfig, settings, output=str(folder / "geometry"), overwrite=True)
-    model: Any = _start(settings, inputs)
-    if is_baseline(model):
-        model = open_baseline(model, per_call=True, seed=config.seed, **config.opening)
-        config = replace(config, **dict.fromkeys(("pooling", "max_length", "prompt")))
     name = _name(settings, inputs)
-    result: Any = run_geometry({name: model}, config, progress=False)
+    result: Any = run_geometry({name: _start(settings, inputs)}, config, progress=False)
     replace(result, models={name: replace(result.models[name], model=name)}).save(folder / RESULT)
 
 
@@ -109,7 +114,7 @@ def speed(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     texts = list(dict.fromkeys(row[0] for row in load_sentences(config.texts).rows))[: config.limit]
     model = _start(settings, inputs)
     started = time.perf_counter()
-    opened = open_model(model, EvaluateConfig(**config.opening, seed=config.seed), bf16=False, progress=False)
+    opened = open_model(model, EvaluateConfig(**config.opening, seed=config.seed), progress=False)
     opening = time.perf_counter() - started
     if opened.transductive:
         raise NearfarError(
@@ -144,9 +149,9 @@ def script(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
             its numbers.
     """
     file, run = Path(settings["files"][settings["script"]]), folder / RUN
-    if not is_file(file) or digest_of_file(file)[:16] != settings["script"].removeprefix("script-"):
+    if not file.is_file() or digest_of_file(file)[:16] != settings["script"].removeprefix("script-"):
         raise NearfarError(f"{file}: was changed while the study ran; run the study again.")
-    values = {name: _on_this_machine(value, settings) for name, value in settings["values"].items()}
+    values = renamed(settings["values"], settings["files"])
     arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     model = str(inputs["model"] / RUN / "model") if "model" in inputs else _start(settings, inputs)
     run.mkdir(exist_ok=True)
@@ -179,17 +184,10 @@ def _script_numbers(file: Path, names: list[str], *, name: str) -> dict[str, flo
     return numbers
 
 
-def _on_this_machine(value: Any, settings: Mapping[str, Any]) -> Any:
-    """A value with the paths of this machine."""
-    if isinstance(value, list):
-        return [_on_this_machine(one, settings) for one in value]
-    return (settings.get("files") or {}).get(value, value) if isinstance(value, str) else value
-
-
 def _config(kind: type[Any], settings: Mapping[str, Any], **own: Any) -> Any:
     """The config of a job: its values, with the paths of this machine."""
-    given = settings["values"].items()
-    values = {name: "none" if value is None else _on_this_machine(value, settings) for name, value in given}
+    given = renamed(settings["values"], settings.get("files", {}))
+    values = {name: "none" if value is None else value for name, value in given.items()}
     track = {"track": settings["track"]} if settings.get("track") else {}
     return build(kind, {**values, **own, **track, "device": settings.get("device") or "none"}, source="study")
 
@@ -197,7 +195,7 @@ def _config(kind: type[Any], settings: Mapping[str, Any], **own: Any) -> Any:
 def _start(settings: Mapping[str, Any], inputs: _Inputs) -> str:
     """The model of a job: the run of the job before, or the start."""
     if "model" not in inputs:
-        return str(_on_this_machine(settings["model"], settings))
+        return str(renamed(settings["model"], settings.get("files", {})))
     run = inputs["model"] / RUN
     return str(run if (run / "run.json").is_file() else run / "model")
 
@@ -212,37 +210,26 @@ def _can_resume(run: Path, config: RunConfig) -> bool:
 
     The same job can name its data and start model by other paths than before; a run with these is removed.
     """
-    if not (run / CONFIG).exists() or not differing_settings(run, config):
-        return (run / CONFIG).exists()
-    shutil.rmtree(run)
-    return False
+    if (run / CONFIG).exists() and differing_settings(run, config):
+        shutil.rmtree(run)
+    return (run / CONFIG).exists()
 
 
 def _training_numbers(run: Path) -> dict[str, float]:
     """The numbers of a finished run; scores x 100."""
     info = read_json(run / "run.json")
-    history, best = info.get("history"), info.get("best_score")
-    validation = history[-1][1] if history else None
-    if best is not None and info["config"].get("keep", "best") == "best":
-        validation = best
-    scores = {"validation": validation, "start_validation": info.get("start_score")}
-    numbers = {name: None if score is None else 100 * score for name, score in scores.items()}
-    numbers |= {"steps": info.get("step"), "best_step": info.get("best_step"), "seconds": info.get("seconds")}
-    if info.get("seconds") and info.get("step"):
-        numbers["updates_per_second"] = info["step"] / info["seconds"]
+    best, seconds, steps = (info.get(name) for name in ("best_score", "seconds", "step"))
+    if best is None or info["config"].get("keep", "best") != "best":
+        best = info["history"][-1][1] if info.get("history") else None
+    numbers = {
+        "validation": best and 100 * best,
+        "steps": steps,
+        "best_step": info.get("best_step"),
+        "seconds": seconds,
+    }
+    numbers["updates_per_second"] = steps / seconds if steps and seconds else None
     return {name: value for name, value in numbers.items() if value is not None}
 
 
 def _write_numbers(folder: Path, numbers: Mapping[str, Any]) -> None:
     write_text(folder / NUMBERS, json.dumps(dict(numbers), indent=1) + "\n")
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Turn the end of a training run after Ctrl-C into the exception that stops a worker."""
-    from nearfar.training import Interrupted
-
-    try:
-        yield
-    except Interrupted:
-        raise KeyboardInterrupt from None

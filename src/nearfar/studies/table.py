@@ -20,7 +20,7 @@ from msgspec import structs
 
 from nearfar.evaluation import results
 from nearfar.evaluation.comparison import difference_fields, with_verdicts
-from nearfar.evaluation.correlation import Floats, check_resampling
+from nearfar.evaluation.correlation import Floats
 from nearfar.evaluation.results import StudyComparison, StudyTable
 from nearfar.evaluation.statistics import crossed_difference
 from nearfar.studies.groups import RANK, Scores, scores_of
@@ -51,27 +51,26 @@ def build_table(
     written to the file ``units``.
 
     Raises:
-        NearfarError: a column that no run has; no validation score where the study keeps the best replicates; fewer
-            than one resample; ``units`` cannot be written.
+        NearfarError: a column that no run has; no validation score where the study keeps the best replicates;
+            ``units`` cannot be written.
     """
-    check_resampling(resamples, seed, at_least=1)
     for cell in [run.cell for run in runs] if study.best else ():
         if cell.missing is None and "validation" not in cell.values:
             raise NearfarError(
                 f"row {cell.row}: a run has no validation score, by which the study keeps its best replicates. Remove "
                 "[best], or train with a dev set."
             )
-    measured = measure(study, runs)
+    columns, measured, unseen_pairs = measure(study, runs)
     cells = [
         replace(
             run.cell,
             values={name: one.value for name, one in values.items()} | run.cell.values,
             reasons={name: one.reason for name, one in values.items() if one.reason},
         )
-        for run, values in zip(runs, measured.values, strict=True)
+        for run, values in zip(runs, measured, strict=True)
     ]
-    study = structs.replace(study, columns=measured.columns)
-    scores = Scores(study, cells, measured.values)
+    study = structs.replace(study, columns=columns)
+    scores = Scores(study, cells, measured)
     compared = what_is_compared(scores)
     resampler = Resampler(scores.data(), resamples=resamples, seed=seed)
     of_groups = {group: [one.run for one in members if one.run >= 0] for group, members in scores.members.items()}
@@ -85,7 +84,7 @@ def build_table(
         seed=seed,
         provenance=replace(results.provenance(), command=None),  # the table has its own, without paths of this machine
         runs=_provenance(runs),
-        unseen_pairs=measured.unseen_pairs,
+        unseen_pairs=unseen_pairs,
         groups=[
             _summarise(scores, group, [runs[run] for run in own], resampler)
             for group, own in of_groups.items()
@@ -97,7 +96,7 @@ def build_table(
     if units is not None:
         tested = dict.fromkeys(column for *_, column in compared)
         kept = sorted(run for own in of_groups.values() for run in own)
-        data = {place_of(cells[run]): {name: measured.values[run][name].data or () for name in tested} for run in kept}
+        data = {place_of(cells[run]): {name: measured[run][name].data for name in tested} for run in kept}
         write_units(units, data)
     return table
 
@@ -145,14 +144,14 @@ def _sides(
     why = None
     if not all(one.data for one in values):
         why = "the scores of single units are not stored"
-    elif len({frozenset(part.group for part in one.data or ()) for one in values}) > 1:
+    elif len({frozenset(part.group for part in one.data) for one in values}) > 1:
         why = "the runs were tested on different data"
     sides = []
     for group in groups:
         points = np.array([one.value for one in group], dtype=np.float64) / 100
-        draws = points[:, None] if why else np.array([resampler.of(one.data or ()) for one in group])
+        draws = points[:, None] if why else np.array([resampler.of(one.data) for one in group])
         sides.append((points, draws))
-    return why, 1 if why else sum(part.size for part in values[0].data or ()), sides
+    return why, 1 if why else sum(part.size for part in values[0].data), sides
 
 
 def _spectrum(spectra: Sequence[Sequence[float]]) -> list[list[float]] | None:
@@ -191,17 +190,15 @@ def _provenance(runs: Sequence[Run]) -> results.StudyProvenance:
     ]
     known = [one for one in given if isinstance(one, results.Provenance)]
     dates = sorted(one.date for one in known if one.date)
-    versions: dict[str, Counter[str]] = {}
-    for package, version in (item for one in known for item in (one.versions or {}).items()):
-        if version:
-            versions.setdefault(package, Counter())[version] += 1
+    versions = pd.DataFrame([one.versions or {} for one in known], dtype=object)
+    counts = {package: used.value_counts(sort=False).to_dict() for package, used in versions.items()}
     machines = [{name: value for name, value in (one.hardware or {}).items() if value is not None} for one in known]
     distinct = Counter(json.dumps(machine) for machine in machines if machine)
     return results.StudyProvenance(
         first_date=dates[0] if dates else None,
         last_date=dates[-1] if dates else None,
         commits=dict(Counter(one.commit for one in known if one.commit)),
-        versions={package: dict(counts) for package, counts in versions.items()},
+        versions={str(package): of_package for package, of_package in counts.items() if of_package},
         hardware=[{**json.loads(machine), "results": count} for machine, count in distinct.items()],
     )
 
@@ -291,7 +288,7 @@ def _compare(scores: Scores, first: int, second: int, column: str, resampler: Re
     if why and not any(np.ptp(points) for points, _ in sides):
         return replace(compared, reason=f"no interval: {why}")
     # As in nearfar compare: a unit's score has the bound 1 where all tasks have means over units.
-    bound = float(not why and all(part.statistic in ("accuracy", "mean") for part in both[0][0].data or ()))
+    bound = float(not why and all(part.statistic in ("accuracy", "mean") for part in both[0][0].data))
     order, margin = order_of_runs(scores, first, second), scores.study.margin
     tested = difference_fields(*sides, units=units, order=order, margin=margin, bound=bound)
     if why:

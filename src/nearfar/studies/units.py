@@ -28,8 +28,10 @@ from numpy.typing import NDArray
 
 from nearfar.disk import new_file, read_errors
 from nearfar.evaluation.correlation import AGGREGATES, CORRELATIONS, Floats, bootstrap_scores
+from nearfar.evaluation.finetuned import matthews
 from nearfar.evaluation.results import StudyCell
 from nearfar.evaluation.statistics import bootstrap_means
+from nearfar.evaluation.transfer import f1_score
 from nearfar.types import NearfarError
 
 UNITS = "units.parquet"
@@ -50,19 +52,21 @@ class TestData:
     """``spearman.all`` and others with an aggregate, ``accuracy``, ``f1``, ``matthews``, ``mean``."""
     digest: tuple[str, ...]
     """Fingerprints of the test data; runs with equal ones can be paired row by row."""
-    gold: Sequence[Sequence[float]]
-    """The gold scores of each subset; one subset where a task has none."""
-    predicted: Sequence[Any]
-    """One number for each row of each subset: a cosine, a prediction, or the measure of a query."""
+    gold: Floats | None
+    """The gold score or label of each row; None where ``predicted`` are measures."""
+    predicted: Floats
+    """One number for each row: a cosine, a prediction, or the measure of a query."""
     run: int
     """The identity of the result; the same data of one result, in several columns, are resampled once."""
     units: Sequence[int] | None = None
-    """The independent unit of each row, over all subsets in order; None where each row is its own."""
+    """The independent unit of each row; None where each row is its own."""
+    sizes: Sequence[int] | None = None
+    """Number of rows of each subset, in order; None where a task has none."""
 
     @property
     def size(self) -> int:
         """The number of independent units."""
-        return sum(map(len, self.predicted)) if self.units is None else max(self.units) + 1
+        return len(self.predicted) if self.units is None else max(self.units) + 1
 
     @property
     def group(self) -> tuple[str, str, tuple[str, ...]]:
@@ -103,27 +107,21 @@ class Resampler:
         settings: dict[str, Any] = {"resamples": self.resamples, "seed": [self.seed, *first.task.encode()]}
         settings["units"] = next((one.units for one in members if one.units is not None), None)
         metric, _, aggregate = first.statistic.partition(".")
-        gold = np.concatenate(first.gold, dtype=np.float64)
-        predicted = np.array([np.concatenate(one.predicted) for one in members], dtype=np.float64)
+        gold, predicted = first.gold, np.array([one.predicted for one in members])
         if aggregate:
-            settings |= {"only": aggregate}
-            drawn = bootstrap_scores(CORRELATIONS[metric], gold, predicted, sizes=[*map(len, first.gold)], **settings)
+            settings |= {"only": aggregate, "sizes": first.sizes, "gold": gold, "systems": predicted}
+            drawn = bootstrap_scores(CORRELATIONS[metric], **settings)
             return drawn.aggregate(next(by for by in AGGREGATES if by == aggregate))
         if metric in ("mean", "accuracy"):
             values = predicted if metric == "mean" else (predicted == gold).astype(float)
             return bootstrap_means(values, **settings)
-        # F1 of the second class, or Matthews correlation, from resampled shares of the confusion counts
+        # F1 or Matthews correlation, from resampled shares of the confusions
         true, guess = gold == 1, predicted == 1
         indicators = np.concatenate([guess & true, guess & ~true, ~guess & true]).astype(float)
-        hits, false_alarms, misses = bootstrap_means(indicators, **settings).reshape(3, len(predicted), -1)
-        if metric == "f1":
-            above, below = 2 * hits, 2 * hits + false_alarms + misses
-        else:
-            rejections = 1 - hits - false_alarms - misses
-            above = hits * rejections - false_alarms * misses
-            product = (hits + false_alarms) * (hits + misses) * (rejections + false_alarms) * (rejections + misses)
-            below = np.sqrt(np.maximum(product, 0))
-        return np.divide(above, below, out=np.full_like(above, np.nan), where=below > 1e-12)
+        hits, false_alarms, misses = bootstrap_means(indicators, **settings).reshape(3, -1)
+        rejections = np.maximum(1 - hits - false_alarms - misses, 0)
+        measure = f1_score if metric == "f1" else matthews
+        return measure(np.stack([rejections, false_alarms, misses, hits], axis=1)).reshape(len(predicted), -1)
 
 
 def write_units(file: Path, runs: Mapping[Place, Mapping[str, Sequence[TestData]]]) -> None:
@@ -141,12 +139,11 @@ def write_units(file: Path, runs: Mapping[Place, Mapping[str, Sequence[TestData]
             used.setdefault((part.group, part.run), (part, []))[1].append(column)
         for part, its in used.values():
             texts = (*place, json.dumps(its), part.task, part.statistic, json.dumps(part.digest))
-            sizes = [*map(len, part.predicted)]
             numbers = {
-                "subset": np.repeat(range(len(sizes)), sizes),
-                "unit": range(sum(sizes)) if part.units is None else part.units,
-                "gold": np.concatenate(part.gold) if any(map(len, part.gold)) else np.nan,
-                "value": np.concatenate(part.predicted),
+                "subset": 0 if part.sizes is None else np.repeat(range(len(part.sizes)), part.sizes),
+                "unit": range(len(part.predicted)) if part.units is None else part.units,
+                "gold": np.nan if part.gold is None else part.gold,
+                "value": part.predicted,
             }
             frames.append(pd.DataFrame(dict(zip(_PART, texts, strict=True)) | numbers))
     if not frames:
@@ -173,12 +170,11 @@ def read_units(file: Path) -> dict[Place, dict[str, tuple[TestData, ...]]]:
     read: dict[Place, dict[str, tuple[TestData, ...]]] = defaultdict(dict)
     for number, (texts, part) in enumerate(parts):
         row, coordinates, replicate, columns, task, statistic, digest = map(str, texts)
-        subsets = [one for _, one in part.groupby("subset")]
-        gold = [one["gold"].tolist() for one in subsets] if part["gold"].notna().all() else [[]]
-        predicted = [one["value"].tolist() for one in subsets]
-        units = part["unit"].tolist()
+        gold, predicted = part["gold"].to_numpy(), part["value"].to_numpy()
+        units, sizes = part["unit"].tolist(), part.groupby("subset").size().tolist()
         of_rows = None if units == [*range(len(units))] else units
-        data = TestData(task, statistic, tuple(json.loads(digest)), gold, predicted, number, of_rows)
+        known = None if np.isnan(gold).any() else gold
+        data = TestData(task, statistic, tuple(json.loads(digest)), known, predicted, number, of_rows, sizes)
         own = read[row, coordinates, replicate]
         for column in json.loads(columns):
             own[column] = (*own.get(column, ()), data)

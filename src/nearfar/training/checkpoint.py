@@ -134,10 +134,10 @@ class TrainingState:
         """Give all processes the state of the first one."""
         if processes.size == 1:
             return
-        first = processes.broadcast_from_first
         for file, tensors in self.files().items():
-            names = first(lambda: list(tensors))  # noqa: B023  (called at once)
-            sent = {name: first(lambda: tensors[name].detach().cpu()) for name in names}  # noqa: B023
+            sent = processes.broadcast_from_first(
+                lambda: {name: tensor.detach().cpu() for name, tensor in tensors.items()}  # noqa: B023  (called at once)
+            )
             if not processes.is_main:
                 self.load(file, sent)
 

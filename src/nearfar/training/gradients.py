@@ -14,7 +14,6 @@ Batch Size under Memory Limited Setup"). :func:`seed_rng` makes dropout the same
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -137,20 +136,10 @@ def _distinct(names: Sequence[str]) -> list[str]:
 def seed_rng(*key: object) -> None:
     """Seed torch's generators from ``key`` alone, so that a step can be repeated, resumed and distributed.
 
-    ``torch.manual_seed`` also formats a stack trace for each kind of device that torch knows but has not initialised,
-    which takes longer than the rest of the call. Here it is used only until the GPU is initialised.
+    ``torch.manual_seed`` does the same, but formats a stack trace for each kind of device that torch knows but has not
+    initialised, which takes longer than the rest of the call.
     """
     seed = random.Random(" ".join(map(str, key))).getrandbits(63)
-    if torch.cuda.is_initialized():
-        torch.default_generator.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
         torch.cuda.manual_seed_all(seed)
-    elif has_accelerator():
-        torch.manual_seed(seed)
-    else:
-        torch.default_generator.manual_seed(seed)
-
-
-@cache
-def has_accelerator() -> bool:
-    """Whether there is a device besides the CPU."""
-    return torch.accelerator.is_available()

@@ -54,10 +54,6 @@ def test_memory_in_and_out(corpus: Path) -> None:
     upload("memory://data/in")
     assert encoded("memory://data/out", input="memory://data/in/*.parquet", keep=("id",))[0] == 200
     assert without_addresses(remote_contents("memory://data/out")) == without_addresses(contents("expected"))
-    assert json.loads(remote_contents("memory://data/out")["_manifest.json"])["inputs"][0]["address"] in (
-        "memory:///data/in/0.parquet",
-        "memory://data/in/0.parquet",
-    )
 
 
 @pytest.mark.long
@@ -110,5 +106,5 @@ def test_a_failed_upload_leaves_no_part(corpus: Path, monkeypatch: pytest.Monkey
 @pytest.mark.skipif(importlib.util.find_spec("s3fs") is not None, reason="s3fs is installed")
 def test_a_missing_package_is_named(corpus: Path) -> None:
     for place in ({"input": "s3://bucket/*.parquet"}, {"output": "s3://bucket/out"}):
-        with pytest.raises(NearfarError, match="s3:// needs the package s3fs; install it with: pip install s3fs"):
+        with pytest.raises(NearfarError, match="Install s3fs to access S3"):
             encoded(**place)

@@ -118,7 +118,7 @@ def test_ctrl_c_says_how_to_resume(workspace: Path, capsys: pytest.CaptureFixtur
         assert main(words) == 2  # not overwritten
     captured = capsys.readouterr()
     assert captured.out.rstrip().endswith(f"Resume with:\n  nearfar {' '.join(words)} --resume")
-    assert "holds 0 of 23 texts of an interrupted run" in captured.err
+    assert "holds an interrupted run" in captured.err
     assert main([*words, "--resume"]) == 0
     assert "Wrote 23 embeddings with 32 dimensions to x.parquet" in capsys.readouterr().out
 
@@ -126,17 +126,12 @@ def test_ctrl_c_says_how_to_resume(workspace: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"output": "nowhere/x.npy"}, r"--output nowhere/x\.npy: the folder nowhere does not exist"),
-        ({"with_texts": True}, r"--with-texts: --output x\.npy can only hold embeddings"),
         ({"source": "blank.txt"}, r"blank\.txt: holds no texts"),
-        ({"source": "x.tsv"}, r"x\.tsv: is a table; name the column"),
         ({"source": "bad.txt"}, r"bad\.txt, line 21: not UTF-8"),  # before anything is encoded
-        ({"max_length": 100}, r"max_length 100"),
     ],
 )
 def test_mistakes(workspace: Path, settings: dict[str, Any], message: str) -> None:
     Path("blank.txt").write_text("\n\n")
-    Path("x.tsv").write_text("said\na dog\n")
     Path("bad.txt").write_bytes(b"a dog\n" * 20 + b"\xff\n")
     before = sorted(os.listdir())
     with pytest.raises(NearfarError, match=message):
@@ -188,7 +183,7 @@ def test_a_run_killed_at_any_step_resumes_to_the_same_bytes(
         try:
             encoded(output, resume=True, **settings)
         except NearfarError as error:  # killed after the output was complete
-            assert "is finished" in str(error)  # noqa: PT017
+            assert "exists; replace it" in str(error)  # noqa: PT017
         assert written() == expected
         assert sorted(os.listdir()) == sorted(["c.npy", "tiny", "x.txt", *expected])
         steps += stride
@@ -218,7 +213,7 @@ def test_the_files_of_an_interrupted_run_are_not_overwritten(workspace: Path) ->
     before = contents()
     Path("x2.txt").write_text("\n".join([*TEXTS[:-1], "a cat"]))
     for settings, message in (
-        ({}, r"x\.npy\.partial: holds 10 of 23 texts of an interrupted run\. Continue it with --resume"),
+        ({}, r"x\.npy\.partial: holds an interrupted run\. Continue it with --resume"),
         ({"source": "x2.txt", "resume": True}, r"the texts of --input changed\. Give the same ones, or remove the fol"),
         ({"block": 4, "resume": True}, r"--block was 5, is 4"),
     ):
@@ -227,8 +222,6 @@ def test_the_files_of_an_interrupted_run_are_not_overwritten(workspace: Path) ->
         assert contents() == before
     shutil.copytree("tiny", "copy")  # the same model in another folder
     encode("copy", input="x.txt", output="x.npy", block=BLOCK, resume=True, progress=False)
-    with pytest.raises(NearfarError, match=r"x\.npy: is finished, there is nothing to resume"):
-        encoded(resume=True)
     with pytest.raises(NearfarError, match=r"--output x\.npy: exists; replace it by --overwrite"):
         encoded()
     assert encoded(overwrite=True) == Path("x.npy").read_bytes()  # encoded again

@@ -70,14 +70,6 @@ def test_ranges_of_another_file_make_codes_comparable(workspace: Path) -> None:
     np.testing.assert_array_equal(np.load("z.npy"), np.load("y.npy"))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("texts", [TEXTS[:1], TEXTS[:5], ["a dog"] * 30])
-def test_ranges_of_few_texts(workspace: Path, texts: list[str]) -> None:
-    Path("y.txt").write_text("\n".join(texts) + "\n")
-    with pytest.warns(UserWarning, match=rf"the ranges are those of {len(texts)} texts, too few .* --calibrate"):
-        encoded("y.npy", source="y.txt", quantize="int8")
-
-
 def test_int8_codes_are_within_half_a_step(workspace: Path) -> None:
     draw = np.random.default_rng(0)
     rows = draw.normal(size=(1000, 7)).astype(np.float32)
@@ -109,20 +101,15 @@ def test_codes_agree_with_sentence_transformers() -> None:
 @pytest.mark.long
 def test_what_is_refused(workspace: Path) -> None:
     np.save("narrow.npy", np.eye(3, 8))
-    np.save("whole.npy", np.zeros((3, 32), int))
     np.save("nan.npy", np.full((3, 32), np.nan))
-    np.save("none.npy", np.zeros((0, 32)))
     np.save("equal.npy", np.ones((9, 32), np.float32))
     for name, damage in DAMAGED_HEADERS.items():
         Path(f"{name}.npy").write_bytes(damage(Path("equal.npy").read_bytes()))
     for file, message in {
         "narrow": "its vectors have 8 dimensions, those to quantize 32",
-        "whole": "must hold vectors of floating point numbers",
         "nan": "the ranges of int8 codes need finite vectors",
-        "none": "the ranges of int8 codes need one or more vectors",
         "equal": "all its vectors are equal",
         **dict.fromkeys(DAMAGED_HEADERS, ""),
-        "missing": "does not exist",
     }.items():
         with pytest.raises(NearfarError, match=rf"--calibrate {file}\.npy: {message}"):
             encoded(quantize="int8", calibrate=f"{file}.npy")
@@ -135,16 +122,3 @@ def test_what_is_refused(workspace: Path) -> None:
     encoded(overwrite=True, quantize="int8")
     with pytest.raises(NearfarError, match="would overwrite the input"):
         encoded(overwrite=True, quantize="int8", calibrate="x.ranges.npy")
-
-
-@pytest.mark.parametrize(
-    ("kind", "ranges", "message"),
-    [
-        ("int8", None, "need the range of each dimension"),
-        ("int8", np.zeros((2, 4)), r"the ranges are \[2, 4\], but vectors with 3 dimensions need \[2, 3\]"),
-        ("int4", None, "quantize must be one of float16, int8, binary, not 'int4'"),
-    ],
-)
-def test_codes_that_cannot_be_made(kind: Any, ranges: np.ndarray | None, message: str) -> None:
-    with pytest.raises(NearfarError, match=message):
-        quantize(np.zeros((2, 3)), kind, ranges)

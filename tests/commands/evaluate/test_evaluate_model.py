@@ -100,7 +100,7 @@ def test_the_ranges_of_int8_are_those_of_a_fixed_sample(workspace: Path, monkeyp
 def test_what_is_refused(workspace: Path) -> None:
     with pytest.raises(NearfarError, match=r"--dimensions 33: must be from 1 to 32, the model's width"):
         evaluated(tasks="pairs.tsv", dimensions=33)
-    with pytest.raises(NearfarError, match=r"dimensions is a setting of a model folder or hub name; a function has"):
+    with pytest.raises(NearfarError, match=r"dimensions is a setting of a model folder or hub name; this function has"):
         evaluate(lambda texts: np.ones((len(texts), 4)), tasks="pairs.tsv", dimensions=2, progress=False)
     with pytest.raises(NearfarError, match=r"quantize is a setting of a model folder or hub name"):
         evaluate(lambda texts: np.ones((len(texts), 4)), tasks="pairs.tsv", quantize="int8", progress=False)
@@ -171,14 +171,15 @@ def test_another_model_or_setting_is_encoded_again(calls: list[int]) -> None:
     assert calls
 
 
-def test_only_the_same_call_is_answered_from_memory_and_the_oldest_goes() -> None:
+def test_only_the_same_call_is_answered_from_memory_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "MAX_BYTES", 40)
     calls: list[str] = []
 
     def encode(texts: Sequence[str]) -> NDArray[np.float32]:
         calls.append("".join(texts))
         return np.full((len(texts), 2), len(calls), dtype=np.float32)
 
-    recent = RecentVectors(max_bytes=40)
+    recent = RecentVectors()
     remembered, other = recent.wrap(encode, "model"), recent.wrap(encode, "other")
     for texts in ("abc", "de", "abc", "fg", "abc", "ghijkl", "abc"):  # 24, 16, 24, 16, 24, 48, 24 bytes
         remembered(texts)
@@ -215,9 +216,9 @@ def test_open_models_score_as_their_folder(workspace: Path) -> None:
     assert evaluate(prompted, **settings).retrieval["ranked.tsv"].measures["mrr@10"].score == pytest.approx(
         own["ranked.tsv"].measures["mrr@10"].score
     )
-    for taken, flag, kind in ((encoder, "pooling", "an Encoder"), (prompted, "dimensions", "a SentenceTransformer")):
+    for taken, flag, kind in ((encoder, "pooling", "Encoder"), (prompted, "dimensions", "SentenceTransformer")):
         with pytest.raises(
-            NearfarError, match=f"{flag} is a setting of a model folder or hub name; {kind} has its own"
+            NearfarError, match=f"{flag} is a setting of a model folder or hub name; this {kind} has its own"
         ):
             evaluate(taken, **{**settings, flag: {"pooling": "cls", "dimensions": 4}[flag]})
     with pytest.raises(NearfarError, match="int: is no model; name a folder, or give an Encoder"):
@@ -231,4 +232,3 @@ def test_a_result_is_shown_as_its_table_and_tells_the_bytes_of_a_vector(workspac
         result = evaluated(tasks="pairs.tsv", **settings)
         assert stored_bytes(result) == size
     assert "tiny: Spearman x 100 [95% interval]" in repr(result)
-    assert result._repr_html_().startswith("<figure>")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.commands.export import PACKAGES
+from nearfar.encoder.exported import RUNTIMES
 from tests.invalid_input.cli_runner import assert_refused
 
 
@@ -31,6 +31,9 @@ def test_bad_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: st
 @pytest.mark.parametrize("kind", ["onnx", "openvino"])
 def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    packages = " and ".join(PACKAGES[kind])
     output = str(tmp_path / "out")
-    assert_refused(["export", "model", "--format", kind, "--output", output], packages, "pip install 'nearfar[export]'")
+    assert_refused(
+        ["export", "model", "--format", kind, "--output", output],
+        f"onnxscript and {RUNTIMES[kind]}",
+        "pip install 'nearfar[export]'",
+    )

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from nearfar import ExportConfig
 from nearfar.commands.export.graphs import EncoderGraph, open_source, pool_masked
 from nearfar.encoder import encoder_folder
 from nearfar.encoder.classifier import Classifier
@@ -27,7 +26,7 @@ def padded(rows: list[list[int]], padding: int) -> torch.Tensor:
 def embeddings(folder: Path, pooling: str | None = None) -> tuple[np.ndarray, np.ndarray]:
     """What nearfar encodes, and what the graph returns."""
     encoder = Encoder.from_pretrained(folder, pooling=pooling)
-    graph = EncoderGraph(encoder_folder.read(folder, dtype=torch.float32, pooling=pooling))
+    graph = EncoderGraph(encoder_folder.read(folder, pooling=pooling))
     ids = encoder.tokenize(TEXTS).ids
     mask = padded([[1] * len(row) for row in ids], 0)
     with torch.no_grad():
@@ -57,7 +56,7 @@ def test_logits_of_pairs(tmp_path: Path) -> None:
     classifier = Classifier.from_pretrained(tmp_path / "model")
     items = [("the dog runs", "a cat"), ("a bird", "the big dog runs in the park"), ("red", "blue")]
     tokens = classifier.tokenize(items)
-    source = open_source(tmp_path / "model", ExportConfig(output="out"))
+    source = open_source(tmp_path / "model")
     assert tokens.types is not None
     mask = padded([[1] * len(row) for row in tokens.ids], 0)
     with torch.no_grad():

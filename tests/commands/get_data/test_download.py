@@ -128,7 +128,7 @@ def test_sets_are_downloaded_converted_and_recorded(
     assert "4 files exist already" in capsys.readouterr().out
     server.answers["/senteval.tar"].body = tar_of({"other": "x"}, "w")
     (data / "downloads/senteval/senteval.tar").unlink()
-    message = error_of(nearfar.get_data, "mr", overwrite=True, progress=False)
+    message = error_of(nearfar.get_data, "mr", overwrite=True)
     assert "is that of an earlier one" in message
     assert len(load_transfer("mr").splits["all"].texts) == 60
 
@@ -144,7 +144,7 @@ def test_another_source_is_used_if_one_fails(server: Server, data: Path, monkeyp
         part=source(f"{server.address}/trec.zip", gives=("senteval/TREC/",)),
         whole=source(f"{server.address}/all.zip"),
     )
-    result = nearfar.get_data("trec", progress=False)
+    result = nearfar.get_data("trec")
     assert [file.file for file in result.converted] == ["senteval/TREC/test.tsv", "senteval/TREC/train.tsv"]
     assert [path for path, _ in server.requests] == ["/gone.zip", "/trec.zip", "/trec.zip", "/all.zip"]
 
@@ -165,21 +165,21 @@ def test_a_failure_names_the_addresses_and_the_way_out(
     assert f"{server.address}/gone.zip: could not be downloaded (Client error '404" in printed
     assert "run nearfar get-data mr cr --source FOLDER" in printed
     sources(monkeypatch, bad=source(f"{server.address}/bad.zip"))
-    assert "bad.zip: is not a readable archive" in error_of(nearfar.get_data, "mr", progress=False)
+    assert "bad.zip: is not a readable archive" in error_of(nearfar.get_data, "mr")
     assert not [path for path in data.rglob("*") if path.is_file()]  # neither kept nor recorded
     server.answers["/bad.zip"] = Answer(zip_of({**classification(), "../x": "x"}))
-    assert "which is outside the archive" in error_of(nearfar.get_data, "mr", progress=False)
+    assert "which is outside the archive" in error_of(nearfar.get_data, "mr")
     server.answers["/bad.zip"] = Answer(zip_of(classification()))
-    assert len(nearfar.get_data("mr", progress=False).converted) == 1
+    assert len(nearfar.get_data("mr").converted) == 1
 
 
 def test_a_web_page_is_not_a_data_set(server: Server, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server.answers["/wiki1m_for_simcse.txt"] = Answer(b"\n<!DOCTYPE html>Please log in")
     wiki = source(f"{server.address}/wiki1m_for_simcse.txt", gives=("text/",))
     sources(monkeypatch, wiki1m=wiki)
-    assert "the server sent a web page, not the file." in error_of(nearfar.get_data, "wiki1m", progress=False)
+    assert "the server sent a web page, not the file." in error_of(nearfar.get_data, "wiki1m")
     server.answers["/wiki1m_for_simcse.txt"].body = b"A sentence.\n"
-    (warning,) = nearfar.get_data("wiki1m", progress=False).warnings
+    (warning,) = nearfar.get_data("wiki1m").warnings
     assert warning.startswith("text/wiki1m_for_simcse.txt: 1 rows, but 1,000,000 are published.")
 
 

@@ -123,7 +123,7 @@ def test_what_goes_wrong_is_one_sentence(run: Path, hub: Hub, error: int | Excep
 def test_names_and_folders(run: Path, tmp_path: Path) -> None:
     for model, name, message in (
         (run, "mine", "mine: give owner/name, such as me/my-encoder"),
-        (tmp_path / "gone", "me/mine", "gone: there is no such folder"),
+        (tmp_path / "gone", "me/mine", "gone: is no model folder"),
         (tmp_path, "me/mine", re.escape(f"{tmp_path}: is no model folder")),
     ):
         with pytest.raises(NearfarError, match=message):

@@ -9,7 +9,6 @@ import pytest
 
 from nearfar import InfoNceConfig, SclConfig
 from nearfar.cli import main
-from nearfar.commands.train import train
 from nearfar.commands.train.choose import choose_method, resolve_config
 from nearfar.commands.train.recipes import FROM_RAW
 from nearfar.data.named_sets import VOCABULARY
@@ -34,20 +33,6 @@ def test_settings_override_a_file(tmp_path: Path) -> None:
     assert resolve_config(file, {"output": "x", "data": "b.tsv", "seed": 4}) == expected
 
 
-@pytest.mark.parametrize(
-    ("method", "settings", "message"),
-    [
-        ("scl", {"output": "x", "temprature": 1.0}, r"train\(\): no key is called 'temprature'\. Did you mean 'temp"),
-        (SCL, {"lerning_rate": 1.0}, r"train\(\): no key is called 'lerning_rate'\. Did you mean 'learning_rate'\?"),
-        ("scl", {"data": "a.tsv"}, r"train\(\): lacks output"),
-        ("scl-finetune", {"output": "x"}, "scl-finetune fine-tunes a classifier; use nearfar finetune"),
-    ],
-)
-def test_invalid_arguments_are_refused(method: Any, settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(NearfarError, match=message):
-        train(method, **settings)
-
-
 ROOT = Path(__file__).parents[3]
 
 
@@ -69,8 +54,6 @@ def plain_model(folder: Path, width: int | None) -> Path:
     [
         ("anchor positive", "info-nce", {"anchor_column": "anchor", "positive_column": "positive"}),
         ("id anchor positive negative", "info-nce", {"negative_column": "negative"}),
-        ("question answer", "info-nce", {"anchor_column": "question", "positive_column": "answer"}),
-        ("query document", "info-nce", {"anchor_column": "query", "positive_column": "document"}),
         ("query positive", "info-nce", {"anchor_column": "query", "positive_column": "positive"}),
         ("sent0 sent1 hard_neg", "info-nce", {"anchor_column": "sent0", "negative_column": "hard_neg"}),
         ("premise hypothesis label", "scl", {"hard_negatives": "contradiction", "pooling": "own"}),
@@ -115,12 +98,8 @@ TEXTS = {"sentences": ("texts.txt",)}
         (True, 32, {"learning_rate": 3e-5}, SIMILAR),  # the average belongs to the recipe's learning rate
         (True, 384, {"lora_rank": 4}, SIMILAR),  # adapters cannot be averaged with the start
         (True, 384, TEXTS, SIMILAR | AVERAGE | {"second_weight": 0.3}),
-        (True, 384, {**TEXTS, "second_weight": 0.2}, SIMILAR | AVERAGE),
-        (True, 384, {"second": "simcse-unsup"}, SIMILAR | AVERAGE),
         (True, 768, TEXTS, {}),  # wider than what the recipe was measured for
-        (True, None, {}, {}),
         (False, 384, {}, RAW | RAW_BESIDE | RATE),
-        (False, 384, {"learning_rate": 3e-5}, RAW | RAW_BESIDE),
         (False, 32, {"lora_rank": 4}, RAW | RAW_BESIDE | RATE),
         (False, 384, TEXTS, RAW | RAW_BESIDE | RATE),
         (False, 768, {}, RAW | RAW_BESIDE),
@@ -165,12 +144,6 @@ def test_few_labelled_texts_are_trained_on_more_often(
     assert ("docs/guides/classify.md" in choice.explain()) == few
     plain = choose_method([str(file)], given, model=str(plain_model(tmp_path, 384)))
     assert plain.values == dict(FROM_RAW["labelled texts"].values) | {"learning_rate": 2e-4, "epochs": epochs}
-    wide = tmp_path / "wide"
-    wide.mkdir()
-    wide = plain_model(wide, 768)
-    (wide / "modules.json").write_text("[]")
-    values = {"temperature": 0.1, "epochs": epochs} if few else {"epochs": epochs} if epochs > 3 else {}
-    assert choose_method([str(file)], given, model=str(wide)).values == values
 
 
 @pytest.mark.long
@@ -201,9 +174,7 @@ def test_column_flags_say_what_the_rows_are(tmp_path: Path) -> None:
     [
         ("one\ttwo", {}, r"its columns \(one, two\) do not say.*--anchor-column NAME --positive-column NAME \(pairs"),
         ("anchor\tpositive\ttext\tlabel", {}, r"can be pairs \(anchor, positive\) or labelled texts \(text, label\)"),
-        ("query\tpositive\tdocument", {}, "do not say"),
         ("How do I reset it ?\tBy the blue switch .", {}, "If its first line is a row already, write a line"),
-        ("anchor\tpositive", {"anchor_column": "nothing"}, "do not say"),
     ],
 )
 def test_unclear_columns_are_listed(columns: str, settings: dict[str, str], mention: str, tmp_path: Path) -> None:
@@ -213,12 +184,9 @@ def test_unclear_columns_are_listed(columns: str, settings: dict[str, str], ment
 
 def test_several_files_are_of_one_kind(tmp_path: Path) -> None:
     first, second = table(tmp_path / "a.tsv", "text", "label"), table(tmp_path / "b.tsv", "question", "answer")
-    third = table(tmp_path / "c.tsv", "query", "document")
     assert choose_method([first, first]).method == "supcon-text"
     with pytest.raises(NearfarError, match=r"a\.tsv has labelled texts.*but .*b\.tsv has pairs"):
         choose_method([first, second])
-    with pytest.raises(NearfarError, match=r"\(question, answer\), but .*\(query, document\)"):
-        choose_method([second, third])
 
 
 def test_settings_given_override_the_chosen_ones(tmp_path: Path) -> None:
@@ -227,6 +195,8 @@ def test_settings_given_override_the_chosen_ones(tmp_path: Path) -> None:
     assert (config.temperature, config.hard_negatives, config.data) == (0.5, "all", (file,))  # type: ignore[attr-defined]
     with pytest.raises(NearfarError, match="name your rows by --data FILE"):
         resolve_config(None, {"output": "x"})
+    with pytest.raises(NearfarError, match="scl-finetune fine-tunes a classifier; use nearfar finetune"):
+        resolve_config("scl-finetune", {"output": "x"})
 
 
 @pytest.mark.parametrize(

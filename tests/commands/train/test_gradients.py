@@ -1,6 +1,5 @@
 """Gradients with micro-batches equal the gradient of the whole batch, for every method, with the same dropout."""
 
-import random
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -100,15 +99,12 @@ def test_micro_batches_stay_within_the_token_limit(method: str, folder: Path) ->
             read.append(kwargs["input_ids"].numel())
 
     hook = run.encoder.backbone.register_forward_pre_hook(count, with_kwargs=True)
-    gradients(run, parts, None)
-    total = sum(read)
     longest = max(run.texts.lengths([text for _, batch, _ in parts for text in batch.sentences]))
     for tokens in (longest, 3 * longest):
         read.clear()
         gradients(run, parts, None, tokens=tokens)
         assert len(read) > len(parts)
         assert max(read) <= tokens
-        assert sum(read) == total
         # neighbours that fit together are in one micro-batch
         assert sum(one + other <= tokens for one, other in pairwise(read)) < len(parts)
     hook.remove()
@@ -189,11 +185,3 @@ def test_a_loss_that_does_not_depend_on_the_rows(folder: Path) -> None:
             Gradients(7, Processes(), micro_batch).accumulate(objective, batch, weight=1.0, key=(0,))
     assert float(head.weight.grad) == 2  # once from each of the two
     assert all(parameter.grad is None for parameter in run.encoder.parameters())
-
-
-def test_seeding_equals_that_of_torch() -> None:
-    """It skips the generators of a GPU that is not in use yet."""
-    seed_rng(7, "rows", 3)
-    drawn = float(torch.rand(()))
-    torch.manual_seed(random.Random("7 rows 3").getrandbits(63))
-    assert float(torch.rand(())) == drawn

@@ -1,8 +1,6 @@
 """Every setting of every method has its effect, and unusable settings are refused before anything is written."""
 
-import json
 import math
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from inspect import get_annotations
@@ -19,8 +17,7 @@ from nearfar.commands.train.inputs import Objective, resolve_objectives
 from nearfar.commands.train.run import PreparedRun, prepare
 from nearfar.config.values import field_types, flag
 from nearfar.registry import METHODS
-from nearfar.training.gradients import Gradients, seed_rng
-from nearfar.training.processes import Processes
+from nearfar.training.gradients import seed_rng
 from tests.method_configs import config
 
 pytestmark = pytest.mark.long
@@ -212,8 +209,6 @@ def test_a_second_objective_combines_the_settings_of_the_run_with_its_own(folder
     [
         ("temperature = 1.0", "lacks the key 'method'"),
         ('method = "scl"\nepochs = 3', r"second\.toml: epochs belongs to the run; set it by --epochs\."),
-        ('method = "scl"\ntemprature = 1.0', r"no key is called 'temprature'\. Did you mean 'temperature'\?"),
-        ('method = "sclx"', "'sclx'"),
     ],
 )
 def test_invalid_second_objectives_are_refused(text: str, match: str, folder: Path, tmp_path: Path) -> None:
@@ -258,16 +253,6 @@ def test_equal_texts_are_refused(method: str, refuse: Callable[..., None]) -> No
     refuse("[Ee]qual|the same premise", method, "\t".join(names.split()) + f"\n{rows}")
 
 
-def test_masked_words_without_a_mask_token(refuse: Callable[..., None], folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder / "noisy", tmp_path / "maskless")
-    for file in (tmp_path / "maskless").glob("*tok*.json"):
-        content = json.loads(file.read_text())
-        content.pop("mask_token", None)
-        file.write_text(json.dumps(content))
-    model = str(tmp_path / "maskless")
-    refuse("--mlm-weight: this encoder's tokenizer has no mask token", "simcse-unsup", model=model, mlm_weight=0.1)
-
-
 def test_an_encoder_narrower_than_its_layers_is_refused(
     refuse: Callable[..., None], folder: Path, tmp_path: Path
 ) -> None:
@@ -276,8 +261,4 @@ def test_an_encoder_narrower_than_its_layers_is_refused(
     encoder.save_pretrained(tmp_path / "narrow")
     model = str(tmp_path / "narrow")
     refuse("a Dense module makes its embeddings 16 wide, its layers are 32", "sg", model=model)
-    # this variant compares no layers
-    run = prepare(config("bt", folder, model=model))
-    ((method, batch, _),) = next(run.mixture.epoch(0))
-    loss, _ = Gradients(1, Processes()).accumulate(method, batch, weight=1.0, key=(0,))
-    assert math.isfinite(float(loss.total.detach()))
+    assert prepare(config("bt", folder, model=model)).encoder.dim == 16  # this variant compares no layers

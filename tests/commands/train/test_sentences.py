@@ -67,9 +67,6 @@ def test_a_run_equals_one_with_the_same_second_objective(folder: Path, tmp_path:
     assert any(not torch.equal(ours[name], alone[name]) for name in alone)
     written = tomllib.loads((tmp_path / "flag" / "second.toml").read_text())
     assert (written["method"], written["data"], written["views"]) == ("sg-opt1", [text], "0-0")
-    card = (tmp_path / "flag" / "model" / "README.md").read_text()
-    assert "second objective, sg-opt1: sentences.txt" in card
-    assert str(folder) not in card
 
 
 def test_own_sentences_have_no_held_out_text(folder: Path) -> None:

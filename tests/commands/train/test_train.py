@@ -25,7 +25,6 @@ from tests.tiny import save_tiny, write_nli, write_pairs
 
 pytestmark = pytest.mark.long
 POLLS = 180_000  # only to end a test that hangs
-TIMEOUT = 1800  # seconds, likewise
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,7 @@
 """Runs of every method: output files, a decreasing loss, and bit-identical resuming."""
 
-import io
 import json
 import math
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -13,7 +11,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, BertModel
@@ -231,19 +228,3 @@ def test_frozen_embeddings_and_guide_do_not_change(folder: Path, tmp_path: Path)
     assert drift[0] == 0  # distance from the initial weights
     distance = sum(float((after[name] - before[name]).square().sum()) for name in before if name in moved)
     assert drift[-1] == pytest.approx(distance, rel=0.5)  # measured before the last step
-
-
-def test_a_collapse_is_reported_once(folder: Path, tmp_path: Path) -> None:
-    """All word and position embeddings of this encoder are nearly equal."""
-    model = BertModel.from_pretrained(folder / "noisy")
-    with torch.no_grad():
-        model.embeddings.word_embeddings.weight.mul_(1e-3)
-        model.embeddings.position_embeddings.weight.mul_(1e-3)
-    shutil.copytree(folder / "noisy", tmp_path / "alike")
-    model.save_pretrained(tmp_path / "alike")
-    printed = io.StringIO()
-    settings = {"model": str(tmp_path / "alike"), "evaluate_every": 1, "learning_rate": 1e-8, "max_steps": 4}
-    train(config("scl", folder, output=str(tmp_path / "run"), **settings), console=Console(file=printed, width=1000))
-    text = printed.getvalue()
-    assert text.count("warning: The embeddings have collapsed: two random texts have a mean cosine of 1.00 and") == 1
-    assert text.count("mean cosine 1.00") == 5

@@ -69,11 +69,6 @@ def evaluation(
     }
 
 
-def named_average(result: dict[str, Any], name: str, score: float | None) -> dict[str, Any]:
-    average = {"tasks": list(result["tasks"]), "spearman": all_aggregates(score), "pearson": all_aggregates(score)}
-    return result | {"averages": {name: average}}
-
-
 def transfer(accuracies: dict[str, float | None], *, protocol: str = "senteval") -> dict[str, Any]:
     """Probes with these accuracies; mrpc has F1 too, and there is one learned relatedness."""
 
@@ -144,7 +139,12 @@ def comparison(
     def described(one: EvaluatedModel) -> dict[str, Any]:
         models = [run.result.model for run in one.runs]
         sources = [run.source for run in one.runs]
-        return {"name": one.name, "models": models, "sources": sources, "training_seeds": list(one.seeds)}
+        return {
+            "name": one.name,
+            "models": models,
+            "sources": sources,
+            "training_seeds": [run.result.training_seed for run in one.runs],
+        }
 
     config = {"metric": "spearman", "aggregate": "all", "resamples": 10_000, "seed": 0, "level": 0.05, "margin": 0.5}
     result = {"schema": 1, "kind": "comparison", "first": described(first), "second": described(second)}

@@ -39,7 +39,7 @@ def test_single_files_are_grouped_as_seeds_of_one_setting_if_possible() -> None:
     ]
     sides = group_by_setting(runs, {})
     expected = [("a", (1, 2)), ("b", (None,)), ("a-3", (3,)), ("c", (1,)), ("c", (1,))]
-    assert [(side.name, side.seeds) for side in sides] == expected
+    assert [(side.name, tuple(one.result.training_seed for one in side.runs)) for side in sides] == expected
     names = ["a", "b", "a-3", "c (r/c-1.json)", "c (r/c-1-again.json)"]
     assert [side.name for side in disambiguate_names(sides)] == names
 

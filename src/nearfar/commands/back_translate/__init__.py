@@ -3,7 +3,7 @@
 The rows are the positive pairs of ``bt`` and ``bt+sg-opt`` (Kim et al. 2021) and, if sampled at a temperature, noisy
 training sets as in Gunel et al. 2021. The output is a TSV file with the columns ``sentence``, ``translation`` and
 ``pivot`` (the text in the other language), one line per distinct sentence in the order of the input. ``OUTPUT.json``
-next to it holds the settings and, at the end, the counts.
+next to it holds the settings and the counts.
 
 Finished blocks are kept in ``OUTPUT.partial`` until the output is complete. A run killed at any moment continues after
 them and ends with the same bytes (same machine, same number of threads): the translations of a block depend only on its
@@ -16,14 +16,12 @@ or samples from the full softmax at a temperature.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
-
-from rich.console import Console
 
 from nearfar import disk
 from nearfar.commands.back_translate.translator import Translator, load_translator, locate_translator
@@ -54,13 +52,13 @@ WORDS = {"sentences": "the number of texts", "digest": "the texts of --input", "
 
 @dataclass(frozen=True, kw_only=True)
 class _Record:
-    """The content of ``OUTPUT.json``, written before the first sentence is translated."""
+    """The content of ``OUTPUT.json``."""
 
     kind: Literal["back-translation"] = "back-translation"
     settings: dict[str, Any]
     provenance: dict[str, Any]
-    finished: dict[str, int] | None = None
-    """How many rows a finished output has, and how many sentences have none or are unchanged."""
+    finished: dict[str, int]
+    """How many rows the output has, and how many sentences have none or are unchanged."""
 
 
 @accepts_settings(BackTranslateConfig)
@@ -102,20 +100,22 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
     place = LocalFolder(f"{file}.partial")
     with folder_lock(place.shared, what=file, remove_if_empty=True):
         work = Work(place, "nearfar back-translation")
-        record = _read_record(file, settings)
-        if record is not None and record.finished is not None:
-            console = Console(stderr=True, soft_wrap=True, emoji=False, quiet=not progress)
-            console.print(f"{file}: is already finished; nothing to do.", highlight=False)
+        finished = _finished_settings(file)
+        before = work.settings() if finished is None else finished
+        if before is not None:
+            refuse_changes(file, list_changes(before, settings, WORDS))
+        if finished is not None:
+            if progress:
+                sys.stderr.write(f"{file}: is already finished; nothing to do.\n")
             return file
-        if record is None:
-            record = _Record(settings=settings, provenance=provenance().to_dict())
-            work.forget_parts()
-            _write_record(file, record)
+        if before is None:
+            work.begin(settings)
         rows = _translate(texts, folders, work, config, progress=progress)
-        disk.write_table(file, COLUMNS, rows)
         unchanged = sum(sentence == translation for sentence, translation, _ in rows)
         counts = {"rows": len(rows), "empty": len(texts) - len(rows), "unchanged": unchanged}
-        _write_record(file, replace(record, finished=counts))
+        record = _Record(settings=settings, provenance=provenance().to_dict(), finished=counts)
+        disk.write_text(_record_path(file), json.dumps(asdict(record), indent=2, ensure_ascii=False) + "\n")
+        disk.write_table(file, COLUMNS, rows)
         disk.remove(place.shared / OWN)
     return file
 
@@ -138,15 +138,11 @@ def _record_path(file: Path) -> Path:
     return file.with_name(file.name + ".json")
 
 
-def _write_record(file: Path, record: _Record) -> None:
-    disk.write_text(_record_path(file), json.dumps(asdict(record), indent=2, ensure_ascii=False) + "\n")
-
-
-def _read_record(file: Path, settings: Mapping[str, Any]) -> _Record | None:
-    """The record of an output that is begun or finished; None if there is no output yet.
+def _finished_settings(file: Path) -> dict[str, Any] | None:
+    """The settings of a finished output; None if there is none.
 
     Raises:
-        NearfarError: the output or its record is another program's, is damaged, or has different settings.
+        NearfarError: the output or its record is another program's, or the record is damaged.
     """
     path = _record_path(file)
     if not path.exists():
@@ -160,18 +156,14 @@ def _read_record(file: Path, settings: Mapping[str, Any]) -> _Record | None:
         record = convert(disk.read_json(path, otherwise=again), _Record)
     except InvalidValueError as error:
         raise NearfarError(f"{path}: is damaged, or not of nearfar back-translate ({error}). {again}") from None
-    if record.finished is not None and not file.exists():
-        return None
-    refuse_changes(file, list_changes(record.settings, settings, WORDS))
-    return record
+    return record.settings if file.exists() else None
 
 
 def _translate(
     texts: list[str], folders: Sequence[Path], work: Work, config: BackTranslateConfig, *, progress: bool
 ) -> list[Row]:
     """The rows of all blocks; those that are not done are translated and saved."""
-    how: dict[str, Any] = {"max_length": config.max_length, "device": config.device}
-    translators = [load_translator(folder, **how) for folder in folders]
+    translators = [load_translator(folder, max_length=config.max_length, device=config.device) for folder in folders]
     size = BLOCK * config.batch_size
     blocks = {f"block-{start // size:06}": texts[start : start + size] for start in range(0, len(texts), size)}
     done: dict[str, list[Row]] = {}
@@ -199,18 +191,12 @@ def _translate_block(
     rows: dict[str, Row] = {}
     for number, start in enumerate(range(0, len(texts), config.batch_size), start=first):
         batch = longest_first[start : start + config.batch_size]
-        there, back = (
-            partial(
-                translator.translate,
-                beams=config.beams,
-                temperature=config.temperature,
-                seed=int.from_bytes(hashlib.sha256(f"{config.seed} {number} {way}".encode()).digest()[:8]) >> 1,
-            )
-            for way, translator in zip(("there", "back"), translators, strict=True)
-        )
-        pivots = {text: pivot for text, pivot in zip(batch, there(batch), strict=True) if pivot}
-        for (text, pivot), translation in zip(pivots.items(), back(list(pivots.values())), strict=True):
-            if translation:
-                rows[text] = text, translation, pivot
+        written: list[tuple[str, ...]] = [(text,) for text in batch]
+        for way, translator in zip(("there", "back"), translators, strict=True):
+            seed = int.from_bytes(hashlib.sha256(f"{config.seed} {number} {way}".encode()).digest()[:8]) >> 1
+            how: dict[str, Any] = {"beams": config.beams, "temperature": config.temperature, "seed": seed}
+            translations = translator.translate([row[-1] for row in written], **how)
+            written = [(*row, text) for row, text in zip(written, translations, strict=True) if text]
+        rows |= {text: (text, translation, pivot) for text, pivot, translation in written}
         advance(len(batch))
     return [rows[text] for text in texts if text in rows]

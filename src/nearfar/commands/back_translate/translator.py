@@ -45,13 +45,7 @@ class Translator:
         """
         if not texts:
             return []
-        search: dict[str, Any] = {
-            "num_beams": beams,
-            "do_sample": False,
-            "temperature": None,
-            "top_k": None,
-            "top_p": None,
-        }
+        search: dict[str, Any] = {"num_beams": beams, "do_sample": False}
         if temperature is not None:
             search = {"num_beams": 1, "do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
         device = self.model.device
@@ -65,8 +59,7 @@ class Translator:
                 list(texts), padding=True, truncation=True, max_length=self.max_length, return_tensors="pt"
             ).to(device)
             written = self.model.generate(
-                input_ids=tokens["input_ids"],
-                attention_mask=tokens["attention_mask"],
+                **{name: tokens[name] for name in ("input_ids", "attention_mask")},
                 max_new_tokens=self.max_length,
                 trust_remote_code=False,
                 **search,
@@ -89,8 +82,7 @@ def load_translator(folder: Path, *, max_length: int, device: str | None = None)
         read_object(folder / "generation_config.json")  # transformers silently ignores a damaged one
     tokenizer = pretrained.load_tokenizer(folder, fast=False)
     with _quiet():
-        model, info = pretrained.load_model(folder, config, kind="translation model", dtype=torch.float32)
-    pretrained.check_complete(folder, info, lambda _: True)
+        model = pretrained.load_model(folder, config, kind="translation model")
     pretrained.check_vocabulary(folder, tokenizer, model)
     _check_generation(folder, model, tokenizer)
     model.to(place).eval()
@@ -126,19 +118,16 @@ def locate_translator(name_or_path: str | Path) -> Path:
     )
 
 
-def _check_generation(
-    folder: Path, model: pretrained.PreTrainedModel, tokenizer: pretrained.PreTrainedTokenizerBase
-) -> None:
+def _check_generation(folder: Path, model: Any, tokenizer: pretrained.PreTrainedTokenizerBase) -> None:
     """Raise for a model without a start token, or without a fixed target language (M2M100, NLLB, mBART-50)."""
-    settings = model.generation_config
-    if getattr(settings, "decoder_start_token_id", None) is None and getattr(settings, "bos_token_id", None) is None:
+    settings, start = model.generation_config, model.generation_config.decoder_start_token_id
+    if start is None and settings.bos_token_id is None:
         raise NearfarError(
             f"{folder / 'generation_config.json'}: has no decoder_start_token_id, which generation starts from."
         )
-    fixed = getattr(model.config, "langs", None) is not None  # FSMT: one model for each pair of languages
-    chosen = getattr(settings, "forced_bos_token_id", None) is not None
-    same = getattr(settings, "decoder_start_token_id", None) == getattr(settings, "eos_token_id", None)
-    if hasattr(tokenizer, "src_lang") and same and not fixed and not chosen:
+    two_languages = getattr(model.config, "langs", None) is not None  # FSMT: one model for each pair
+    fixed = two_languages or settings.forced_bos_token_id is not None
+    if hasattr(tokenizer, "src_lang") and start == settings.eos_token_id and not fixed:
         raise NearfarError(
             f"{folder}: translates between many languages and has no fixed target language. Use a model for two "
             "languages, or save a copy with its tokenizer's src_lang and its generation config's forced_bos_token_id "

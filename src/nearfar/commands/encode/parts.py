@@ -22,7 +22,7 @@ from nearfar.data.lines import Block, blocks
 from nearfar.disk import disk_errors, new_file, sha256_of, write_npy
 from nearfar.disk.places import Place
 from nearfar.disk.work import Work
-from nearfar.quantization import FEW_VECTORS, Quantization, have_no_width, int8_ranges, quantize
+from nearfar.quantization import Quantization, int8_ranges, quantize
 from nearfar.validation import InvalidValueError, convert
 
 if TYPE_CHECKING:
@@ -163,29 +163,23 @@ class Parts:
         """Number of rows of some parts."""
         return sum(stop - start for start, stop in map(self.plan.row_range, parts))
 
-    def records(self, *, whole: bool = False) -> dict[int, PartRecord]:
+    def records(self, parts: Iterable[int] | None = None, *, whole: bool = False) -> dict[int, PartRecord]:
         """The records of finished parts, by number, without damaged ones and those of another plan.
 
         With ``whole``, only of the parts that are there with the size and the checksum of their record; reads them.
         """
-        numbers = {part_name(part): part for part in range(self.plan.parts)}
-        written = self._work.records([name for name in self._work.recorded() if name in numbers])
-        found = {numbers[name]: self._checked(numbers[name], record, whole=whole) for name, record in written.items()}
-        return {part: record for part, record in found.items() if record is not None}
+        numbers = {part_name(part): part for part in (range(self.plan.parts) if parts is None else parts)}
+        names, records = self._work.recorded() if parts is None else numbers, dict[int, PartRecord]()
+        for name, written in self._work.records([name for name in names if name in numbers]).items():
+            with suppress(InvalidValueError):
+                part, record, file = numbers[name], convert(written, PartRecord), file_name(numbers[name])
+                is_own = record.plan == self.plan.digest and record.rows == self.plan.row_range(part)
+                if is_own and not (whole and self._differs(file, record)):
+                    records[part] = record
+        return records
 
-    def finished(self, part: int) -> bool:
-        """Whether a part is there with the size and the checksum of its record; reads it."""
-        return self._checked(part, self._work.record(part_name(part)), whole=True) is not None
-
-    def _checked(self, part: int, written: Mapping[str, Any] | None, *, whole: bool) -> PartRecord | None:
-        with suppress(InvalidValueError):
-            record, file = convert(written, PartRecord), file_name(part)
-            is_own = record.plan == self.plan.digest and record.rows == self.plan.row_range(part)
-            if is_own and not whole:
-                return record
-            if is_own and self.place.size(file) == record.size and self.place.digest(file) == record.sha256:
-                return record
-        return None
+    def _differs(self, file: str, record: PartRecord) -> bool:
+        return self.place.size(file) != record.size or self.place.digest(file) != record.sha256
 
     def complete(
         self, texts: Iterator[str], done: Collection[int], encode: Callable[[Iterator[Block]], Generator[Piece]]
@@ -244,26 +238,28 @@ class Parts:
                 own = {"row": _numbers(piece.start, len(codes)), "vector": _lists(codes)}
                 yield own | take_columns(len(codes))
 
-        try:
-            with disk_errors(target):
-                _write_parquet(target, columns(), dictionaries=self.plan.settings.keep)
-            size, sha256 = target.stat().st_size, sha256_of(target)
-            record = PartRecord(self.plan.digest, self.plan.row_range(part), size, sha256, *counts.tolist())
-            self.place.publish(target, name)
-        except BaseException:
-            with suppress(OSError):
-                target.unlink(missing_ok=True)
-            raise
+        with disk_errors(target):
+            _write_parquet(target, columns(), dictionaries=self.plan.settings.keep)
+        size, sha256 = target.stat().st_size, sha256_of(target)
+        record = PartRecord(self.plan.digest, self.plan.row_range(part), size, sha256, *counts.tolist())
+        self.place.publish(target, name)
         self._work.finish_part(part_name(part), asdict(record))
+
+    def warn_of_truncated(self, what: str = "") -> None:
+        """Warn once if texts of any part are longer than the model reads; ``what`` begins the warning."""
+        from nearfar.encoder.token_batches import truncation_message
+
+        records = self.records().values()
+        if truncated := sum(record.truncated for record in records):
+            distinct, limit = sum(record.distinct for record in records), self.plan.settings.limit
+            warnings.warn(f"{what}{truncation_message(truncated, distinct, limit)}", stacklevel=2)
 
     def write_manifest(self, records: Mapping[int, PartRecord]) -> None:
         """Write the manifest of a complete output; every process that writes it writes the same bytes."""
-        plan, parts = (
-            asdict(self.plan),
-            [{"file": file_name(part), **asdict(record)} for part, record in records.items()],
-        )
-        for part in parts:
-            del part["plan"]
+        plan, parts = asdict(self.plan), list[dict[str, Any]]()
+        for part, record in records.items():
+            parts.append({"file": file_name(part), **asdict(record)})
+            del parts[-1]["plan"]
         content = {"kind": KIND, "format": FORMAT, "rows": self.plan.rows, "dim": plan["dim"]}
         content |= {"plan": self.plan.digest, "settings": plan["settings"], "inputs": plan["files"], "parts": parts}
         self.place.write(MANIFEST, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
@@ -282,12 +278,6 @@ class Parts:
             if ranges is None:
                 ranges = own = int8_ranges(self._blocks())
                 blocks = (quantize(block, kind, own) for block in blocks)
-                if self.plan.rows < FEW_VECTORS or have_no_width(ranges):
-                    warnings.warn(
-                        f"--quantize int8: the ranges are those of {self.plan.rows} texts, too few or too similar for "
-                        "other texts; give vectors of many typical texts with --calibrate.",
-                        stacklevel=2,
-                    )
             with new_file(ranges_file(output)) as file:
                 write_npy(file, ranges.dtype, ranges.shape, [ranges])
         with new_file(output, refuse_busy=True) as file:

@@ -6,7 +6,6 @@ read.
 """
 
 import hashlib
-import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -46,11 +45,12 @@ class OpenEncoder(NamedTuple):
         blocks: Iterable[tuple[int, list[str]]],
         *,
         role: "Role | None" = None,
-        normalize: bool = False,
-        dimensions: int | None = None,
         on_texts: OnTexts = lambda _: None,
+        **how: Any,
     ) -> Generator[Piece]:
         """The vectors of blocks of texts of a ``role``, given as (start, texts).
+
+        ``how`` is ``normalize`` and ``dimensions`` of :meth:`nearfar.Encoder.encode_tokens`.
 
         Raises:
             NotFiniteError: a vector is not finite.
@@ -58,8 +58,7 @@ class OpenEncoder(NamedTuple):
         from nearfar.encoder.stream import encode_blocks, tokenize_blocks
 
         tokens = tokenize_blocks(self.encoder, blocks, role=role)
-        how: dict[str, Any] = {"normalize": normalize, "dimensions": dimensions, "bf16": self.bf16}
-        return pieces_of(encode_blocks(self.encoder, tokens, **how, on_batch=on_texts), on_texts)
+        return pieces_of(encode_blocks(self.encoder, tokens, bf16=self.bf16, on_batch=on_texts, **how), on_texts)
 
     def encode_texts(
         self,
@@ -86,21 +85,18 @@ class OpenEncoder(NamedTuple):
         Raises:
             NearfarError: a vector is not finite, or a file cannot be written.
         """
-        from nearfar.encoder.token_batches import truncation_message
-
-        encoder = self.encoder
-        limit = encoder.length_of(role)
+        encoder, limit = self.encoder, self.encoder.length_of(role)
+        how: dict[str, Any] = {"normalize": normalize, "dimensions": dimensions}
         settings = VectorSettings(
             model=self.model,
             pooling=encoder.pooling,
             prompt=encoder.prompt_of(role),
             max_length=limit,
-            normalize=normalize,
-            dimensions=dimensions,
             shard_rows=PART_TEXTS,
             block=PART_TEXTS,
             precision="bf16" if self.bf16 else "fp32",
             limit=limit,
+            **how,
         )
         digest = hashlib.sha256()
         for text in texts:
@@ -114,13 +110,10 @@ class OpenEncoder(NamedTuple):
         parts = Parts(LocalFolder(str(file.with_suffix(""))), plan)
         done = parts.records(whole=True)
         on_texts(parts.rows_in(done))
-        how: dict[str, Any] = {"role": role, "normalize": normalize, "dimensions": dimensions, "on_texts": on_texts}
-        parts.complete(iter(texts), done, partial(self.pieces, **how))
+        parts.complete(iter(texts), done, partial(self.pieces, role=role, on_texts=on_texts, **how))
         parts.join(file)
-        truncated = sum(record.truncated for record in parts.records().values())
+        parts.warn_of_truncated(what)
         remove(file.with_suffix(""))
-        if truncated:
-            warnings.warn(f"{what}{truncation_message(truncated, len(texts), limit)}", stacklevel=2)
         vectors = read_vectors_file(file, shape)
         assert vectors is not None  # just written
         return vectors

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nearfar.baselines import is_baseline, parse_spec
 from nearfar.baselines.whitening import CachedEncode
 from nearfar.commands.evaluate.model import (
     Model,
@@ -31,7 +30,7 @@ from nearfar.data.named_sets import suite_tasks
 from nearfar.data.sources import skipping_empty
 from nearfar.disk.checks import path_errors
 from nearfar.disk.model_folder import model_of_run
-from nearfar.encoder.precision import check_computing, resolve
+from nearfar.encoder.precision import check_computing
 from nearfar.evaluation.probe_settings import CLASSIFIER_SETTINGS, Probe, preset_probe
 from nearfar.evaluation.results import EvaluationResult, ProbeSettings, TransferResults, check_output, provenance
 from nearfar.evaluation.seen import add_seen
@@ -39,7 +38,7 @@ from nearfar.evaluation.sts import evaluate_sts
 from nearfar.evaluation.tables import save_with_tables
 from nearfar.runs.folder import read_run_info
 from nearfar.runs.held_out import TASK
-from nearfar.types import NearfarError, Precision
+from nearfar.types import NearfarError
 
 SMALLER = ("dimensions", "quantize")
 """The settings of smaller embeddings, which a result names only where they are given."""
@@ -81,7 +80,6 @@ def evaluate(
             are not finite for any task, an output that cannot be written.
     """
     check_computing(config.device, config.precision)
-    precision: Precision = "fp32" if config.precision == "auto" else config.precision
     probe, held_out = configured_probe(config), find_held_out(model, config)
     named = (*named_tasks(config), *([TASK] if held_out else []))
     name, file = config.name or model_name(model), None
@@ -89,16 +87,13 @@ def evaluate(
         spec_parts = re.split("[:@]", model) if isinstance(model, str) else ()  # of a baseline, as in glove:FILE
         inputs = (model_name(model), *spec_parts, *named, *([config.corpus] if config.corpus else []))
         file = check_output(config.output, inputs=inputs, overwrite=config.overwrite)
-    if isinstance(model, str) and is_baseline(model):
-        parse_spec(model)  # an invalid spec is reported before anything is read
     suite = suite_tasks(config.suite or "sts") if config.suite or not named else ()
     with skipping_empty(config.skip_empty):
         tasks = load_tasks(suite, config, held_out)
     if isinstance(model, str | Path) and (folder := model_of_run(Path(model))) != Path(model):
         training_seed = read_run_info(Path(model))["config"]["seed"]
         model = folder
-    bf16 = resolve(precision, config.device) == "bf16"
-    opened = open_model(model, config, bf16=bf16, progress=progress, recent=recent)
+    opened = open_model(model, config, progress=progress, recent=recent)
     if config.quantize is not None:
         opened = with_stored_vectors(opened, config.quantize, tasks.distinct_texts())
     settings: dict[str, Any] = {
@@ -106,7 +101,7 @@ def evaluate(
         "pooling": opened.pooling,
         "transductive": opened.transductive,
         "max_length": config.max_length,
-        "precision": precision,
+        "precision": config.precision.replace("auto", "fp32"),
         "resamples": config.resamples,
         "seed": config.seed,
         "training_seed": training_seed,
@@ -136,7 +131,7 @@ def _score(
         NearfarError: no task can be scored.
     """
     encode = opened.encode if opened.per_task else CachedEncode(opened.encode)
-    resampling: dict[str, Any] = {"per_task": opened.per_task, "resamples": config.resamples, "progress": progress}
+    resampling: dict[str, Any] = {"resamples": config.resamples}
     compared: dict[str, Any] = {**resampling, "similarity": opened.similarity, "seed": config.seed}
     fields: dict[str, Any] = {"tasks": {}, "unavailable": dict(tasks.unavailable), "texts": len(tasks.distinct_texts())}
     widths: list[int | None] = []
@@ -152,7 +147,8 @@ def _score(
         texts = sum(len(task.queries) + len(task.documents) for task in tasks.retrieval.values())
         if texts <= MAX_CACHED_TEXTS and not opened.per_task:  # tasks share texts; an equal function has one cache
             queries, documents = (encode if one == opened.encode else CachedEncode(one) for one in (queries, documents))
-        ranked = evaluate_retrieval(queries, documents, tasks.retrieval, device=opened.device, **compared)
+        compared |= {"per_task": opened.per_task, "device": opened.device, "progress": progress}
+        ranked = evaluate_retrieval(queries, documents, tasks.retrieval, **compared)
         fields["retrieval"] = ranked.tasks
         fields["unavailable"] |= ranked.unavailable
         widths.append(ranked.dim)
@@ -162,14 +158,14 @@ def _score(
         transfer = TransferResults(protocol=VOTE, averages={}, tasks={})
         voted = score_votes(encode, tasks.votes, opened, resamples=config.resamples, seed=config.seed)
         if tasks.transfer:
-            probed = evaluate_transfer(encode, tasks.transfer, probe=probe, **resampling)
-            how: dict[str, Any] = {name: getattr(probe, name) for name in ("protocol", "nhid", "folds")}
-            how["probe"] = ProbeSettings(preset=config.probe_preset, seed=probe.seed, fold_seed=probe.fold_seed)
+            probed = evaluate_transfer(encode, tasks.transfer, probe=probe, progress=progress, **resampling)
+            used: dict[str, Any] = {}
             if probe.protocol == "senteval":
-                used: dict[str, Any] = {name: getattr(probe, name) for name in CLASSIFIER_SETTINGS}
+                used = {name: getattr(probe, name) for name in CLASSIFIER_SETTINGS}
                 used |= {"learning_rate": probe.rate, "l2": list(probe.l2)}
-                how["probe"] = replace(how["probe"], **used)
-            transfer = TransferResults(**how, averages=probed.averages, tasks=probed.tasks)
+            settings = ProbeSettings(preset=config.probe_preset, seed=probe.seed, fold_seed=probe.fold_seed, **used)
+            how: dict[str, Any] = {name: getattr(probe, name) for name in ("protocol", "nhid", "folds")}
+            transfer = TransferResults(**how, probe=settings, averages=probed.averages, tasks=probed.tasks)
             widths.insert(0, probed.dim)
         fields["transfer"] = replace(transfer, tasks={**transfer.tasks, **voted})
     elif not fields["tasks"] and not fields.get("retrieval"):

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Hashable, Mapping, Sequence, Set
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -40,22 +40,20 @@ class RecentVectors:
     of another computation. Callers must not change what they get.
     """
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self) -> None:
         self._kept: dict[tuple[Hashable, tuple[str, ...]], NDArray[Any]] = {}
 
     def wrap(self, encode: Encode, key: Hashable) -> Encode:
         """The function ``encode`` with memory; ``key`` identifies the model and its settings."""
 
-        @wraps(encode)
         def remembered(texts: Sequence[str]) -> NDArray[Any]:
             call = key, tuple(texts)
             vectors = self._kept.pop(call, None)
             if vectors is None:
                 vectors = np.asarray(encode(texts))
-            if vectors.nbytes <= self._max_bytes:
+            if vectors.nbytes <= MAX_BYTES:
                 self._kept[call] = vectors
-            while sum(kept.nbytes for kept in self._kept.values()) > self._max_bytes:
+            while sum(kept.nbytes for kept in self._kept.values()) > MAX_BYTES:
                 del self._kept[next(iter(self._kept))]
             return vectors
 
@@ -89,29 +87,24 @@ class OpenedModel(NamedTuple):
 
 
 def open_model(
-    model: "Model",
-    config: EvaluateConfig,
-    *,
-    bf16: bool,
-    progress: bool,
-    recent: RecentVectors | None = None,
+    model: "Model", config: EvaluateConfig, *, progress: bool, recent: RecentVectors | None = None
 ) -> OpenedModel:
     """Open a model folder, a hub name or a baseline; or take an encoder, a SentenceTransformer or a function as it is.
 
-    With ``recent``, an encoder's vectors are computed at full width and kept there for the next evaluation of the same
-    model; vectors of ``config.dimensions`` are truncated from them.
+    With ``recent``, an encoder's vectors are kept there, at full width, for the next evaluation of the same model.
 
     Raises:
         NearfarError: a setting of an encoder given with what has its own, or a model that cannot be loaded.
     """
     if not isinstance(model, str | Path):
-        return _take(model, config, bf16=bf16, progress=progress)
+        return _take(model, config, progress=progress)
     if isinstance(model, str) and is_baseline(model):
         for name in ("query_prompt", "document_prompt", "dimensions", "quantize"):
             if (value := getattr(config, name)) is not None:
                 raise NearfarError(f"{flag(name)} {value}: is for encoders; {model} is a baseline. Leave it out.")
         how = {name: getattr(config, name) for name in ("prompt", "seed", "pooling", "max_length", "device")}
-        encode, parts = open_baseline(model, per_call=True, bf16=bf16, progress=progress, **how), parse_spec(model)
+        bf16, parts = config.precision == "bf16", parse_spec(model)
+        encode = open_baseline(model, per_call=True, bf16=bf16, progress=progress, **how)
         # Word vectors and the Universal Sentence Encoder have no record of what they have seen.
         seen = read_seen(locate(parts.source)) if BASELINES[parts.name].encoder else None
         transductive, per_task = is_transductive(model), is_per_task(model)
@@ -119,31 +112,32 @@ def open_model(
     from nearfar.encoder.encoder import Encoder
 
     encoder = Encoder.from_pretrained(model, **config.opening)
-    fingerprint = fingerprint_model(model)
-    return _open_encoder(encoder, config, bf16=bf16, progress=progress, recent=recent, fingerprint=fingerprint)
+    return _open_encoder(encoder, config, progress=progress, recent=recent, fingerprint=fingerprint_model(model))
 
 
-def _take(model: Any, config: EvaluateConfig, *, bf16: bool, progress: bool) -> OpenedModel:
+def _take(model: Any, config: EvaluateConfig, *, progress: bool) -> OpenedModel:
     """A model that is open already: a function, an encoder or a SentenceTransformer.
 
     Raises:
         NearfarError: it is none of them, or a setting that it has itself.
     """
     is_encoder = _is_instance(model, "nearfar.encoder.encoder", "Encoder")
-    is_module = _is_instance(model, "sentence_transformers", "SentenceTransformer")
     if not callable(model) and not is_encoder:
         raise NearfarError(
             f"{type(model).__name__}: is no model; name a folder, or give an Encoder, a SentenceTransformer or a "
             "function from texts to vectors."
         )
-    of_encoder = {"dimensions": config.dimensions, "quantize": config.quantize, "precision": "bf16" if bf16 else None}
-    for key, value in (config.opening | ({} if is_encoder else of_encoder)).items():
+    given: dict[str, Any] = dict(config.opening)
+    if not is_encoder:
+        given |= {"dimensions": config.dimensions, "quantize": config.quantize}
+        given["precision"] = "bf16" if config.precision == "bf16" else None
+    for key, value in given.items():
         if value is not None:
-            kind = "an Encoder" if is_encoder else "a SentenceTransformer" if is_module else "a function"
-            raise NearfarError(f"{key} is a setting of a model folder or hub name; {kind} has its own.")
+            kind = type(model).__name__
+            raise NearfarError(f"{key} is a setting of a model folder or hub name; this {kind} has its own.")
     if is_encoder:
-        return _open_encoder(model, config, bf16=bf16, progress=progress)
-    if not is_module:
+        return _open_encoder(model, config, progress=progress)
+    if not _is_instance(model, "sentence_transformers", "SentenceTransformer"):
         return OpenedModel(model, model, model)
     encode, encode_query, encode_document = (
         partial(function, convert_to_numpy=True, show_progress_bar=False)
@@ -176,43 +170,35 @@ def _open_encoder(
     encoder: "Encoder",
     config: EvaluateConfig,
     *,
-    bf16: bool,
     progress: bool,
     recent: RecentVectors | None = None,
     fingerprint: str | None = None,
 ) -> OpenedModel:
     """The functions of an encoder; ``fingerprint`` tells it from others in ``recent``."""
-    precision: Precision = "bf16" if bf16 else "fp32"
+    dim, device = choose_width(config.dimensions, encoder.dim, encoder.matryoshka), str(encoder.device)
+    precision: Precision = "bf16" if config.precision == "bf16" else "fp32"
     # check_finite=False: a vector that is not finite affects only the tasks that contain its text.
-    dim = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
-    computed: dict[str, Any] = {"dimensions": dim if recent is None else None, "precision": precision}
-    computed |= {"progress": progress, "check_finite": False}
+    how: dict[str, Any] = {"precision": precision, "progress": progress, "check_finite": False}
 
-    def inputs(role: Role | None) -> tuple[str, int]:
-        return encoder.prompt_of(role), encoder.length_of(role)
-
-    def of_role(encode: Encode, role: Role | None) -> Encode:
-        encode = partial(encode, **computed)
-        if recent is None:
-            return encode
-        encode = recent.wrap(encode, (fingerprint, encoder.pooling, str(encoder.device), precision, *inputs(role)))
+    def of_inputs(prompt: str, max_length: int) -> Encode:
+        encode: Encode = partial(encoder.encode, prompt=prompt, max_length=max_length, **how)
+        if recent is not None:
+            encode = recent.wrap(encode, (fingerprint, encoder.pooling, device, precision, prompt, max_length))
         return encode if dim == encoder.dim else partial(_truncate, encode, dim, encoder.normalizes)
 
-    encode = of_role(encoder.encode, None)
-    of_roles = encode, encode  # one function, so that a text in both roles is encoded once
-    if len({inputs(None), inputs("query"), inputs("document")}) > 1:
-        of_roles = of_role(encoder.encode_query, "query"), of_role(encoder.encode_document, "document")
-    used: dict[str, str | int] = {
-        "prompt": encoder.resolve_prompt(),
-        "query_prompt": encoder.query_prompt,
-        "document_prompt": encoder.document_prompt,
-        **encoder.inference_settings.role_lengths,
-    }
+    roles: tuple[Role | None, ...] = (None, "query", "document")
+    inputs = [(encoder.prompt_of(role), encoder.length_of(role)) for role in roles]
+    functions = {given: of_inputs(*given) for given in inputs}  # equal inputs, one function: a text is encoded once
+    names = ("prompt", "query_prompt", "document_prompt")
+    used: dict[str, str | int] = {name: prompt for name, (prompt, _) in zip(names, inputs, strict=True)}
+    used |= encoder.inference_settings.role_lengths
+    encode, encode_query, encode_document = (functions[given] for given in inputs)
     return OpenedModel(
         encode,
-        *of_roles,
+        encode_query,
+        encode_document,
         encoder.pooling,
-        device=str(encoder.device),
+        device=device,
         seen=encoder.seen,
         inputs={setting: value for setting, value in used.items() if value},
         fingerprint=fingerprint,
@@ -246,13 +232,10 @@ def with_stored_vectors(opened: OpenedModel, kind: Quantization, texts: Set[str]
         places = np.random.default_rng(0).choice(len(texts), count, replace=False)
         ranges = int8_ranges([np.asarray(opened.encode_document([ordered[place] for place in np.sort(places)]))])
 
-    def stored(encode: Encode) -> Encode:
-        def encode_and_store(some: Sequence[str]) -> NDArray[np.float32]:
-            vectors = np.asarray(encode(some))
-            return dequantize(quantize(vectors, kind, ranges), kind, ranges, dim=vectors.shape[1])
+    def stored(encode: Encode, some: Sequence[str]) -> NDArray[np.float32]:
+        vectors = np.asarray(encode(some))
+        return dequantize(quantize(vectors, kind, ranges), kind, ranges, dim=vectors.shape[1])
 
-        return encode_and_store
-
-    encode = stored(opened.encode)
-    same = opened.encode_document == opened.encode
-    return opened._replace(encode=encode, encode_document=encode if same else stored(opened.encode_document))
+    encode, encode_document = opened.encode, opened.encode_document
+    functions = {function: partial(stored, function) for function in (encode, encode_document)}
+    return opened._replace(encode=functions[encode], encode_document=functions[encode_document])

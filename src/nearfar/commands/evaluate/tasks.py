@@ -5,7 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from nearfar.baselines import is_baseline
 from nearfar.baselines.whitening import CachedEncode
@@ -13,21 +14,18 @@ from nearfar.commands.evaluate.model import Model, OpenedModel, model_name
 from nearfar.config.values import flag
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.hold_out import TEST, HeldOut, VoteTask
+from nearfar.data.labelled import TransferTask, load_labelled_task, load_transfer
 from nearfar.data.named_sets import PROBE_TASKS
+from nearfar.data.retrieval import RetrievalTask, load_retrieval
 from nearfar.data.rows import PREFIX, load_mteb_pairs, load_task
 from nearfar.disk.model_folder import model_of_run
-from nearfar.evaluation.results import EvaluationResult, fingerprint
+from nearfar.evaluation.results import ClassificationScores, EvaluationResult, fingerprint
 from nearfar.evaluation.seen import scored_rows
 from nearfar.evaluation.sts import Subsets
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import CONFIG, HELD_OUT, RUN_INFO
 from nearfar.runs.held_out import TASK, has_held_out, load_held_out
 from nearfar.types import Encode, NearfarError
-
-if TYPE_CHECKING:
-    from nearfar.data.labelled import TransferTask
-    from nearfar.data.retrieval import RetrievalTask
-    from nearfar.evaluation.results import ClassificationScores
 
 _SPLITS = {"train", "dev", "test"}
 RETRIEVAL_SETTINGS = ("corpus", "anchor_column", "positive_column", "exclude_same_id")
@@ -39,8 +37,8 @@ class LoadedTasks:
     """The rows of all tasks, by the kind and the name of a task."""
 
     similarity: dict[str, Subsets] = field(default_factory=dict)
-    transfer: "dict[str, TransferTask]" = field(default_factory=dict)
-    retrieval: "dict[str, RetrievalTask]" = field(default_factory=dict)
+    transfer: dict[str, TransferTask] = field(default_factory=dict)
+    retrieval: dict[str, RetrievalTask] = field(default_factory=dict)
     votes: dict[str, VoteTask] = field(default_factory=dict)
     """Held-out labelled texts."""
     unavailable: dict[str, str] = field(default_factory=dict)
@@ -89,9 +87,6 @@ def load_tasks(suite: Sequence[str], config: EvaluateConfig, held_out: HeldOut |
     Raises:
         NearfarError: a task that is named cannot be loaded, or none of the suite.
     """
-    from nearfar.data.labelled import load_labelled_task, load_transfer
-    from nearfar.data.retrieval import load_retrieval
-
     named, loaded = named_tasks(config), LoadedTasks()
     for task in dict.fromkeys((*suite, *named)):
         setting = named.get(task)
@@ -153,9 +148,9 @@ def find_held_out(model: "Model", config: EvaluateConfig) -> HeldOut | None:
     Raises:
         NearfarError: there are none.
     """
-    if config.held_out_of is None and not config.held_out:
-        return None
     own, named = run_of(model), config.held_out_of
+    if named is None and not config.held_out:
+        return None
     source = own if named is None else run_of(named) or Path(named)
     if source is None or not has_held_out(source):
         if isinstance(asked := named or model, str | Path):
@@ -199,14 +194,12 @@ def stored_evaluation(run: Path, model: "Model") -> EvaluationResult | None:
 
 def score_votes(
     encode: Encode, votes: Mapping[str, VoteTask], model: OpenedModel, *, resamples: int, seed: int
-) -> "dict[str, ClassificationScores]":
+) -> dict[str, ClassificationScores]:
     """The accuracy of labels that are voted for by the nearest training texts.
 
     Raises:
         NearfarError: a vector is not finite.
     """
-    import numpy as np
-
     from nearfar.evaluation.transfer import neighbour_vote, vote_scores
 
     scored = {}
@@ -214,8 +207,8 @@ def score_votes(
         cached = CachedEncode(encode)
         cached([*task.texts, *task.training_texts])  # in one call, as vectors of several may not be comparable
         vectors, labelled = (np.asarray(cached(texts), np.float32) for texts in (task.texts, task.training_texts))
-        how: dict[str, Any] = {"similarity": model.similarity, "device": model.device}
-        predicted = neighbour_vote(vectors, labelled, task.training_labels, **how)
+        known = vectors, labelled, task.training_labels
+        predicted = neighbour_vote(*known, similarity=model.similarity, device=model.device)
         seeds, digest = [seed, *name.encode()], fingerprint([task])
         scored[name] = vote_scores(task.texts, task.labels, predicted, resamples=resamples, seed=seeds, digest=digest)
     return scored

@@ -7,7 +7,6 @@ Transformer whose output is the embedding, because pooling is part of the graph.
 import importlib.util
 import json
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -22,17 +21,15 @@ from nearfar.disk.model_folder import write_seen
 from nearfar.encoder.classifier import HEAD_FILE, Classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.encoder_folder import EMBEDDING
-from nearfar.encoder.exported import FILES
-from nearfar.encoder.folder_checks import EXPORTED, TRANSFORMER_SETTINGS, write_json
+from nearfar.encoder.exported import FILES, RUNTIMES
+from nearfar.encoder.folder_checks import EXPORTED, ONLY, TRANSFORMER_SETTINGS, write_json
 from nearfar.encoder.pretrained import quiet
-from nearfar.encoder.prompts import PROMPTS_FILE, WIDTHS
+from nearfar.encoder.prompts import PROMPTS_FILE, settings_of
 from nearfar.encoder.weights import locate
 from nearfar.evaluation.render import fill_template, to_markdown
 from nearfar.evaluation.results import ExportResult, provenance
 from nearfar.types import NearfarError
 
-PACKAGES = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("onnx", "onnxscript", "openvino")}
-"""Format -> the packages that write it, and the one that runs it."""
 TRANSFORMER = "sentence_transformers.models.Transformer"
 TEXTS = ("A man plays a guitar.", "Someone makes music.")
 
@@ -62,24 +59,22 @@ def export(model: str | Path, config: ExportConfig) -> ExportResult:
             too much from the original and ``force`` is not set (the message has the numbers).
     """
     output = _check_output(config)
-    missing = [name for name in PACKAGES[config.format] if importlib.util.find_spec(name) is None]
-    if missing:
-        needed = " and ".join(missing)
+    packages = "onnx", "onnxscript", RUNTIMES[config.format]
+    if needed := " and ".join(name for name in packages if importlib.util.find_spec(name) is None):
         raise NearfarError(f"--format {config.format}: needs {needed}; install with: pip install 'nearfar[export]'")
-    original, is_int8 = locate(model), config.quantize == "int8"
-    source = graphs.open_source(original, config)
+    source, graph_kind = graphs.open_source(locate(model), config.max_length), (config.format, config.quantize)
     rows = comparison.comparison_rows(model, source.model, config)
     feeds, calibrated_on = None, None
-    if is_int8 and config.format == "openvino":
+    if graph_kind == ("openvino", "int8"):
         items, calibrated_on = comparison.calibration_items(model, source.model, config)
         feeds = graphs.single_feeds(source, items)
     with new_folder(output, replace=True) as folder:
-        _write_side_files(source, original, folder, config)
+        _write_side_files(source, folder)
         file, fp32 = folder / FILES[config.format], folder / "fp32.onnx"
-        opset = graphs.write_onnx(source, fp32 if is_int8 or config.format == "openvino" else file, opset=config.opset)
+        opset = graphs.write_onnx(source, file if graph_kind == ("onnx", "none") else fp32, opset=config.opset)
         if config.format == "openvino":
             graphs.write_openvino(fp32, file, feeds=feeds)
-        elif is_int8:
+        elif config.quantize == "int8":
             graphs.quantize_onnx(fp32, file)
         for left in folder.glob("fp32.onnx*"):
             left.unlink()
@@ -100,11 +95,8 @@ def export(model: str | Path, config: ExportConfig) -> ExportResult:
         result.save(folder / EXPORTED)  # by which the folder is opened as a model
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*were truncated|.*similarity_fn_name")
-            opened = Classifier.from_pretrained if isinstance(source.model, Classifier) else Encoder.from_pretrained
-            graph = opened(folder, device="cpu")
-            result = replace(result, **comparison.compare(source.model, graph, rows, config))
-        if not config.force:
-            comparison.refuse(result)
+            graph = type(source.model).from_pretrained(folder, device="cpu")
+            result = comparison.compare(source.model, graph, rows, result, config)
         result.save(folder / EXPORTED)
         _write_readme(result, source, folder)
     return result
@@ -125,7 +117,7 @@ def _check_output(config: ExportConfig) -> Path:
     return output
 
 
-def _write_side_files(source: graphs.Source, original: Path, folder: Path, config: ExportConfig) -> None:
+def _write_side_files(source: graphs.Source, folder: Path) -> None:
     """Write everything but the graph, the comparison and the README."""
     model, max_length = source.model, source.model.max_length
     if isinstance(model, Encoder) and model.dim != source.config.hidden_size:
@@ -146,26 +138,14 @@ def _write_side_files(source: graphs.Source, original: Path, folder: Path, confi
         if model.lower_case:
             write_json(folder / TRANSFORMER_SETTINGS[0], {"do_lower_case": True})
         return
-    if (original / HEAD_FILE).is_file() and config.pooling is None:  # of a classifier of these embeddings
-        write_bytes(folder / HEAD_FILE, (original / HEAD_FILE).read_bytes())
+    if (source.folder / HEAD_FILE).is_file():  # of a classifier of these embeddings
+        write_bytes(folder / HEAD_FILE, (source.folder / HEAD_FILE).read_bytes())
     inference = model.inference_settings
-    transformer = {
-        "max_seq_length": max_length,
-        **inference.role_lengths,
-        "transformer_task": "feature-extraction",
-        "modality_config": {"text": {"method": "forward", "method_output_name": graphs.OPTIMUM_OUTPUT}},
-        "module_output_name": EMBEDDING,
-        **({"do_lower_case": True} if inference.lower_case else {}),
-    }
-    prompts = {
-        "prompts": dict(inference.prompts),
-        "default_prompt_name": inference.default_prompt_name,
-        "similarity_fn_name": inference.similarity_fn_name,
-        WIDTHS: list(inference.matryoshka),
-    }
+    lower_case = {"do_lower_case": True} if inference.lower_case else {}
+    transformer = {**ONLY, "module_output_name": EMBEDDING, "max_seq_length": max_length, **lower_case}
     write_json(folder / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": TRANSFORMER}])
-    write_json(folder / TRANSFORMER_SETTINGS[0], transformer)
-    write_json(folder / PROMPTS_FILE, prompts)
+    write_json(folder / TRANSFORMER_SETTINGS[0], {**transformer, **inference.role_lengths})
+    write_json(folder / PROMPTS_FILE, settings_of(inference))
 
 
 def _write_readme(result: ExportResult, source: graphs.Source, folder: Path) -> None:
@@ -177,10 +157,8 @@ def _write_readme(result: ExportResult, source: graphs.Source, folder: Path) -> 
         prompt=prompt,
         title=Path(result.model).name,
         table=to_markdown(comparison.comparison_table(result.sides)),
-        package=PACKAGES[result.format][-1],
+        package=RUNTIMES[result.format],
         file=FILES[result.format],
         texts=json.dumps([prompt + text for text in TEXTS], ensure_ascii=False),
-        attributes=graphs.ATTRIBUTES,
-        outputs="vectors" if result.labels is None else "logits",
     )
     write_text(folder / "README.md", text)

@@ -26,7 +26,7 @@ from nearfar.encoder.classifier import Classifier, Item
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.exported import Outputs
 from nearfar.evaluation.finetuned import validation_scores
-from nearfar.evaluation.render import Table
+from nearfar.evaluation.render import Table, to_text
 from nearfar.evaluation.results import ExportResult, ExportSide, SimilarityScores
 from nearfar.runs.folder import CONFIG
 from nearfar.runs.held_out import has_held_out, load_held_out
@@ -94,12 +94,7 @@ def _classifier_rows(model: str | Path, classifier: Classifier, config: ExportCo
     metric = "accuracy" if labels else "spearman"
     if (name := config.evaluate_on) is not None:
         reader = infer_reader(name, None, "label")
-        if bool(labels) != bool(reader.label_names):
-            kind = "labels" if labels else "scores"
-            raise NearfarError(f"--evaluate-on {name}: the classifier predicts {kind}, and these rows have none.")
-        if labels:
-            reader = replace(reader, label_names=labels, label_source="the classifier's labels")
-        rows = reader.read(name)[0]
+        rows = replace(reader, label_names=labels, label_source="the classifier's labels").read(name)[0]
     elif (task := _finetuning_task(run_of(model))) is not None:
         name, rows = f"the test rows of {run_of(model)}", task.test
     else:
@@ -150,26 +145,23 @@ def calibration_items(model: str | Path, opened: Model, config: ExportConfig) ->
     return chosen, f"{name}, {len(chosen)} texts"
 
 
-def compare(original: Model, graph: Model, rows: Rows, config: ExportConfig) -> dict[str, Any]:
-    """Compare a model in fp32 with its opened graph on ``rows``; returns the fields of :class:`ExportResult` for it."""
+def compare(original: Model, graph: Model, rows: Rows, result: ExportResult, config: ExportConfig) -> ExportResult:
+    """The ``result`` with the comparison of a model in fp32 with its opened graph on ``rows``.
+
+    Raises:
+        NearfarError: they differ too much, and ``config.force`` is not set; the message has the numbers.
+    """
     functions = [partial(outputs_of, model) for model in (original, graph)]
     (outputs, score), (graph_outputs, graph_score) = (_outputs(function, rows) for function in functions)
     items, expected, found = list(outputs), np.stack(list(outputs.values())), np.stack(list(graph_outputs.values()))
     speed, graph_speed = _speeds(functions, items) if config.timing else (None, None)
     difference, is_finite, cosine = float(np.abs(found - expected).max()), bool(np.isfinite(found).all()), None
     if is_finite and expected.shape[1] > 1:
-        graph_unit, unit = (
+        unit, graph_unit = (
             vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
-            for vectors in (found, expected)
+            for vectors in (expected, found)
         )
         cosine = 1 - float(np.square(graph_unit - unit).sum(axis=1).max()) / 2  # 1 for two zero vectors
-    side = ExportSide(
-        name=f"{config.format} {'int8' if config.quantize == 'int8' else 'fp32'}",
-        difference=difference,
-        cosine=cosine,
-        score=graph_score,
-        texts_per_second=graph_speed,
-    )
     problem, limit = None, MAX_LOGIT_DIFFERENCE * max(1.0, float(np.abs(expected).max()))
     if not is_finite:
         problem = "some outputs are not finite"
@@ -180,8 +172,13 @@ def compare(original: Model, graph: Model, rows: Rows, config: ExportConfig) -> 
         problem = f"a logit differs by {difference:.2g}, more than {limit:.2g}"
     elif isinstance(original, Encoder) and cosine is not None and cosine < MIN_COSINE:
         problem = f"the smallest cosine is {cosine:.6f}, below {MIN_COSINE}"
-    sides = [ExportSide(name="nearfar fp32", score=score, texts_per_second=speed), side]
-    return {"sides": sides, "texts": len(items), "problems": [problem] if problem else []}
+    name = f"{config.format} {config.quantize.replace('none', 'fp32')}"
+    of_graph = {"difference": difference, "cosine": cosine, "score": graph_score, "texts_per_second": graph_speed}
+    sides = [ExportSide(name="nearfar fp32", score=score, texts_per_second=speed), ExportSide(name=name, **of_graph)]
+    if problem is not None and not config.force:
+        table = to_text(comparison_table(sides))
+        raise NearfarError(f"{name}: {problem}. Nothing is written; --force keeps the graph.\n{table}")
+    return replace(result, sides=sides, texts=len(items), problems=[problem] if problem else [])
 
 
 def _outputs(compute: Compute, rows: Rows) -> tuple[dict[Item, NDArray[Any]], float | None]:
@@ -211,19 +208,3 @@ def comparison_table(sides: Sequence[ExportSide]) -> Table:
         cells = (side.difference, ".1e"), (side.cosine, ".6f"), (side.score, ".2f"), (side.texts_per_second, ",.0f")
         rows.append([side.name, *("" if value is None else format(value, style) for value, style in cells)])
     return Table(columns=["", "largest difference", "smallest cosine", "score", "texts/s"], rows=rows)
-
-
-def refuse(result: ExportResult) -> None:
-    """Raise an error with the numbers if the graph differs too much.
-
-    Raises:
-        NearfarError: there are problems.
-    """
-    if result.problems:
-        table = comparison_table(result.sides)
-        original, exported = table.rows
-        numbers = ", ".join(f"{name} {cell}" for name, cell in zip(table.columns[1:4], exported[1:4], strict=True))
-        raise NearfarError(
-            f"{exported[0]}: {result.problems[0]} ({numbers}; score of the original {original[3]}). Nothing is "
-            "written; --force keeps the graph."
-        )

@@ -25,7 +25,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nearfar.config.verbs import ExportConfig
 from nearfar.disk import disk_errors
 from nearfar.encoder import encoder_folder
 from nearfar.encoder.classifier import Classifier, Item
@@ -42,16 +41,14 @@ from nearfar.encoder.exported import (
     refuse_graph,
 )
 from nearfar.encoder.folder_checks import holds_classifier
-from nearfar.encoder.pooling import TokenPooling, parse_pooling
-from nearfar.encoder.pretrained import opening, reason
+from nearfar.encoder.pooling import TokenPooling
+from nearfar.encoder.pretrained import reason
 from nearfar.encoder.ragged import uses_token_types
-from nearfar.types import NearfarError, Precision
+from nearfar.types import NearfarError
 
 LOGITS = "logits"
 OPTIMUM_OUTPUT = "last_hidden_state"
 """Name under which optimum's classes, which sentence-transformers uses, read the output of an encoder."""
-ATTRIBUTES = {IDS: "ids", MASK: "attention_mask", TYPES: "type_ids"}
-"""Input of a graph -> the attribute of a tokenizer's encoding that has its values."""
 EXTERNAL = 1_500_000_000
 """Bytes of weights from which they are written to a file of their own; an ONNX file holds up to 2 GB."""
 LEVELS, WEIGHT_LIMIT = 256, 64
@@ -61,6 +58,7 @@ LEVELS, WEIGHT_LIMIT = 256, 64
 class Source(NamedTuple):
     """An encoder or a classifier to export."""
 
+    folder: Path
     model: Encoder | Classifier
     graph: nn.Module
     """Token ids, mask (and token types) -> embeddings, or an object with ``logits``."""
@@ -74,49 +72,43 @@ class Source(NamedTuple):
         model = self.model
         facts: dict[str, Any] = {"max_length": model.max_length, "inputs": list(self.inputs)}
         if isinstance(model, Encoder):
-            of_encoder = {"output": EMBEDDING, "width": model.dim, "pooling": model.pooling}
-            return {**facts, **of_encoder, "normalized": model.normalizes}
+            facts |= {"output": EMBEDDING, "width": model.dim, "pooling": model.pooling}
+            return {**facts, "normalized": model.normalizes}
         labels = list(model.label_names)
         return {**facts, "output": LOGITS, "width": max(1, len(labels)), "labels": labels}
 
 
-def outputs_of(model: Encoder | Classifier, items: Sequence[Item], *, precision: Precision = "fp32") -> Outputs:
-    """The outputs of items, as the model or its opened graph computes them. Items of an encoder are single texts."""
+def outputs_of(model: Encoder | Classifier, items: Sequence[Item]) -> Outputs:
+    """The outputs of items in fp32, by the model or its opened graph. Items of an encoder are single texts."""
     if isinstance(model, Encoder):
-        return model.encode([text for (text,) in items], precision=precision)
-    return model.predict(items, precision=precision)
+        return model.encode([text for (text,) in items], precision="fp32")
+    return model.predict(items, precision="fp32")
 
 
-def open_source(folder: Path, config: ExportConfig) -> Source:
-    """Open the model in a folder, in fp32 on the CPU.
+def open_source(folder: Path, max_length: int | None = None) -> Source:
+    """Open the model in a folder, in fp32 on the CPU; ``max_length`` overrides its own.
 
     Raises:
         NearfarError: a model that :meth:`nearfar.Encoder.from_pretrained` or
-            :meth:`nearfar.Classifier.from_pretrained` refuses; a pooling for a classifier; a pooling that leaves out
-            the tokens of prompts; an exported graph.
+            :meth:`nearfar.Classifier.from_pretrained` refuses; a pooling that leaves out the tokens of prompts; an
+            exported graph.
     """
-    opened: dict[str, Any] = {"max_length": config.max_length, "device": "cpu"}
+    kind = Classifier if holds_classifier(folder) else Encoder
+    model: Encoder | Classifier = kind.from_pretrained(folder, max_length=max_length, device="cpu")
+    refuse_graph(model.backbone, "exported again")
     # The parts are read a second time, because a model changes the modules of its backbone.
-    if holds_classifier(folder):
-        if config.pooling is not None:
-            raise NearfarError(f"--pooling {config.pooling}: {folder} is a classifier, whose head pools.")
-        classifier = Classifier.from_pretrained(folder, **opened)
-        refuse_graph(classifier.model, "exported again")
-        with opening(folder):
-            model = read_classifier(folder, label_names=None, regression=False, dropout=None).model.eval()
-        model.set_attn_implementation("eager")
-        inputs = (IDS, MASK, TYPES) if uses_token_types(classifier.backbone) else (IDS, MASK)
-        return Source(classifier, model, model.config, inputs)
-    encoder = Encoder.from_pretrained(folder, pooling=config.pooling, **opened)
-    refuse_graph(encoder.backbone, "exported again")
-    with opening(folder):
-        parts = encoder_folder.read(folder, dtype=torch.float32, pooling=config.pooling)
+    if isinstance(model, Classifier):
+        graph = read_classifier(folder).model.eval()
+        graph.set_attn_implementation("eager")
+        inputs = (IDS, MASK, TYPES) if uses_token_types(model.backbone) else (IDS, MASK)
+        return Source(folder, model, graph, graph.config, inputs)
+    parts = encoder_folder.read(folder)
     if not parts.inference.include_prompt:
         raise NearfarError(
             f"{folder}: its Pooling module leaves out the tokens of prompts (include_prompt false), whose number is "
             "not an input of the graph, so it cannot be exported."
         )
-    return Source(encoder, EncoderGraph(parts), parts.backbone.config, (IDS, MASK))
+    return Source(folder, model, EncoderGraph(parts), parts.backbone.config, (IDS, MASK))
 
 
 @torch.no_grad()
@@ -286,7 +278,7 @@ class EncoderGraph(nn.Module):
         self.backbone = parts.backbone
         self.tail = nn.ModuleList(parts.tail)
         self.normalize = parts.normalize
-        self.pooling = parse_pooling(parts.pooling, layers=parts.backbone.config.num_hidden_layers)
+        self.pooling = parts.pooling
         self.backbone.set_attn_implementation("eager")  # matrix products and a softmax, which runtimes fuse
         self.eval()
 

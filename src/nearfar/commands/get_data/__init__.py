@@ -1,8 +1,7 @@
 """``nearfar get-data``: downloads the public data sets, converts them, and lists the named sets."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -63,7 +62,7 @@ class GetDataResult:
 
 @path_errors()
 @accepts_settings(GetDataConfig)
-def get_data(names: Sequence[str] = (), config: GetDataConfig | None = None, *, progress: bool = True) -> GetDataResult:
+def get_data(names: Sequence[str] = (), config: GetDataConfig | None = None) -> GetDataResult:
     """Download and convert named data sets, convert downloads (``source``), or list the sets.
 
     Args:
@@ -71,7 +70,6 @@ def get_data(names: Sequence[str] = (), config: GetDataConfig | None = None, *, 
             ``transfer``. With ``source``, only the files of these sets are made; none means all that it has. Without
             ``names`` and ``source``, or with ``list``, the sets are listed.
         config: the settings; see :class:`nearfar.GetDataConfig`.
-        progress: show a progress bar.
 
     Files that exist are left as they are, unless ``overwrite``. Each file is written atomically; ``sources.json``
     records its source, and the checksum of each download.
@@ -91,31 +89,13 @@ def get_data(names: Sequence[str] = (), config: GetDataConfig | None = None, *, 
         raise NearfarError("No data folder: name one by --output, or set the environment variable NEARFAR_DATA to it.")
     if folder.exists() and not folder.is_dir():
         raise NearfarError(f"--output {folder}: is a file; name a folder.")
-    with folder_lock(folder), _progress(progress):
+    with folder_lock(folder):
         maker = _Maker(folder, overwrite=config.overwrite)
-        if config.source is not None:
-            maker.convert_source(config.source, sets)
-        else:
-            maker.fetch(sets)
-        if maker.errors:
-            several = ["not all files could be made; the others are complete."] if maker.errors[1:] else []
-            raise NearfarError("\n  ".join([*several, *maker.errors]))
-        return maker.result
-
-
-@contextmanager
-def _progress(shown: bool) -> Iterator[None]:
-    """Hide the progress bars of downloads unless they are ``shown``."""
-    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
-
-    if shown or are_progress_bars_disabled():
-        yield
-        return
-    disable_progress_bars()
-    try:
-        yield
-    finally:
-        enable_progress_bars()
+        maker.fetch(sets) if config.source is None else maker.convert_source(config.source, sets)
+    if maker.errors:
+        several = ["not all files could be made; the others are complete."] if maker.errors[1:] else []
+        raise NearfarError("\n  ".join([*several, *maker.errors]))
+    return maker.result
 
 
 def _resolve(names: Iterable[str]) -> tuple[str, ...]:
@@ -148,11 +128,10 @@ class _Maker:
         available = plan(files, wanted).keys()
         lacking = [name for name in sets if available.isdisjoint(named_sets.files_of(name))]
         if lacking or not available:
-            name = lacking[0] if lacking else "a known data set"
-            files_of_it = named_sets.files_of(lacking[0]) if lacking else ("senteval/MR.tsv", "glue/RTE/dev.tsv")
+            name, made = ", ".join(lacking) or "a known data set", chain(*map(named_sets.files_of, lacking))
             raise NearfarError(
-                f"{source}: has no file of {name}, which is made from {examples(files_of_it)}. nearfar get-data --list "
-                "lists the sets."
+                f"{source}: has no file of {name}, which is made from {examples({*made} or wanted)}. nearfar get-data "
+                "--list lists the sets."
             )
         self._convert(files, self._to_make(available), source=str(source), licence=None)
 

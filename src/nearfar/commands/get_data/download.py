@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal, NamedTuple, Self
 
 from nearfar.data.named_sets import Download
-from nearfar.data.paths import as_path, check_file, is_folder, status
+from nearfar.data.paths import as_path, check_file
 from nearfar.disk import create_folder, disk_errors, publish, read_json, sha256_of, write_text
 from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError, convert
@@ -98,11 +98,11 @@ class Record:
     def __init__(self, folder: Path) -> None:
         self._file = folder / RECORD
         content = read_json(self._file, otherwise=_FIX) if self._file.exists() else {}
+        self._parts: dict[str, dict[str, dict[str, Any]]] = {"downloads": {}, "files": {}}
         try:
-            parts = convert(content, dict[str, dict[str, dict[str, Any]]])
+            self._parts |= convert(content, dict[str, dict[str, dict[str, Any]]])
         except InvalidValueError as error:
             raise NearfarError(f"{self._file}: is damaged ({error}). {_FIX}") from None
-        self._parts = {part: parts.get(part, {}) for part in ("downloads", "files")}
 
     def checksum(self, address: str) -> str | None:
         """The recorded SHA-256 of a download."""
@@ -111,8 +111,7 @@ class Record:
     def add(self, part: Literal["downloads", "files"], name: str, entry: Mapping[str, Any]) -> None:
         """Record what is known of a download, by its address, or of a file of the data folder."""
         self._parts[part][name] = dict(entry)
-        content = {part: dict(sorted(entries.items())) for part, entries in self._parts.items()}
-        write_text(self._file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        write_text(self._file, json.dumps(self._parts, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
 
 
 ZIP = ".zip"
@@ -180,7 +179,7 @@ def list_files(source: str | Path) -> list[SourceFile]:
             :data:`MAX_RATIO`).
     """
     root = as_path(source)
-    if status(root) is None or not is_folder(root):
+    if not root.is_dir():
         check_file(root)
         return sorted(_list_file(root, root.name))
     files: list[SourceFile] = []

@@ -12,7 +12,7 @@ be one of the recipe's labels; a row without a score or label is dropped and cou
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -38,17 +38,22 @@ def _lines(file: SourceFile, encoding: str = "utf-8") -> Iterator[tuple[Location
             yield Location(str(file), number), line.removesuffix("\n").removesuffix("\r")
 
 
-def _table(files: Files, *, fields: Sequence[str | int]) -> Iterator[Row]:
-    """Columns of a tab-separated file without quoting, by the names in its header, or numbers if it has none."""
+def _table(
+    files: Files, *, fields: Sequence[str | int], separator: str = "\t", splits: int = -1, encoding: str = "utf-8"
+) -> Iterator[Row]:
+    """Columns of a file without quoting, by the names in its header, or numbers if it has none.
+
+    A line is split at ``separator``, at most ``splits`` times.
+    """
     numbers = [column for column in fields if isinstance(column, int)]
-    for where, line in _lines(files[0]):
-        cells = line.split("\t")
+    for where, line in _lines(files[0], encoding):
+        cells = line.split(separator, splits)
         if not line.strip():
             continue
         if not numbers:
             numbers = column_indices([cell.strip() for cell in cells], [str(name) for name in fields], where)
         elif len(cells) <= max(numbers):
-            raise NearfarError(f"{where}: {len(cells)} tab-separated fields, but at least {max(numbers) + 1} expected.")
+            raise NearfarError(f"{where}: {len(cells)} fields, but at least {max(numbers) + 1} are expected.")
         else:
             yield where, [cells[number] for number in numbers]
 
@@ -97,16 +102,8 @@ def _polarity(files: Files) -> Iterator[Row]:
 
 def _trec(files: Files) -> Iterator[Row]:
     """``LABEL:fine question`` per line, latin-1."""
-    for where, (fine, question) in _label_space_text(files, encoding=_LATIN1):
+    for where, (fine, question) in _table(files, fields=(0, 1), separator=" ", splits=1, encoding=_LATIN1):
         yield where, (fine.partition(":")[0], question, fine)
-
-
-def _label_space_text(files: Files, *, encoding: str = "utf-8") -> Iterator[Row]:
-    """A label, a space and a text per line (SST-2 and SST-5 by sentence)."""
-    for where, line in _lines(files[0], encoding):
-        label, _, text = line.strip().partition(" ")
-        if label:
-            yield where, (label, text)
 
 
 def _glue_paraphrases(files: Files, *, dev: bool) -> Iterator[Row]:
@@ -134,7 +131,7 @@ def _text(files: Files) -> Iterator[Row]:
 
 
 _READERS: tuple[Callable[..., Iterator[Row]], ...] = (
-    *(_semeval, _table, _json, _senteval_nli, _polarity, _trec, _label_space_text, _glue_paraphrases, _reviews, _text),
+    *(_semeval, _table, _json, _senteval_nli, _polarity, _trec, _glue_paraphrases, _reviews, _text),
 )
 READERS = {reader.__name__[1:].replace("_", "-"): reader for reader in _READERS}
 """Name in ``named_sets.toml`` -> a function of the input files and the settings there."""
@@ -231,7 +228,7 @@ def convert(recipe: Conversion, inputs: Files, output: Path, record: Record, **o
         NearfarError: an input is damaged or not in its published format (with file and line), there is no row, or the
             disk cannot be written. An existing file is then unchanged.
     """
-    file = output / recipe.target
+    file, names = output / recipe.target, tuple(map(str, inputs))
     dropped: Counter[str] = Counter()
     rows, lower_case = 0, True
     with disk_errors(file):
@@ -242,36 +239,29 @@ def convert(recipe: Conversion, inputs: Files, output: Path, record: Record, **o
                     stream.write("\t".join(recipe.columns) + "\n")
                 for where, raw in READERS[recipe.reader](inputs, **recipe.settings):
                     values = [normalize_whitespace(value) for value in raw]
-                    if not _check(recipe, values, where):
-                        dropped[NO_LABEL] += 1
-                    elif not all(values):
-                        dropped[EMPTY] += 1
-                    else:
-                        rows += 1
-                        lower_case = lower_case and (text := "".join(values[1:])) == text.lower()
-                        stream.write("\t".join(values) + "\n")
-            names = tuple(map(str, inputs))
+                    if why := _missing(recipe, values, where):
+                        dropped[why] += 1
+                        continue
+                    rows += 1
+                    lower_case = lower_case and (text := "".join(values[1:])) == text.lower()
+                    stream.write("\t".join(values) + "\n")
             if not rows:
                 raise NearfarError(f"{', '.join(names)}: no rows for {recipe.target}; the download is incomplete.")
-            converted = ConvertedFile(
-                file=recipe.target, rows=rows, dropped=dict(dropped), inputs=names, lower_case=lower_case
-            )
-            entry: dict[str, Any] = {key: value for key, value in asdict(converted).items() if key != "file"}
-            record.add("files", recipe.target, {**origin, **entry})
-    return converted
+            found: dict[str, Any] = {"rows": rows, "dropped": dict(dropped), "inputs": names, "lower_case": lower_case}
+            record.add("files", recipe.target, {**origin, **found})
+    return ConvertedFile(file=recipe.target, **found)
 
 
-def _check(recipe: Conversion, values: list[str], where: Location) -> bool:
-    """Check the score and the label of a row, and write the label as it is called here; False if one is missing."""
-    for position, column in enumerate(recipe.columns):
-        value = values[position]
+def _missing(recipe: Conversion, values: list[str], where: Location) -> str | None:
+    """What a row lacks, for which it is dropped; its label is then as it is called here, and its score a number."""
+    for position, (column, value) in enumerate(zip(recipe.columns, values, strict=False)):
         if column == "score" and value and not 0 <= parse_number(value) <= 5:
             raise NearfarError(f"{where}: {format_value(value)} is not a score from 0 to 5.")
-        if column == "label" and value not in recipe.labels:
-            known = ", ".join(text for text, label in recipe.labels.items() if label)
-            raise NearfarError(f"{where}: the label {format_value(value)} is not one of {known}.")
         if column == "label":
-            value = values[position] = recipe.labels[value]
-        if column in ("score", "label") and not value:
-            return False
-    return True
+            if value not in recipe.labels:
+                known = ", ".join(text for text, label in recipe.labels.items() if label)
+                raise NearfarError(f"{where}: the label {format_value(value)} is not one of {known}.")
+            values[position] = recipe.labels[value]
+        if column in ("score", "label") and not values[position]:
+            return NO_LABEL
+    return None if all(values) else EMPTY

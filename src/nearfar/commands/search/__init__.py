@@ -1,33 +1,31 @@
 """``nearfar search``: the nearest texts of a file, for each query."""
 
+import csv
 import json
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from nearfar.commands.encode.vectors import open_encoder
 from nearfar.commands.search.corpus import Corpus, read_queries
-from nearfar.commands.search.update import IndexUpdate, choose_precision, update_index
+from nearfar.commands.search.index import SearchIndex, choose_precision, update_index
+from nearfar.commands.search.inexact import check_installed, measure_recall, sample_of, search_codes, search_graph
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encoding import SearchConfig
 from nearfar.data.cells import normalize_whitespace
 from nearfar.data.memory import takes_rows
-from nearfar.disk import new_file
+from nearfar.disk import write_table
 from nearfar.disk.checks import check_output_file, path_errors
 from nearfar.disk.folders import folder_lock
 from nearfar.encoder.precision import check_computing
 from nearfar.encoder.prompts import choose_width
 from nearfar.neighbours import NORMS
 from nearfar.neighbours.exact import Neighbours
-from nearfar.neighbours.index import SearchIndex
-from nearfar.neighbours.inexact import check_installed, measure_recall, sample_of, search_codes, search_graph
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
@@ -60,18 +58,16 @@ class Search:
     """An index that is up to date, and an encoder for queries."""
 
     index: SearchIndex
-    update: IndexUpdate
-    """What was done to bring the index up to date."""
+    encoded: int | None
+    """Number of texts that were encoded to bring the index up to date; None if it was."""
     encode_query: Callable[[Sequence[str]], np.ndarray]
     """Queries -> vectors [queries, dim]."""
     find_texts: Callable[[np.ndarray, int], Neighbours]
     """The nearest texts of each vector: exact, approximate or quantized search."""
     columns: tuple[str, ...]
     """Names of the other columns."""
-    top: int
-    """Number of hits for each query."""
-    keep_duplicates: bool = False
-    recall: str = ""
+    config: SearchConfig
+    recall: str
     """The recall of approximate or quantized search, in words."""
 
     def hits(self, queries: Sequence[str]) -> list[list[Hit]]:
@@ -82,19 +78,19 @@ class Search:
         """
         if not queries:
             return []
-        found = self.find_texts(np.asarray(self.encode_query(queries), np.float32), self.top)
+        found = self.find_texts(np.asarray(self.encode_query(queries), np.float32), self.config.top)
         rows = self.index.rows_of(found.ids)
         return [
-            list(islice(self._hits_of(texts.tolist(), scores.tolist(), rows), self.top))
+            list(islice(self._hits_of(texts.tolist(), scores.tolist(), rows), self.config.top))
             for texts, scores in zip(found.ids, found.scores, strict=True)
         ]
 
     def _hits_of(self, texts: list[int], scores: list[float], rows: dict[int, list[int]]) -> Iterator[Hit]:
         rank = count(1)
         for text, score in zip(texts, scores, strict=True):
-            for row in rows[text] if self.keep_duplicates else rows[text][:1]:
+            for row in rows[text] if self.config.keep_duplicates else rows[text][:1]:
                 content, *values = self.index.read_row(row)
-                equal = 1 if self.keep_duplicates else len(rows[text])
+                equal = 1 if self.config.keep_duplicates else len(rows[text])
                 yield Hit(next(rank), score, row, content, dict(zip(self.columns, values, strict=True)), equal)
 
 
@@ -129,7 +125,11 @@ def search(
     queries = gather_queries([query] if isinstance(query, str) else query, config)
     if queries is None:
         raise NearfarError("search() needs a query: a text, a list of texts, or queries=FILE.")
-    return list(search_all(open_search(config, queries=queries, progress=progress), queries, config))
+    opened = open_search(config, queries=queries, progress=progress)
+    results = list(search_all(opened, queries))
+    if config.output is not None:
+        write_hits(Path(config.output), queries, results, opened.columns)
+    return results
 
 
 def gather_queries(given: Sequence[str], config: SearchConfig) -> list[str] | None:
@@ -187,7 +187,7 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     if config.dimensions is not None:
         settings["dimensions"] = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
     named = config.index is not None
-    index, update = update_index(
+    index, encoded = update_index(
         folder, corpus, opened, settings, rebuild=config.rebuild, named=named, progress=progress
     )
     how: dict[str, Any] = {"normalize": similarity == "cosine", "dimensions": config.dimensions, "precision": precision}
@@ -197,7 +197,7 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     if inexact:
         sample = encode_query([queries[n] for n in sample_of(len(queries))]) if queries and config.queries else None
         find_texts, recall = _open_inexact(index, config, device, sample, progress=progress)
-    return Search(index, update, encode_query, find_texts, corpus.shown, config.top, config.keep_duplicates, recall)
+    return Search(index, encoded, encode_query, find_texts, corpus.shown, config, recall)
 
 
 def _open_inexact(
@@ -221,50 +221,46 @@ def _open_inexact(
     return inexact.search, f"{kind} search: recall@{recall.at} against exact search: {measured}"
 
 
-def search_all(opened: Search, queries: Sequence[str], config: SearchConfig) -> Iterator[list[Hit]]:
-    """The hits of each query; after the last one, ``config.output`` is complete, if it is given.
+def search_all(opened: Search, queries: Sequence[str]) -> Iterator[list[Hit]]:
+    """The hits of each query.
+
+    Raises:
+        NearfarError: the index is damaged.
+    """
+    for start in range(0, len(queries), QUERIES_AT_ONCE):
+        yield from opened.hits(queries[start : start + QUERIES_AT_ONCE])
+
+
+def write_hits(
+    output: Path | IO[str], queries: Sequence[str], results: Iterable[Sequence[Hit]], columns: Sequence[str]
+) -> None:
+    """Write the hits of each query to a .jsonl or .tsv file, or to a stream as to a .tsv file.
+
+    In .tsv, white space in the other columns is normalised, and what is not a text there is written as JSON.
 
     Raises:
         NearfarError: the output cannot be written, or the index is damaged.
     """
-    output, json_lines = Path(config.output or os.devnull), str(config.output).endswith(".jsonl")
-    with ExitStack() as stack:
-        new = stack.enter_context(new_file(output, refuse_busy=True)) if config.output else output
-        stream = stack.enter_context(new.open("w", encoding="utf-8", newline="\n"))
-        stream.write("" if json_lines else table_header(opened.columns))
-        for start in range(0, len(queries), QUERIES_AT_ONCE):
-            part = queries[start : start + QUERIES_AT_ONCE]
-            for text, hits in zip(part, opened.hits(part), strict=True):
-                stream.writelines(format_hits(text, hits, opened.columns, json_lines=json_lines))
-                yield hits
-
-
-def table_header(columns: Sequence[str]) -> str:
-    """The first line of a .tsv file."""
-    return "\t".join([*FIELDS, *(show_value(name) for name in output_names(columns))]) + "\n"
-
-
-def format_hits(query: str, hits: Sequence[Hit], columns: Sequence[str], *, json_lines: bool) -> Iterator[str]:
-    """The lines of one query: JSON objects, or fields separated by tabs, in which white space is normalised."""
-    names = output_names(columns)
-    for hit in hits:
-        values = [query, hit.rank, round(hit.score, 6), hit.row, hit.text, hit.count]
-        values += [hit.columns[column] for column in columns]
-        if json_lines:
-            yield json.dumps(dict(zip((*FIELDS, *names), values, strict=True)), ensure_ascii=False) + "\n"
-        else:
-            yield "\t".join(map(show_value, values)) + "\n"
-
-
-def output_names(columns: Sequence[str]) -> list[str]:
-    """The names of the other columns in an output."""
-    names: list[str] = []
+    names = [*FIELDS]
     for column in columns:
         name = column
-        while name in (*FIELDS, *names):
+        while name in names:
             name = f"input_{name}"
         names.append(name)
-    return names
+    is_json = isinstance(output, Path) and output.suffix == ".jsonl"
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        for query, hits in zip(queries, results, strict=True):
+            for hit in hits:
+                values = hit.columns.values() if is_json else map(show_value, hit.columns.values())
+                yield query, hit.rank, round(hit.score, 6), hit.row, hit.text, hit.count, *values
+
+    if isinstance(output, Path):
+        write_table(output, names, rows())
+    else:
+        lines = csv.writer(output, delimiter="\t", lineterminator="\n")
+        lines.writerow(names)
+        lines.writerows(rows())
 
 
 def show_value(value: Any) -> str:

@@ -43,11 +43,7 @@ class Corpus:
         self.path, self._skip_empty = as_path(source), skip_empty
         self.column, names = choose_column(source, column, DOCUMENT_NAMES, flag="--column")
         others = [name for name in names or () if name != self.column]
-        if show and names is None:
-            raise NearfarError(f"--show {' '.join(show)}: {source} has one text per line, and no columns.")
-        if self.column in (show or ()):
-            raise NearfarError(f"--show {self.column}: is the column of the texts, which is always shown.")
-        column_indices(others, show or (), self.path)
+        column_indices(others, show or (), f"{self.path}: --show")
         self.shown = tuple(others if show is None else show)
         if twice := [name for name in self.shown if self.shown.count(name) > 1]:
             raise NearfarError(f"{source}: several columns are named {twice[0]!r}; choose columns with --show.")

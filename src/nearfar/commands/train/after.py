@@ -76,10 +76,8 @@ def _test(
     if not (isinstance(config, SupconTextConfig) and (folder / "model" / HEAD_FILE).exists()):
         return comparison, None
     if not (folder / RESULT).is_file():
-        if held_out.folds:
-            labels = EvaluationResult.load(folder / HELD_OUT / STORED[0])
-        else:
-            labels = label_held_out(config, held_out, context.device)
+        stored = folder / HELD_OUT / STORED[0]
+        labels = EvaluationResult.load(stored) if held_out.folds else label_held_out(config, held_out, context.device)
         entry: Any = _only(labels)
         confusions(entry.gold, entry.predicted, entry.classes, folder / PICTURE)
         save_with_tables(labels, folder / RESULT)
@@ -97,8 +95,8 @@ def _write_comparison(config: TrainConfig, context: ProcessContext, held_out: He
 
     folder, folds = Path(config.output), held_out.folds
     stored = [folder / HELD_OUT / name for name in STORED]
-    computing: dict[str, Any] = {"device": context.device, "progress": draws_bars(context.console)}
-    computing["recent"] = RecentVectors()
+    shown, recent = draws_bars(context.console), RecentVectors()
+    computing: dict[str, Any] = {"device": context.device, "progress": shown, "recent": recent}
     own = partial(evaluate, held_out_of=str(folder), resamples=0, **computing)
     trained = EvaluationResult.load(stored[0]) if folds else own(folder)
     if folds and held_out.kind == "labelled":

@@ -100,7 +100,7 @@ def choose_method(
     epochs = {}
     if choice.rows == recipes.LABELLED:
         limit = str(own.get("limit"))
-        at_most = min(recipes.LABELLED_TEXTS, int(limit)) if limit.isdecimal() else recipes.LABELLED_TEXTS
+        at_most = min(recipes.LABELLED_TEXTS, int(limit) if limit.isdecimal() else recipes.LABELLED_TEXTS)
         count = count_rows(specs, given.get("label_column", "label"), at_most)
         choice = replace(choice, rows=recipes.FEW_LABELLED_TEXTS) if count < recipes.FEW_LABELLED else choice
         more = min(recipes.MOST_EPOCHS, recipes.LABELLED_TEXTS // count)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.baselines.whitening import CachedEncode
 from nearfar.data import hold_out
 from nearfar.data.fingerprints import text_hashes, units_of_rows
 from nearfar.data.hold_out import DEV, TEST, HeldOut, VoteTask
@@ -44,16 +45,12 @@ class Measured(NamedTuple):
     """Embeddings of the two sides of positive pairs, each [pairs, dim]."""
 
 
-class Encoded:
-    """The embeddings of texts, each of which is encoded once."""
-
-    def __init__(self, encode: Callable[..., NDArray[np.float32]], texts: Sequence[str], precision: Precision) -> None:
-        self.places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        self.vectors = encode(list(self.places), precision=precision, check_finite=False)
-
-    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The embeddings of some of the texts [texts, dim]."""
-        return self.vectors[[self.places[text] for text in texts]]
+def _encode_once(
+    encode: Callable[..., NDArray[np.float32]], texts: Sequence[str], precision: Precision
+) -> tuple[CachedEncode, NDArray[np.float32]]:
+    """A function that has encoded each of the texts, and the embeddings of the distinct ones."""
+    cached = CachedEncode(partial(encode, precision=precision, check_finite=False))
+    return cached, cached(list(dict.fromkeys(texts)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,11 +100,11 @@ def held_out_dev(held_out: HeldOut, facts: list[str]) -> DevSet:
 def _vote(encoder: "Encoder", precision: Precision, task: VoteTask) -> Measured:
     from nearfar.evaluation.transfer import neighbour_vote
 
-    encoded = Encoded(encoder.encode, [*task.texts, *task.training_texts], precision)
-    sides, device = (encoded(task.texts), encoded(task.training_texts)), str(encoder.device)
+    encode, vectors = _encode_once(encoder.encode, [*task.texts, *task.training_texts], precision)
+    sides, device = (encode(task.texts), encode(task.training_texts)), str(encoder.device)
     predicted = neighbour_vote(*sides, task.training_labels, similarity=encoder.similarity, device=device)
     share = float(np.mean(np.array(predicted) == task.labels))
-    return Measured(encoded.vectors, share, (share * (1 - share)) ** 0.5)
+    return Measured(vectors, share, (share * (1 - share)) ** 0.5)
 
 
 def hold_out_sentences(rows: TextData, size: float | None, *, source: str) -> tuple[TextData, list[str]]:
@@ -211,15 +208,14 @@ def scored_dev(pairs: Sequence[ScoredPair], source: str) -> DevSet:
     def measure(encoder: "Encoder", precision: Precision) -> Measured:
         from nearfar.evaluation.sts import evaluate_sts
 
-        encoded = Encoded(encoder.encode, texts, precision)
-
-        scored = evaluate_sts(encoded, {source: {source: pairs}}, similarity=encoder.similarity, resamples=0)
+        encode, vectors = _encode_once(encoder.encode, texts, precision)
+        scored = evaluate_sts(encode, {source: {source: pairs}}, similarity=encoder.similarity, resamples=0)
         estimate = scored.tasks[source].spearman.all if source in scored.tasks else None
         if estimate is None or estimate.score is None:
             why = scored.unavailable[source] if estimate is None else estimate.reason
             raise NearfarError(f"{undefined}: {why}.")
-        score, sides = estimate.score / 100, (encoded([pair[0] for pair in near]), encoded([pair[1] for pair in near]))
-        return Measured(encoded.vectors, score, statistics.correlation_spread(score), sides if near else None)
+        score, sides = estimate.score / 100, (encode([pair[0] for pair in near]), encode([pair[1] for pair in near]))
+        return Measured(vectors, score, statistics.correlation_spread(score), sides if near else None)
 
     return DevSet(name=source, metric="spearman", measure=measure, rows=pairs, count=f"{len(pairs):,} pairs")
 
@@ -227,9 +223,8 @@ def scored_dev(pairs: Sequence[ScoredPair], source: str) -> DevSet:
 def _rank(encoder: "Encoder", precision: Precision, task: RetrievalTask) -> Measured:
     from nearfar.evaluation.retrieval import evaluate_retrieval
 
-    queries = Encoded(encoder.encode_query, task.queries, precision)
-    documents = Encoded(encoder.encode_document, task.documents, precision)
-
+    queries, _ = _encode_once(encoder.encode_query, task.queries, precision)
+    documents, vectors = _encode_once(encoder.encode_document, task.documents, precision)
     how: dict[str, Any] = {"similarity": encoder.similarity, "device": str(encoder.device)}
     scored = evaluate_retrieval(queries, documents, {TASK: task}, **how, resamples=0)
     if TASK in scored.unavailable:
@@ -237,6 +232,6 @@ def _rank(encoder: "Encoder", precision: Precision, task: RetrievalTask) -> Meas
     ranks, score = scored.tasks[TASK].per_query["mrr@10"], scored.tasks[TASK].measures["mrr@10"].score
     assert score is not None
     positives = (queries(task.queries), documents([task.documents[next(iter(grades))] for grades in task.relevant]))
-    others = [text for text in queries.places if text not in documents.places]
-    vectors = np.concatenate([documents.vectors, queries(others)])
+    others = dict.fromkeys(task.queries).keys() - set(task.documents)
+    vectors = np.concatenate([vectors, queries([text for text in task.queries if text in others])])
     return Measured(vectors, score / 100, float(np.std(ranks)), positives)

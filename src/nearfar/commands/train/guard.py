@@ -21,7 +21,7 @@ from nearfar.commands.evaluate import evaluate
 from nearfar.commands.evaluate.tasks import LoadedTasks, load_tasks
 from nearfar.config.training import TrainConfig
 from nearfar.config.verbs import EvaluateConfig
-from nearfar.data.paths import as_path, is_folder
+from nearfar.data.paths import as_path
 from nearfar.evaluation.comparison import EvaluationRun, compare_runs
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from nearfar.runs.held_out import Tried
@@ -79,7 +79,7 @@ def open_guard(config: TrainConfig) -> Guard | None:
     """
     if not config.guard:
         return None
-    folders = tuple(spec for spec in config.guard if is_folder(as_path(spec)))
+    folders = tuple(spec for spec in config.guard if as_path(spec).is_dir())
     pairs = tuple(spec for spec in config.guard if spec not in folders)
     settings = EvaluateConfig(tasks=pairs, retrieval=folders, resamples=0, precision=config.precision)
     try:

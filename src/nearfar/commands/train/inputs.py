@@ -89,11 +89,8 @@ def resolve_objectives(config: TrainConfig) -> list[Objective]:
     names = ("output", "model", "seed", "dropout", "lora_rank", "matryoshka", "matryoshka_weights", "limit")
     shared = {name: getattr(config, name) for name in names}
     if config.sentences:
-        recipe = {
-            "views": "0-0",
-            "data": config.sentences,
-            "batch_size": FROM_SIMILAR["sentences"].values["batch_size"],
-        }
+        size = FROM_SIMILAR["sentences"].values["batch_size"]
+        recipe = {"views": "0-0", "data": config.sentences, "batch_size": size}
         adapters = {} if config.lora_rank is None else {"drift_weight": 0.0}  # adapters leave the weights as they are
         second: TrainConfig = build(SgOpt1Config, {**shared, **recipe, **adapters}, source=flag("sentences"))
         return [first, Objective(second, f"--sentences {' '.join(config.sentences)}", weight)]

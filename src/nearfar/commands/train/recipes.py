@@ -13,47 +13,30 @@ from nearfar.validation import convert
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowKind:
-    """A kind of rows, and the method that is recommended for it."""
+class Recipe:
+    """What is recommended for a kind of rows, and what was measured for it and a kind of start."""
 
-    columns: tuple[str, ...]
-    """Names of its columns, of pairs the first ones."""
-    settings: tuple[str, ...]
-    """The settings that name other columns."""
     method: str
     why: str
     values: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the method that are not its defaults."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """The measured settings for a kind of rows and of start."""
-
-    page: str
-    """The page with its results, below docs."""
-    method: str
-    why: str
-    values: Mapping[str, Any]
-    """Settings of the method that are not its defaults."""
     with_sentences: Mapping[str, Any] = field(default_factory=dict)
     """Further ones if the user names sentences (``--sentences``)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Tables:
-    kinds: dict[str, RowKind]
-    from_raw: dict[str, Recipe]
-    from_similar: dict[str, Recipe]
+    page: str = ""
+    """The page with the results of a start, below docs."""
+    columns: tuple[str, ...] = ()
+    """Of a kind of rows, the names of its columns, of pairs the first ones."""
+    settings: tuple[str, ...] = ()
+    """Of a kind of rows, the settings that name other columns."""
 
 
 _FILE = Path(__file__).with_suffix(".toml")
-_TABLES = convert(tomllib.loads(_FILE.read_text(encoding="utf-8")), _Tables, source=_FILE)
-KINDS = _TABLES.kinds
-"""Name of the rows -> what they are called by their columns."""
-FROM_RAW = _TABLES.from_raw
+_TABLES = convert(tomllib.loads(_FILE.read_text(encoding="utf-8")), dict[str, dict[str, Recipe]], source=_FILE)
+KINDS = _TABLES["kinds"]
+"""Name of the rows -> what they are called by their columns, and the method for a start of which nothing is known."""
+FROM_RAW = _TABLES["from_raw"]
 """Name of the rows -> what is recommended for them and a plain transformers model, such as a masked language model."""
-FROM_SIMILAR = _TABLES.from_similar
+FROM_SIMILAR = _TABLES["from_similar"]
 """Name of the rows -> what is recommended for them and a sentence-transformers folder."""
 
 COLUMN_SETTINGS = tuple(dict.fromkeys(name for kind in KINDS.values() for name in kind.settings))

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,8 +170,7 @@ def prepare(
     if cut := texts.tokens.truncated:
         length = min(config.train_max_length or encoder.max_length, encoder.max_length)
         facts.append(f"{cut} of {len(texts.tokens)} sentences have over {length} tokens and are truncated")
-    what: dict[str, Any] = {"encoder": encoder, "texts": texts, "mixture": mixture, "facts": facts, "merge": merge}
-    return PreparedRun(**what, teachers=teachers)
+    return PreparedRun(encoder=encoder, texts=texts, mixture=mixture, facts=facts, merge=merge, teachers=teachers)
 
 
 def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
@@ -217,8 +215,7 @@ class EncoderRun(Run):
         folder: RunFolder,
         context: ProcessContext,
     ) -> None:
-        how: dict[str, Any] = {"folder": folder, "context": context, "metric": dev.metric, "evaluated_on": dev.name}
-        super().__init__(config, prepared, **how)
+        super().__init__(config, prepared, folder=folder, context=context, metric=dev.metric, evaluated_on=dev.name)
         self.prepared, self.encoder, self.objectives, self.dev = prepared, prepared.encoder, objectives, dev
         self.guard = guard
         self.guarded: ComparisonResult | None = None
@@ -292,7 +289,7 @@ class EncoderRun(Run):
             vectors = encoder.encode(texts, normalize=True, precision=config.precision)
             weights = fit_weights(vectors, np.array(first.rows.targets, dtype=np.intp))
             EmbeddingClassifier(encoder, first.rows.label_names, weights).save_head(folder)
-        encoder_folder.read(folder, dtype=self.encoder.backbone.dtype)  # a finished run has a model that opens
+        encoder_folder.read(folder)  # a finished run has a model that opens
 
     def _keep_guarded(self, guard: Guard) -> bool:
         """Give the encoder the weights that the guard sets allow; False if these are the start's."""

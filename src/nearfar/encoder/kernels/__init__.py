@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
@@ -18,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.encoder.kernels import build
-from nearfar.encoder.kernels.build import BuiltLibrary, KernelBuildError
+from nearfar.encoder.kernels.build import KernelBuildError
 from nearfar.runtime import machine
 from nearfar.types import NearfarError
 
@@ -53,16 +54,14 @@ class AttentionBatch(ctypes.Structure):
     )
 
     @classmethod
-    def of(
-        cls, lengths: Sequence[int], *, heads: int, scaling: float, mask: Mask, words_per_row: int
-    ) -> "AttentionBatch":
+    def of(cls, lengths: Sequence[int], *, heads: int, scaling: float, mask: Mask, words: int) -> "AttentionBatch":
         """The concatenated texts of these lengths, and the settings of attention within them.
 
-        The attention weights of a token and a head are row ``token * heads + head``; each row uses ``words_per_row``
+        The attention weights of a token and a head are row ``token * heads + head``; each row uses this number of
         words of the dropout mask.
         """
         starts = torch.tensor([0, *accumulate(lengths)])
-        batch = cls(starts.data_ptr(), len(lengths), heads, scaling, _Mask(*mask), words_per_row)
+        batch = cls(starts.data_ptr(), len(lengths), heads, scaling, _Mask(*mask), words)
         batch.pointed_to = starts  # which must live as long
         return batch
 
@@ -107,17 +106,27 @@ class Kernels:
         return getattr(self._library, "_".join(map(str, (name, DTYPES[tensor.dtype], *sizes))))
 
 
-@cache
 def kernels() -> Kernels | None:
     """The kernels, built at the first call; None if they are off or cannot be built.
 
     Raises:
         NearfarError: NEARFAR_KERNELS has an unknown value.
     """
-    if why_off() is not None:
-        return None
-    built, _ = _built()
-    return None if built is None else Kernels(built.library)
+    return load()[0]
+
+
+@cache
+def load() -> tuple[Kernels | None, str]:
+    """The kernels, or the reason why there are none; warns once of a failure."""
+    if off := why_off():
+        return None, off
+    try:
+        return Kernels(build.load(rebuild=os.environ.get(VARIABLE) == "rebuild")), ""
+    except KernelBuildError as error:
+        if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes on this machine, only the first one warns
+            advice = f"Plain torch computes the same, slower; {VARIABLE}=0 silences this."
+            warnings.warn(f"{NOT_USED}: {error}. {advice}", stacklevel=2)
+        return None, str(error)
 
 
 def why_off() -> str | None:
@@ -131,34 +140,20 @@ def why_off() -> str | None:
         raise NearfarError(f"{VARIABLE}={requested}: must be 0 (off), 1 (on) or rebuild (on, and compile again).")
     if requested == "0":
         return f"{VARIABLE}=0"
-    if machine.SYSTEM == "win32":
-        return "off on Windows"
     if requested or (machine.SYSTEM == "linux" and "avx512f" in machine.instruction_sets()):
         return None
     return f"off without Linux and AVX-512; {VARIABLE}=1 turns them on"
 
 
 def kernels_status() -> dict[str, Any]:
-    """Whether this process uses the kernels, and the compiler that built them, or why not. Builds nothing."""
-    if not _built.cache_info().currsize:
-        return {"used": False, "why_not": why_off() or "not needed"}
-    built, problem = _built()
-    return {"used": False, "why_not": problem} if built is None else {"used": True, "compiler": built.compiler}
+    """Whether this process uses the kernels, and the compiler, or why not. Builds nothing."""
+    loaded, problem = load() if load.cache_info().currsize else (None, why_off() or "not needed")
+    if loaded is None:
+        return {"used": False, "why_not": problem}
+    return {"used": True, "compiler": Path(build.find_compiler()[0]).name}
 
 
 machine.PROVENANCE_PROVIDERS["kernels"] = kernels_status
-
-
-@cache
-def _built() -> tuple[BuiltLibrary | None, str]:
-    """The library, or the reason why there is none. Warns once of the reason."""
-    try:
-        return build.load(rebuild=os.environ.get(VARIABLE) == "rebuild"), ""
-    except KernelBuildError as error:
-        if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes on this machine, only the first one warns
-            advice = f"Plain torch computes the same, slower; {VARIABLE}=0 silences this."
-            warnings.warn(f"{NOT_USED}: {error}. {advice}", stacklevel=2)
-        return None, str(error)
 
 
 def _pointers(*tensors: Tensor) -> list[ctypes.c_void_p]:

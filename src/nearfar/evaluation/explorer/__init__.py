@@ -5,10 +5,7 @@ The file has the data as escaped JSON; styles and script are allowed by their ha
 
 import base64
 import hashlib
-import json
 import math
-import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -40,7 +37,6 @@ MAX_CATEGORIES = 30
 MAX_NUMERIC_CATEGORIES = 10
 """A column of numbers with more different values than this gets a colour scale."""
 _SCRIPTS = ("data.js", "colors.js", "map.js", "panel.js", "main.js")
-_UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 _LAYOUT_NOTE = (
     "Positions are by t-SNE: near points are similar texts, but the distance between groups and their size mean little."
 )
@@ -186,12 +182,6 @@ def write_page(
         if returned.ndim != 2 or len(returned) != count:
             raise NearfarError(f"{name}: returned shape {returned.shape} for {count} texts, not one vector for each.")
     units = {name: unit_vectors(returned, name) for name, returned in vectors.items()}
-    if count > layout.SLOW and not layout.uses_opentsne(count):
-        warnings.warn(
-            f"The layout of {count:,} texts takes minutes with scikit-learn. openTSNE is several times as fast: pip "
-            "install nearfar[explorer]. A smaller --texts-limit helps too.",
-            stacklevel=2,
-        )
     lists, points = list[Neighbourhoods](), list[NDArray[np.float32]]()
     for name, unit in units.items():
         with progress_bar(f"neighbours, {name}", 2 * count**2, unit="pairs", shown=progress) as advance:
@@ -272,15 +262,9 @@ def explorer_html(data: Mapping[str, Any], title: str) -> str:
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
         "form-action 'none'"
     )
-    own = {"policy": policy, "style": style, "script": script, "data": script_json(data)}
+    own = {"policy": policy, "style": style, "script": script}
     page = template("nearfar.evaluation.explorer", "page.html")
-    return page.render(title=title, **{name: Markup(text) for name, text in own.items()}) + "\n"
-
-
-def script_json(data: object) -> str:
-    """JSON that is safe inside a ``script`` element: characters that HTML or UTF-8 could take amiss are escaped."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return page.render(title=title, data=data, **{name: Markup(text) for name, text in own.items()}) + "\n"
 
 
 def shorten(text: str, length: int) -> str:

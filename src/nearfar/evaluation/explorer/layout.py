@@ -23,8 +23,6 @@ FEWEST = 8
 """t-SNE needs at least this many texts; fewer are placed by their first two principal components."""
 LARGE = 5000
 """With more texts than this, openTSNE is used if it is installed, and scikit-learn uses several threads."""
-SLOW = 20_000
-"""With more texts than this, scikit-learn takes minutes."""
 _START_SPREAD = 1e-4
 """Standard deviation of the first coordinate at the start of t-SNE (the default of scikit-learn)."""
 
@@ -61,8 +59,17 @@ def plane_layout(
         "early_exaggeration": EXAGGERATION if start is None else EXAGGERATION_FROM_START,
         "random_state": seed,
     }
-    compute = _by_opentsne if uses_opentsne(len(vectors)) else _by_sklearn
-    return np.asarray(compute(components, initial.astype(np.float32), settings), dtype=np.float32)
+    initial = initial.astype(np.float32)
+    if len(vectors) > LARGE and find_spec("openTSNE") is not None:
+        return _by_opentsne(components, initial, settings)
+
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
+    # Its threads wait for each other in every iteration, which costs more than it saves for few texts.
+    with threadpool_limits(1 if len(vectors) <= LARGE else None, user_api="openmp"):
+        model = TSNE(init=initial, max_iter=EXAGGERATED + ITERATIONS, **settings)
+        return np.asarray(model.fit_transform(components), dtype=np.float32)
 
 
 def principal_components(vectors: NDArray[np.floating], count: int) -> Float32[np.ndarray, "texts components"]:
@@ -91,28 +98,12 @@ def align(points: NDArray[np.floating], reference: Float32[np.ndarray, "texts 2"
     return (own @ orthogonal_procrustes(own, reference)[0]).astype(np.float32)
 
 
-def uses_opentsne(texts: int) -> bool:
-    """Whether the layout of this number of texts is computed by openTSNE."""
-    return texts > LARGE and find_spec("openTSNE") is not None
-
-
-def _by_sklearn(
-    components: NDArray[np.float32], initial: NDArray[np.float32], settings: dict[str, Any]
-) -> NDArray[np.floating]:
-    from sklearn.manifold import TSNE
-    from threadpoolctl import threadpool_limits
-
-    # Its threads wait for each other in every iteration, which costs more than it saves for few texts.
-    with threadpool_limits(1 if len(components) <= LARGE else None, user_api="openmp"):
-        return TSNE(init=initial, max_iter=EXAGGERATED + ITERATIONS, **settings).fit_transform(components)
-
-
 def _by_opentsne(
     components: NDArray[np.float32], initial: NDArray[np.float32], settings: dict[str, Any]
-) -> NDArray[np.floating]:
+) -> Float32[np.ndarray, "texts 2"]:
     from openTSNE import TSNE
 
     iterations = {"early_exaggeration_iter": EXAGGERATED, "n_iter": ITERATIONS}
     logging.getLogger("openTSNE.tsne").setLevel(logging.ERROR)  # it warns of any start that is not tiny
     model = TSNE(initialization=initial.astype(np.float64), n_jobs=-1, **iterations, **settings)
-    return np.asarray(model.fit(components))
+    return np.asarray(model.fit(components), dtype=np.float32)

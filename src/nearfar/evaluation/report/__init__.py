@@ -1,7 +1,7 @@
 """The page of a report: summary, tests of runs, scores and comparisons; what follows is in ``sections``."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,10 +9,10 @@ from nearfar.data.retrieval import MEASURES
 from nearfar.evaluation.correlation import AGGREGATES, Aggregate
 from nearfar.evaluation.render import Row, Table, notes
 from nearfar.evaluation.report import sections
-from nearfar.evaluation.report.blocks import Block, Chart, Code, Figure, Line, Section
+from nearfar.evaluation.report.blocks import Block, Code, Section
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun
-from nearfar.evaluation.report.scores import MAX_DOTS, AnyComparison, Grid
-from nearfar.evaluation.results import ComparisonResult, PairwiseResult, TaskTest
+from nearfar.evaluation.report.scores import AnyComparison, Grid, dots
+from nearfar.evaluation.results import ComparisonResult, Estimate, PairwiseResult
 from nearfar.evaluation.tables import comparison as words
 from nearfar.evaluation.tables.evaluation import seen_of
 from nearfar.types import metric_title
@@ -49,12 +49,10 @@ def compose(
     tests = [(run.name, row, words.before_after_sentence(row)) for run in runs for row in run.tests.values()]
     evaluated = {side.name for side in sides}
     known = {run.name for run in runs if run.tested or evaluated & {run.name, run.group_name}}
-    outcomes = [(run.name, *sections.outcome(run)) for run in runs]
-    worse = [name for name, before, best, _ in outcomes if best is not None and before is not None and best <= before]
     summary = [
         *notes("tests", tests, [run.name for run in runs if run.record and run.name not in known]),
         *(line for one in scores for line in one.headlines),
-        *notes("training", runs, worse),
+        *notes("training", runs),
     ]
     tuned = {run.result.transfer.protocol for side in sides for run in side.runs if run.result.transfer} == {"finetune"}
     parts: dict[str, Sequence[Block]] = {
@@ -81,33 +79,31 @@ def similarity(sides: Sequence[EvaluatedModel], computed: AnyComparison | None, 
         for metric in ("spearman", "pearson")
         for kind in dict.fromkeys((aggregate, *AGGREGATES))
     }
-    (caption, grid), *others = grids.items()
-    if not grid.indices:
-        return Scores([], [])
-    more = Section("Other averages of subsets, and Pearson", [one.table(name) for name, one in others], folded=True)
-    headline = grid.headline("Similarity", f"Spearman × 100, {aggregate}")
-    return Scores([headline], [*grid.blocks(caption), more])
+    return _scores(grids, "Similarity", f"Spearman × 100, {aggregate}", "Other averages of subsets, and Pearson")
 
 
 def retrieval(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) -> Scores:
     """The main measure of each task; all measures in a block to open."""
-    grid = Grid(sides, computed, "retrieval")
+    main = {"Retrieval × 100, means over queries": Grid(sides, computed, "retrieval")}
+    every = {f"{one} × 100": Grid(sides, computed, "retrieval", metric=one) for one in MEASURES}
+    return _scores(main | every, "Retrieval", "means over queries × 100", "All measures of retrieval")
+
+
+def _scores(grids: Mapping[str, Grid], kind: str, metric: str, details: str) -> Scores:
+    """The first of the ``grids``, by their captions, and the others in a block with the title ``details``."""
+    (caption, grid), *others = grids.items()
     if not grid.indices:
         return Scores([], [])
-    every = [Grid(sides, computed, "retrieval", metric=one).table(f"{one} × 100") for one in MEASURES]
-    caption = "Retrieval × 100, means over queries"
-    more = Section("All measures of retrieval", every, folded=True)
-    return Scores([grid.headline("Retrieval", "means over queries × 100")], [*grid.blocks(caption), more])
+    more = Section(details, [one.table(name) for name, one in others], folded=True)
+    return Scores([grid.headline(kind, metric)], [*grid.blocks(caption), more])
 
 
 def transfer(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) -> Scores:
     """Accuracies of probes, a table for each protocol."""
     scores, protocols = Scores([], []), defaultdict[tuple[str, str], list[int]](list)
     for n, side in enumerate(sides):
-        known = [run.result.transfer for run in side.runs if run.result.transfer]
-        if known:
-            probes = dict.fromkeys(one.describe_probe() for one in known)
-            protocols[known[0].protocol, " and ".join(probes)].append(n)
+        if probed := next((run.result.transfer for run in side.runs if run.result.transfer), None):
+            protocols[probed.protocol, probed.describe_probe()].append(n)
     for (protocol, probe), indices in protocols.items():
         grid = Grid(sides, computed, "transfer", indices=indices)
         if protocol == "finetune":
@@ -152,26 +148,26 @@ def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
     if not tested:
         return []
     rows: list[Row] = []
-    tests = dict[str, TaskTest]()
     of_runs = list[tuple[str, str]]()
+    before, after = dict[str, Estimate](), dict[str, Estimate]()
     for run, comparison in tested:
         for task, row in run.tests.items():
-            rows.append([run.name, words.metric_of(row), f"{row.pairs or 0:,}", *words.before_after_cells(row)])
+            metric = words.metric_of(row)
+            rows.append([run.name, metric, f"{row.pairs or 0:,}", *words.before_after_cells(row)])
             reasons = [f"{row.reason}."] * bool(row.reason)
             of_runs += [(run.name, note) for note in (*words.held_out_notes(comparison, task), *reasons)]
             if row.difference is not None:
-                tests[f"{run.name}, {words.metric_of(row)}"] = row
+                start = row.second or 0.0
+                before[f"{run.name}, {metric}"] = Estimate(start, None, None)
+                after[f"{run.name}, {metric}"] = Estimate(row.first, start + (row.low or 0), start + (row.high or 0))
     sentences = notes("tested_runs", of_runs, [run.held_out for run, _ in tested])
     columns = ["run", "metric × 100", "test rows", *words.BEFORE_AFTER]
-    blocks: list[Block] = [Table(title="Test on held-out rows", columns=columns, rows=rows, notes=sentences, left=2)]
-    if 0 < len(tests) <= MAX_DOTS // 2:
-        starts = [row.second or 0.0 for row in tests.values()]
-        ends = [(row.low or 0.0, row.high or 0.0) for row in tests.values()]
-        spans = [(start + low, start + high) for start, (low, high) in zip(starts, ends, strict=True)]
-        before = Line("before training", starts, range(len(tests)), 1)
-        after = Line("after training", [row.first for row in tests.values()], range(len(tests)), 0, spans=spans)
-        caption = "Held-out test rows × 100. Lines: the 95% interval of the difference, from the score before training."
-        blocks.append(Figure(caption, [Chart("Before and after training", "", [before, after], labels=[*tests])]))
+    caption = "Held-out test rows × 100. Lines: the 95% interval of the difference, from the score before training."
+    scores = {"before training": [*before.values()], "after training": [*after.values()]}
+    blocks: list[Block] = [
+        Table(title="Test on held-out rows", columns=columns, rows=rows, notes=sentences, left=2),
+        *dots(caption, "Before and after training", [*before], scores),
+    ]
     for run, comparison in tested:
         if (queries := words.queries_in_words(comparison, trained=True)) is not None:
             code = [Code("\n".join(queries.lines))] if queries.lines else []

@@ -3,21 +3,21 @@
 All text is plain; the renderers escape it. The HTML file is self-contained: it loads nothing and runs nothing. Charts
 are SVG images by matplotlib, shown on any background, also in dark mode. They are small, so that labels stay readable
 on a phone; wider pages show several side by side. Each image is an address of its own, so that nothing in it can reach
-the page; it has some 10 kB, because coordinates are rounded and long lines thinned.
+the page; it has some 10 kB, because long lines are thinned.
 """
 
-import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import count
+from pathlib import Path
 from textwrap import wrap
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 from markupsafe import Markup
 
 from nearfar.evaluation.plots import file_content, new_figure
-from nearfar.evaluation.render import Table, code_block, markdown_text, one_line, template
+from nearfar.evaluation.render import Table, fill_template, one_line, template
 from nearfar.evaluation.render import to_html as table_html
 from nearfar.evaluation.render import to_markdown as table_markdown
 
@@ -33,7 +33,7 @@ MAX_DOTTED_POINTS = 40
 
 
 class Line(NamedTuple):
-    """A line of a chart; points that are not finite, or on a logarithmic axis not positive, are not drawn."""
+    """A line of a chart; points that are not finite, or on logarithmic axes not positive, are not drawn."""
 
     name: str
     x: Sequence[float | None]
@@ -55,8 +55,8 @@ class Chart(NamedTuple):
     title: str
     x_label: str
     lines: Sequence[Line]
-    logarithmic: Literal["neither", "y", "both"] = "neither"
-    """Which axes are logarithmic."""
+    logarithmic: bool = False
+    """Whether both axes are."""
     labels: Sequence[str] = ()
 
 
@@ -93,7 +93,7 @@ def to_html(page: Section) -> str:
     document = template("nearfar.evaluation.report", "page.html").render(
         page=page,
         generator=Markup(GENERATOR),
-        kind_of=lambda block: type(block).__name__,
+        kind_of=_kind_of,
         table=lambda table: table_html(table, name=f"table-{next(numbers)}"),
         image=data_address,
         describe=describe,
@@ -104,26 +104,11 @@ def to_html(page: Section) -> str:
 
 def to_markdown(page: Section) -> str:
     """The page in GitHub's Markdown: the same tables, and only the captions of figures."""
-    return "\n\n".join(_markdown(page, 1)) + "\n"
+    return fill_template(Path(__file__).with_name("page.md"), page=page, kind_of=_kind_of, table=table_markdown)
 
 
-def _markdown(block: Block, level: int) -> Iterator[str]:
-    match block:
-        case Section():
-            title = markdown_text(block.title)
-            yield f"**{title}**" if block.folded else f"{'#' * min(level, 6)} {title}"
-            for inner in block.blocks:
-                yield from _markdown(inner, level + (not block.folded))
-        case Table():
-            yield table_markdown(block)
-        case Figure():
-            yield f"(Figure, see the HTML page: {markdown_text(block.caption)})"
-        case Code():
-            yield code_block(block.text)
-        case str():
-            yield markdown_text(block)
-        case _:
-            yield "\n".join(f"- {markdown_text(item)}" for item in block)
+def _kind_of(block: Block) -> str:
+    return type(block).__name__
 
 
 def line_of(number: int) -> tuple[str, str]:
@@ -143,24 +128,20 @@ def svg(chart: Chart) -> str:
         title = "\n".join(wrap(one_line(chart.title), 56))
         figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold", parse_math=False)
         _draw(figure.subplots(), chart)
-        text = file_content(figure, "svg", transparent=True).decode()
-    # Without what is not shown (metadata, comments, names of groups), and with rounded coordinates.
-    text = re.sub(r'<metadata>.*?</metadata>|<!--.*?-->|<[?!][^>]*>|(?<=<g) id="\w*?_\d+"', "", text, flags=re.DOTALL)
-    coordinate = re.compile(r"(\.\d\d)\d+")
-    return re.sub(r"<[^>]*>", lambda tag: coordinate.sub(r"\1", tag[0]), " ".join(text.split()).replace("> <", "><"))
+        return file_content(figure, "svg", transparent=True).decode()
 
 
 def _draw(axes: Any, chart: Chart) -> None:
-    for name in {"neither": "", "y": "y", "both": "xy"}[chart.logarithmic]:
-        getattr(axes, f"set_{name}scale")("log", nonpositive="mask")
+    if chart.logarithmic:
+        axes.loglog(nonpositive="mask")
     for place, line in enumerate(chart.lines):
         colour, style = line_of(line.number)
         shift = 0.8 * ((place + 0.5) / len(chart.lines) - 0.5) if chart.labels else 0.0
         y = [at + shift for at in line.y]
         look = {"color": colour, "linewidth": 1.4, "linestyle": "none" if chart.labels else style}
         axes.plot(line.x, y, marker="." if len(y) <= MAX_DOTTED_POINTS else "", **look)
-        marked = [at for at, x in zip(y, line.x, strict=True) if x == line.best][:1]
-        axes.plot([line.best] * len(marked), marked, color=colour, marker="o", markersize=8, fillstyle="none")
+        if line.best is not None and line.best in line.x:
+            axes.plot(line.best, y[line.x.index(line.best)], color=colour, marker="o", markersize=8, fillstyle="none")
         for at, span in zip(y, line.spans, strict=False):
             axes.plot(span or (), [at] * len(span or ()), color=colour, linewidth=1.4)
     if chart.labels:

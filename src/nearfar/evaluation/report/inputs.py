@@ -1,9 +1,10 @@
 """Inputs of a report: evaluated sides, comparisons, training runs and geometries, and their names on the page."""
 
+import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -17,11 +18,6 @@ class EvaluatedModel(NamedTuple):
 
     name: str
     runs: tuple[EvaluationRun, ...]
-
-    @property
-    def seeds(self) -> tuple[int | None, ...]:
-        """The training seed of each run, None where it is not known."""
-        return tuple(run.result.training_seed for run in self.runs)
 
 
 class TrainingRun(NamedTuple):
@@ -45,11 +41,6 @@ class TrainingRun(NamedTuple):
     """The model against the one that training started from, on the test rows that the run held out."""
     held_out: str | None = None
     """The digest of all rows that the run holds out."""
-
-    @property
-    def method(self) -> str | None:
-        """The name of the method."""
-        return self.settings.get("method")
 
     @property
     def seed(self) -> Any:
@@ -114,73 +105,47 @@ def group_by_setting(runs: Sequence[EvaluationRun], run_groups: Mapping[str, str
     where they are in run folders that differ only in the seed: ``run_groups`` is run folder -> name of the group.
     """
     folders = [str(PurePath(run.source).parent) for run in runs]
-    names = [run_groups.get(folder, run.result.model) for folder, run in zip(folders, runs, strict=True)]
-    settings = [run_groups.get(folder, f"{folder}/") for folder in folders]
-    shared = _shared_names(names, [run.result.training_seed for run in runs], settings)
+    keys = [run_groups.get(of) or (of, name_without_seed(run.result)) for of, run in zip(folders, runs, strict=True)]
+    joined = _of_distinct_seeds(keys, [run.result.training_seed for run in runs])
     sides = defaultdict[object, list[EvaluationRun]](list)
-    for number, (run, name, setting) in enumerate(zip(runs, shared, settings, strict=True)):
-        sides[number if name is None else (name, setting)].append(run)
+    for number, (run, key) in enumerate(zip(runs, keys, strict=True)):
+        sides[key if key in joined else number].append(run)
     return [combine_runs(members, default_name=members[0].result.model) for members in sides.values()]
 
 
 def assign_seed_groups(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
     """The runs; those that differ only in the seed get one group name, the common start of their names."""
-    settings = [str(sorted((run.settings | {"seed": "", "output": ""}).items(), key=str)) for run in runs]
-    shared = _shared_names([run.name for run in runs], [run.seed for run in runs], settings)
-    taken = {None, *(run.group_name for run in runs)}
+    keys = [
+        (_strip_seed(run.name, run.seed), str(sorted((run.settings | {"seed": "", "output": ""}).items(), key=str)))
+        for run in runs
+    ]
+    joined, taken = _of_distinct_seeds(keys, [run.seed for run in runs]), {run.group_name for run in runs}
     return [
-        run if name in taken else run._replace(group_name=str(name)) for run, name in zip(runs, shared, strict=True)
+        run._replace(group_name=key[0]) if key in joined and key[0] not in taken else run
+        for run, key in zip(runs, keys, strict=True)
     ]
 
 
-def _shared_names(names: Iterable[str], seeds: Sequence[Any], settings: Iterable[str]) -> list[str | None]:
-    """For each name the start that it shares with those of equal settings that differ only in the seed.
-
-    None for one that is alone, or where a seed is not known or occurs twice.
-    """
-    starts = [(_strip_seed(*known), setting) for *known, setting in zip(names, seeds, settings, strict=True)]
-    of_start = defaultdict[tuple[str, str], list[Any]](list)
-    for start, seed in zip(starts, seeds, strict=True):
-        of_start[start].append(seed)
-    joined = {start for start, own in of_start.items() if len({*own} - {None}) == len(own) > 1}
-    return [start[0] if start in joined else None for start in starts]
+def _of_distinct_seeds(keys: Sequence[object], seeds: Sequence[Any]) -> set[object]:
+    """The keys that several have, whose seeds are all known and distinct."""
+    of_key = defaultdict[object, list[Any]](list)
+    for key, seed in zip(keys, seeds, strict=True):
+        of_key[key].append(seed)
+    return {key for key, own in of_key.items() if len({*own} - {None}) == len(own) > 1}
 
 
 def disambiguate_names(sides: Sequence[EvaluatedModel]) -> list[EvaluatedModel]:
-    """The sides; where several have the same name, each with its file or folder."""
+    """The sides; where several have the same name, each with its first file."""
     times = Counter(side.name for side in sides)
-    sources = (side.runs[0].source if len(side.runs) == 1 else PurePath(side.runs[0].source).parent for side in sides)
-    return [
-        side if times[side.name] == 1 else side._replace(name=f"{side.name} ({source})")
-        for side, source in zip(sides, sources, strict=True)
-    ]
+    return [one._replace(name=f"{one.name} ({one.runs[0].source})") if times[one.name] > 1 else one for one in sides]
 
 
-class RunNames:
-    """Names of the training runs of a report, so that a model has the same name everywhere on the page."""
-
-    def __init__(self, runs: Sequence[tuple[str, TrainingRun]]) -> None:
-        """``runs``: for each run its folder, as an absolute path."""
-        self._runs = [(PurePath(folder).parts, run) for folder, run in runs]
-
-    def side(self, side: EvaluatedModel) -> EvaluatedModel:
-        """The side, under the name of its run, or of the setting of its runs."""
-        runs = [run for one in side.runs for run in self._matching(one.result.model)]
-        names = {run.name if len(side.runs) == 1 else run.group_name for run in runs}
-        return side._replace(name=names.pop()) if len(names) == 1 else side
-
-    def geometry(self, result: results.GeometryResult) -> results.GeometryResult:
-        """The geometry, its models under the names of their runs."""
-        named = {}
-        for name, model in result.models.items():
-            names = {run.name for run in self._matching(model.model or name)}
-            named[names.pop() if len(names) == 1 else name] = model
-        return replace(result, models=named) if len(named) == len(result.models) else result
-
-    def _matching(self, model: str) -> list[TrainingRun]:
-        """Runs whose folder ends as a model's name, as it was typed; one word is not enough."""
-        parts = tuple(part for part in PurePath(model.removesuffix("/model")).parts if part != "..")
-        return [run for folder, run in self._runs if len(parts) > 1 and folder[-len(parts) :] == parts]
+def name_side(side: EvaluatedModel, runs: Mapping[str, TrainingRun]) -> EvaluatedModel:
+    """The side, under the name of the run that made it, or of the setting of its runs; ``runs`` are by their paths."""
+    folders = (os.path.realpath(one.result.model.removesuffix("/model")) for one in side.runs)
+    made_by = [runs[folder] for folder in folders if folder in runs]
+    names = {run.name if len(side.runs) == 1 else run.group_name for run in made_by}
+    return side._replace(name=names.pop()) if len(names) == 1 else side
 
 
 def _strip_seed(name: str, seed: Any) -> str:

@@ -3,12 +3,12 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import chain, zip_longest
-from statistics import mean, median, stdev
+from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
 from nearfar.evaluation.render import Cell, Row, Table, notes
@@ -19,12 +19,6 @@ from nearfar.evaluation.tables import geometry_table
 
 CHART_POINTS, LINE_POINTS = 600, 30
 """About how many points a chart of losses has, and the fewest of each of its lines."""
-_MEASURES = {
-    "alignment": "Alignment (lower is better)",
-    "uniformity": "Uniformity (lower is more even)",
-    "mean_cosine": "Mean cosine (closer to 0 is more even)",
-    "effective_rank": "Effective rank (higher is more even)",
-}
 
 
 def outcome(run: TrainingRun) -> tuple[float | None, float | None, float | None]:
@@ -41,21 +35,19 @@ def training(runs: Sequence[TrainingRun]) -> list[Block]:
         return []
     counts = Counter(run.group_name for run in runs)
     dev, losses, geometry = (defaultdict[str, list[Line]](list) for _ in range(3))
-    size = math.ceil(max(len(run.steps) for run in runs) / max(LINE_POINTS, CHART_POINTS // len(runs)))
+    size = math.ceil(max(1, *(len(run.steps) for run in runs)) / max(LINE_POINTS, CHART_POINTS // len(runs)))
     for run in runs:
-        line = partial(Line, run.name, number=list(counts).index(run.group_name))
-        best = outcome(run)[2]
-        if scores := run.scores:
-            dev[run.dev].append(line(*zip(*scores, strict=True), best=best))
-        if run.steps:
-            losses[f"Loss of {run.method}"].append(line(*thinned([(one.step, one.loss) for one in run.steps], size)))
-        measured = defaultdict[str, list[tuple[float, float]]](list)
-        for one in run.evaluations:
-            for name, value in one.measures.items():
-                if value is not None:
-                    measured[_MEASURES.get(name, name.replace("_", " "))].append((one.step, value))
-        for name, points in measured.items():
-            geometry[name].append(line(*zip(*points, strict=True), best=best))
+        means = thinned([(one.step, one.loss) for one in run.steps], size)
+        curves = [(dev, run.dev, run.scores), (losses, f"Loss of {run.settings.get('method')}", means)]
+        for name in dict.fromkeys(name for one in run.evaluations for name in one.measures):
+            values = ((float(one.step), one.measures.get(name)) for one in run.evaluations)
+            known = [(step, value) for step, value in values if value is not None]
+            curves.append((geometry, name.replace("_", " ").capitalize(), known))
+        best, number = outcome(run)[2], list(counts).index(run.group_name)
+        for figure, title, points in curves:
+            if points:
+                x, y = zip(*points, strict=True)
+                figure[title].append(Line(run.name, x, y, number, best=best))
     averaged = f" A point is the mean of up to {size} steps." if size > 1 else ""
     figures = {
         "Dev scores by step; a ring marks the best step.": dev,
@@ -64,23 +56,14 @@ def training(runs: Sequence[TrainingRun]) -> list[Block]:
     }
     names = [f"{name}, {count} runs" if count > 1 else name for name, count in counts.items()]
     legend = [Line(name, [], [], number) for number, name in enumerate(names)]
-    return [
-        _runs_table(runs, counts),
-        *(Figure(caption, [*map(_chart, of, of.values())], legend) for caption, of in figures.items() if of),
-    ]
+    charts = {caption: [Chart(title, "step", lines) for title, lines in of.items()] for caption, of in figures.items()}
+    return [_runs_table(runs, counts), *(Figure(caption, of, legend) for caption, of in charts.items() if of)]
 
 
-def thinned(points: Sequence[tuple[float, float]], size: int) -> list[list[float]]:
-    """The x and y of the means of chunks of ``size`` successive points."""
-    chunks = np.split(np.array(points), range(size, len(points), size))
-    return np.transpose([chunk.mean(axis=0) for chunk in chunks]).tolist()
-
-
-def _chart(title: str, lines: Sequence[Line]) -> Chart:
-    """A chart over steps, logarithmic where some values are much larger than most."""
-    values = [*chain(*(line.y for line in lines))]
-    steep = min(values) > 0 and max(values) > 20 * median(values)
-    return Chart(f"{title}, logarithmic" if steep else title, "step", lines, logarithmic="y" if steep else "neither")
+def thinned(points: Sequence[tuple[float, float]], size: int) -> list[tuple[float, float]]:
+    """The means of chunks of ``size`` successive points."""
+    chunks = (points[start : start + size] for start in range(0, len(points), size))
+    return [tuple(np.mean(chunk, axis=0).tolist()) for chunk in chunks]
 
 
 def _runs_table(runs: Sequence[TrainingRun], groups: Mapping[str, int]) -> Table:
@@ -126,7 +109,7 @@ def _geometry(result: GeometryResult) -> list[Block]:
         kept = [value for value in model.spectrum if value > FLOAT32_RESOLUTION]
         places = np.unique(np.geomspace(1, len(kept), 100).astype(int)).tolist() if kept else []
         lines.append(Line(name, places, [kept[place - 1] for place in places], number))
-    chart = Chart("Size, relative to the largest", "singular value, from the largest", lines, logarithmic="both")
+    chart = Chart("Size, relative to the largest", "singular value, from the largest", lines, logarithmic=True)
     caption = "Singular values of the embeddings, on logarithmic axes; a flatter line is a more even space."
     maps = {name: model.layers for name, model in result.models.items() if model.layers}
     known = [score for layers in maps.values() for score in chain(*layers.values()) if score is not None]
@@ -136,12 +119,8 @@ def _geometry(result: GeometryResult) -> list[Block]:
 
 
 def _layers(name: str, layers: Mapping[str, Sequence[float | None]], task: str, limits: tuple[float, float]) -> Table:
-    low, high = limits
-
     def cell(score: float | None) -> Cell:
-        if score is None:
-            return Cell("undefined")
-        return Cell(f"{score:.1f}", shade=(score - low) / (high - low) if high > low else 0.5)
+        return Cell("undefined") if score is None else Cell(f"{score:.1f}", shade=np.interp(score, limits, (0, 1)))
 
     rows: list[Row] = [
         [f"{layer} (embeddings)" if layer == 0 else str(layer), *map(cell, scores)]
@@ -156,45 +135,40 @@ def _layers(name: str, layers: Mapping[str, Sequence[float | None]], task: str, 
 def settings(inputs: ReportInputs) -> list[Block]:
     """Configs of training and evaluation, and the provenance of every result."""
     trained = [(run.group_name, run.settings) for run in inputs.runs]
-    evaluations = [(side.name, run) for side in inputs.sides for run in side.runs]
-    blocks: list[Block] = [
-        *_differences("Differences between the training runs", "run", trained),
-        *_differences(
-            "Differences between the evaluations", "model", [(n, one.result.config) for n, one in evaluations]
-        ),
-    ]
+    evaluated = [(side.name, run.result.config) for side in inputs.sides for run in side.runs]
+    blocks = _differences("training runs", "run", trained) + _differences("evaluations", "model", evaluated)
     origins: dict[str, Provenance] = {run.source: run.record for run in inputs.runs if run.record}
-    origins |= {run.source: run.result.provenance for _, run in evaluations}
+    origins |= {run.source: run.result.provenance for side in inputs.sides for run in side.runs}
     origins |= {source: result.provenance for source, result in (*inputs.comparisons, *inputs.geometries)}
     origins = {source: origin for source, origin in origins.items() if origin.date or origin.command}
     if origins:
         commands = [f"# {source}, {origin.date}\n{origin.command}" for source, origin in origins.items()]
         blocks.append(Section("Commands", [Code("\n".join(commands))]))
         blocks.append(Section("Machines and versions", [_environments(origins)]))
-    configs = [Section(f"Training of {run.name}", _run_settings(run), folded=True) for run in inputs.runs]
+    configs = list[Section]()
+    for run in inputs.runs:
+        texts = [f"# {name}\n{text.rstrip()}" for name, text in run.files.items()] or [_lines(run.settings)]
+        facts = [run.record.data] if run.record and run.record.data else []
+        configs.append(Section(f"Training of {run.name}", [*map(Code, texts), *facts], folded=True))
     for side in inputs.sides:
         files = [Code(f"# {run.source}\n{_lines(run.result.config)}") for run in side.runs]
         configs.append(Section(f"Evaluation of {side.name}", files, folded=True))
     return [*blocks, *([Section("All settings", configs)] if configs else [])]
 
 
-def _differences(caption: str, title: str, configs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Block]:
+def _differences(what: str, title: str, configs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Block]:
     """A row for each name, with the values of all its configs, and a column for each key that differs."""
     if len(configs) < 2:
         return []
-    values = defaultdict[str, defaultdict[str, list[str]]](lambda: defaultdict(list))
-    for key in dict.fromkeys(key for _, config in configs for key in config if key != "output"):
-        for name, config in configs:
-            values[key][name].append(_value(config.get(key)))
-    differ = {key: of for key, of in values.items() if len({*chain(*of.values())}) > 1}
-    if not differ:
-        return [[f"{caption}: none, except for the output folder."]]
-    rows = [
-        [name, *(", ".join(dict.fromkeys(of[name])) for of in differ.values())]
-        for name in dict.fromkeys(name for name, _ in configs)
-    ]
+    values = [{key: _value(value) for key, value in config.items() if key != "output"} for _, config in configs]
+    every = pd.DataFrame(values, index=[name for name, _ in configs]).fillna(DASH)
+    differ = every.loc[:, every.nunique() > 1]
+    if differ.empty:
+        return [[f"Differences between the {what}: none, except for the output folder."]]
+    rows = differ.groupby(level=0, sort=False).agg(lambda column: ", ".join(column.unique()))
     legend = f"{DASH}: off, empty, or not a setting of this method."
-    return [Table(title=caption, columns=[title, *differ], rows=rows, notes=[legend], left=1 + len(differ))]
+    caption, columns = f"Differences between the {what}", [title, *differ]
+    return [Table(title=caption, columns=columns, rows=[*rows.itertuples()], notes=[legend], left=len(columns))]
 
 
 def _value(value: Any) -> str:
@@ -203,22 +177,16 @@ def _value(value: Any) -> str:
     return DASH if value is None or value is False or value in ("", 0) else str(value)
 
 
-def _run_settings(run: TrainingRun) -> list[Block]:
-    files = [f"# {name}\n{text.rstrip()}" for name, text in run.files.items()] or [_lines(run.settings)]
-    return [*map(Code, files), *([[*run.record.data]] if run.record and run.record.data else [])]
-
-
 def _lines(config: Mapping[str, Any]) -> str:
     return "\n".join(f"{key} = {_value(value)}" for key, value in config.items())
 
 
 def _environments(origins: Mapping[str, Provenance]) -> Table:
     """A row for each combination of commit, versions and machine, with the files computed there."""
-    made = defaultdict[tuple[str, ...], list[str]](list)
-    for source, origin in origins.items():
-        made[origin.commit or DASH, _facts(origin.versions), _facts(origin.hardware)].append(source)
-    rows = [[*where, ", ".join(sources)] for where, sources in made.items()]
     columns = ["commit", "versions", "hardware", "files"]
+    made = [(one.commit or DASH, _facts(one.versions), _facts(one.hardware), name) for name, one in origins.items()]
+    by_machine = pd.DataFrame(made, columns=columns).groupby(columns[:3], sort=False)["files"].agg(", ".join)
+    rows = by_machine.reset_index().to_numpy().tolist()
     return Table(title="Commits, versions and hardware", columns=columns, rows=rows, left=4)
 
 

@@ -36,11 +36,6 @@ class SeenShares(Record):
     """True if the whole task is in the dev set that chose the step."""
 
     @property
-    def main(self) -> float:
-        """The share of the pairs, or of the texts where rows have one text."""
-        return self.texts if self.pairs is None else self.pairs
-
-    @property
     def chosen(self) -> float:
         """The share of what chose the step: of the pairs, or of the texts where rows have one text."""
         return self.chosen_texts if self.chosen_pairs is None else self.chosen_pairs
@@ -238,6 +233,7 @@ class ClassificationScores(_Task):
     COMPARED: ClassVar[str] = "accuracy"
     PREDICTED: ClassVar[str] = "predicted"
     METRICS: ClassVar[tuple[str, ...]] = ("accuracy", "f1", "matthews")
+    main: ClassVar[str] = "accuracy"
 
     kind: Literal["classification"] = "classification"
     protocol: str
@@ -270,16 +266,12 @@ class ClassificationScores(_Task):
     """The independent unit of each tested row, numbered from 0 in the order of the first; null where each is its own.
     Rows that share a text are one unit."""
 
-    @property
-    def main(self) -> Estimate:
-        """The estimate that tables show first: accuracy."""
-        return self.accuracy
-
 
 class RelatednessScores(_Task):
     """Predictions of a learned regression on one task with scores."""
 
     PREDICTED: ClassVar[str] = "predicted_e6"
+    main: ClassVar[str] = "pearson"
 
     kind: Literal["relatedness"] = "relatedness"
     pairs: int
@@ -300,11 +292,6 @@ class RelatednessScores(_Task):
     units: list[int] | None = field(default=None, metadata=OMITTED)
     """The independent unit of each tested pair, numbered from 0 in the order of the first; null where each is its own.
     Pairs that share a text are one unit."""
-
-    @property
-    def main(self) -> Estimate:
-        """The estimate that tables show first: Pearson."""
-        return self.pearson
 
 
 if TYPE_CHECKING:
@@ -421,11 +408,6 @@ class EvaluationResult(Result):
     def training_seed(self) -> int | None:
         """The seed of the training run that made the model, where it is known."""
         return self.config.get("training_seed")
-
-    @property
-    def transductive(self) -> bool:
-        """Whether the model is fitted on the texts of each task."""
-        return bool(self.config.get("transductive"))
 
     @property
     def resamples(self) -> int:

@@ -62,19 +62,13 @@ class DevEvaluation(Record, kw_only=False):
             NearfarError: a missing key or a value of the wrong type.
         """
         metric = line.get("metric")
-        known = {key: line[key] for key in ("step", "metric") if key in line} | {"score": line.get(str(metric))}
         measures = {key: line[key] for key in line if key not in ("step", "metric", "best", "score", metric)}
-        return cls.from_dict(known | {"measures": measures}, source=source)
+        return cls.from_dict({**line, "score": line.get(str(metric)), "measures": measures}, source=source)
 
     def __post_init__(self) -> None:
         """A metric without a score."""
         if self.metric is not None and self.score is None:
             raise InvalidValueError(f"lacks {self.metric!r}")
-
-
-def is_dev_evaluation(line: object) -> bool:
-    """Whether a line of metrics.jsonl is about an evaluation on the dev set."""
-    return isinstance(line, Mapping) and "metric" in line
 
 
 class GeometrySettings(Record):

@@ -10,14 +10,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from html import escape
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, dataclass_transform, get_args
 
 from msgspec import Meta
 
 from nearfar.disk import read_json, write_text
-from nearfar.evaluation.render import Table, to_html, to_text
+from nearfar.evaluation.render import Table, to_text
 from nearfar.runtime import machine
 from nearfar.runtime.versions import package_version
 from nearfar.types import NearfarError
@@ -41,7 +41,7 @@ class Record:
     """
 
     def __init_subclass__(cls, *, kw_only: bool = True) -> None:
-        dataclass(frozen=True, kw_only=kw_only, repr=not hasattr(cls, "_repr_html_"))(cls)
+        dataclass(frozen=True, kw_only=kw_only, repr=not hasattr(cls, "TABLES"))(cls)
 
     @classmethod
     def from_dict(cls, content: object, *, source: object = "the result") -> Self:
@@ -54,16 +54,11 @@ class Record:
         Raises:
             NearfarError: a missing key or a value of the wrong type; the message names source, key and problem.
         """
-        return convert_record(content, cls, source=source)
+        return convert(content, cls, source=f"{source}: {DAMAGED}")
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object: plain dicts, lists, texts and numbers, with the keys in the order of the fields."""
         return _plain(self)
-
-
-def convert_record(content: object, kind: type[Any], *, source: object) -> Any:
-    """The record of this kind that ``content`` describes; see :meth:`Record.from_dict`."""
-    return convert(content, kind, source=f"{source}: {DAMAGED}")
 
 
 def _plain(value: Any) -> Any:
@@ -101,6 +96,11 @@ class Estimate(Record, kw_only=False):
     high: float | None
     reason: str | None = field(default=None, metadata=OMITTED)
     """Why the score is undefined."""
+
+    @property
+    def interval(self) -> str:
+        """``[low, high]``; empty where there is none."""
+        return "" if self.low is None or self.high is None else f"[{self.low:.1f}, {self.high:.1f}]"
 
 
 Verdict: TypeAlias = Literal["better", "worse", "level", "no worse", "cannot tell"]
@@ -163,25 +163,18 @@ class Result(Record):
         """
         types = {kind: of for kind, of in cls.TYPES.items() if issubclass(of, cls)}
         schema, kind = (content.get("schema"), content.get("kind")) if isinstance(content, dict) else (None, None)
-        if type(schema) is int and schema > SCHEMA:
-            readable = f"(schema {schema}; this version reads up to {SCHEMA}). Update nearfar to read it."
-            raise NearfarError(f"{source}: was written by a newer version of nearfar {readable}")
         if type(schema) is not int or schema != SCHEMA:
-            why = f"its schema is {format_value(schema)}, and this version reads {SCHEMA}"
-            raise NearfarError(f"{source}: is not a result file of nearfar: {why}.")
-        if not isinstance(kind, str) or kind not in types:
+            newer = " Update nearfar to read it." if type(schema) is int and schema > SCHEMA else ""
+            why = f"it has schema {format_value(schema)}, and this version reads {SCHEMA}"
+            raise NearfarError(f"{source}: is not a result file of nearfar: {why}.{newer}")
+        if kind not in list(types):
             why = f"its kind is {format_value(kind)}; expected {join_or(types)}"
             raise NearfarError(f"{source}: is not {cls.WHAT}: {why}.")
-        return convert_record(content, types[kind], source=source)
+        return convert(content, types[kind], source=f"{source}: {DAMAGED}")
 
     def __repr__(self) -> str:
         """The tables that the command prints."""
         return "\n".join(map(to_text, self.TABLES())) or f"<{type(self).__name__} of nearfar>"
-
-    def _repr_html_(self) -> str:
-        """The same for a notebook."""
-        tables = [to_html(table, name=f"table-{id(table)}") for table in self.TABLES()]
-        return "\n".join(tables) or escape(repr(self))
 
     @classmethod
     def load(cls, file: str | Path) -> Self:
@@ -208,18 +201,15 @@ class Result(Record):
 def format_json(value: Any, indent: str = "") -> str:
     """JSON with nested objects on lines of their own, and objects of scalars (an estimate) and arrays on one line."""
     if not isinstance(value, dict) or not any(isinstance(item, dict | list) for item in value.values()):
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    deeper = indent + " "
-    items = (
-        f"\n{deeper}{json.dumps(key, ensure_ascii=False)}: {format_json(item, deeper)}" for key, item in value.items()
-    )
+        return _compact(value)
+    items = [f"\n{indent} {_compact(key)}: {format_json(item, f'{indent} ')}" for key, item in value.items()]
     return "{" + ",".join(items) + f"\n{indent}}}"
 
 
+_compact = partial(json.dumps, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _PACKAGES = ("nearfar", "numpy", "scipy", "torch", "transformers", "tokenizers", "sentence-transformers")
-_GENERATED_FOLDERS = ("docs", "studies/results", "benchmarks/results", "tests/campaign/results")
-GENERATED_PATHS = tuple(f":(top,exclude){folder}" for folder in _GENERATED_FOLDERS)
-"""Git pathspecs of results and of pages generated from them: changes there do not mark a commit as dirty."""
+_GENERATED = ("docs", "studies/results", "benchmarks/results", "tests/campaign/results")
+"""Folders of results and of pages generated from them: changes there do not mark a commit as dirty."""
 
 
 class Provenance(Record):
@@ -257,7 +247,7 @@ def provenance() -> Provenance:
                 "threads": torch and torch.get_num_threads(),
                 "accelerator": torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None,
             },
-            **machine.provenance_info(),
+            **{name: provider() for name, provider in machine.PROVENANCE_PROVIDERS.items()},
         },
         source="the provenance",
     )
@@ -273,7 +263,8 @@ def _commit() -> str | None:
 
     try:
         git("ls-files", "--error-unmatch", here.name)
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", *GENERATED_PATHS)
+        excluded = [f":(top,exclude){folder}" for folder in _GENERATED]
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", *excluded)
         return git("rev-parse", "HEAD") + "-dirty" * bool(changed)
     except (OSError, subprocess.SubprocessError):
         return None

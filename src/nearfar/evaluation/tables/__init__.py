@@ -15,16 +15,6 @@ Tabulated = EvaluationResult | ComparisonResult | PairwiseResult | results.Geome
 _DIGITS = {"alignment": 3, "uniformity": 3, "isotropy": 3, "mean_cosine": 3, "effective_rank": 1}
 
 
-def geometry_notes(result: results.GeometryResult) -> list[str]:
-    """What was measured, which direction is better, which default sets could not be loaded and how to name others."""
-    return notes("geometry", result)
-
-
-def explorer_notes(page: results.ExplorerPage) -> list[str]:
-    """What the explorer page shows, and where it is."""
-    return notes("explorer", page)
-
-
 def geometry_table(result: results.GeometryResult) -> Table:
     """A row for each measure, a column for each model."""
     models = result.models.values()
@@ -35,7 +25,7 @@ def geometry_table(result: results.GeometryResult) -> Table:
     if result.task:
         rows.append([f"best layer on {result.task.spec}", *(_best(model.layers) for model in models)])
     title = f"Geometry on {result.pairs.spec}"
-    return Table(title=title, columns=["measure", *result.models], rows=rows, notes=geometry_notes(result))
+    return Table(title=title, columns=["measure", *result.models], rows=rows, notes=notes("geometry", result))
 
 
 def _best(layers: dict[str, list[float | None]] | None) -> str:
@@ -51,8 +41,7 @@ def screen_tables(result: results.Result) -> list[Table]:
         case EvaluationResult():
             return evaluation_tables(result, screen=True)
         case ComparisonResult() | PairwiseResult():
-            ranked = isinstance(result, PairwiseResult) and result.ranked
-            return comparison_tables(result)[: 1 + ranked]
+            return comparison_tables(result)[: 1 + (isinstance(result, PairwiseResult) and result.ranked)]
         case results.GeometryResult():
             return [geometry_table(result)]
     return []
@@ -71,19 +60,16 @@ def result_markdown(result: Tabulated) -> str:
             title, tables = "Geometry of embedding spaces", [geometry_table(result)]
         case _:
             names, tables = [side.name for side in result.sides], comparison_tables(result)
-            title = (" against " if isinstance(result, ComparisonResult) else ", ").join(names)
+            title = (" against " if len(names) == 2 else ", ").join(names)
             if isinstance(result, PairwiseResult) and result.ranked:
                 title = f"{len(names)} systems compared"
-    versions = ", ".join(f"{name} {version}" for name, version in (result.provenance.versions or {}).items() if version)
     return fill_template(
         Path(__file__).with_name("result.md"),
         title=title,
         tables=[to_markdown(table, level=2) for table in tables],
         queries=queries_in_words(result) if isinstance(result, ComparisonResult) else None,
         origin=result.provenance,
-        versions=versions,
-        hardware=", ".join(str(value) for value in (result.provenance.hardware or {}).values() if value),
-        plots=result.plots if isinstance(result, results.GeometryResult) else [],
+        plots=getattr(result, "plots", []),
     )
 
 

@@ -2,22 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from nearfar.evaluation import results
-from nearfar.evaluation.examples import QueriesInWords, describe_queries
-from nearfar.evaluation.render import Table, format_score, notes
+from nearfar.evaluation.examples import SHOWN_HITS
+from nearfar.evaluation.render import Table, format_score, notes, one_line
 from nearfar.evaluation.tables.evaluation import format_seen, seen_notes
 from nearfar.types import metric_title
 
 _AVERAGES = {"overall": "average", "overall_transfer": "average accuracy", "overall_retrieval": "average retrieval"}
-_UNITS = {
-    "similarity": "pairs",
-    "relatedness": "pairs",
-    "classification": "rows",
-    "retrieval": "queries",
-    "scores": "units",
-}
-"""Kind of a task -> what its bootstrap resamples."""
+_UNITS = {"classification": "rows", "retrieval": "queries", "scores": "units"}
+"""Kind of a task -> what its bootstrap resamples, of other kinds pairs."""
 BEFORE_AFTER = ("before", "after", "after - before [95%]", "trained model")
 """The columns of :func:`before_after_cells`."""
 MEAN = "mean over tasks"
@@ -33,7 +28,7 @@ def metric_of(row: results.TaskTest) -> str:
 def verdict_in_words(row: results.PairedTest, *, first: str = "", second: str = "", units: str = "rows") -> str:
     """What a test says of its first side, or where that is worse, of the second; ``units`` are those of an average."""
     if row.verdict == "cannot tell" and row.more_units:
-        units = _UNITS[row.kind] if isinstance(row, results.TaskTest) else units
+        units = _UNITS.get(row.kind, "pairs") if isinstance(row, results.TaskTest) else units
         return f"cannot tell: about {row.more_units:,} more {units} would"
     if row.verdict in (None, "cannot tell", "level"):
         return row.verdict or "undefined"
@@ -65,8 +60,8 @@ def before_after_sentence(row: results.PairedTest) -> str:
 def held_out_notes(result: results.ComparisonResult, task: str) -> list[str]:
     """Which rows a trained model, the first side, was compared with its start on, and of what the interval is."""
     row, seen = result.tasks[task], [(side.seen or {}).get(task) for side in result.sides]
-    shares = [format_seen(one) for one in seen] if any(one and (one.main or one.texts) for one in seen) else []
-    return notes("held_out", row, _UNITS[row.kind], result.first.folds, shares)
+    shares = [format_seen(one) for one in seen] if any(one and one.texts for one in seen) else []
+    return notes("held_out", row, _UNITS.get(row.kind, "pairs"), result.first.folds, shares)
 
 
 def comparison_tables(result: results.ComparisonResult | results.PairwiseResult) -> list[Table]:
@@ -89,12 +84,22 @@ def _comparison_table(comparison: results.ComparisonResult) -> Table:
     sides = f"first {_side_title(comparison.first)}, second {_side_title(comparison.second)}"
     sentences = notes("comparison", comparison, _units_in_words(comparison.tasks), averages)
     seen = seen_notes(["first", "second"], [side.seen or {} for side in comparison.sides])
-    return Table.of_groups(
-        [[_row_of_test(name, row) for name, row in group.items()] for group in (tasks, averages)],
+    return Table(
+        rows=[_row_of_test(name, row) for name, row in (tasks | averages).items()],
+        breaks=[len(tasks)],
         columns=["task", "first", "second", "first - second [95%]", "verdict"],
         title=f"{_scores_title(comparison.tasks, comparison.config)}: {sides}",
         notes=[*sentences, *seen, *notes("not_compared", comparison)],
     )
+
+
+class QueriesInWords(NamedTuple):
+    """What a comparison says of queries."""
+
+    summary: str
+    """How many queries changed, and how the shown ones are chosen."""
+    lines: list[str]
+    """The shown queries, each with its first hits by the second side, then by the first."""
 
 
 def queries_in_words(comparison: results.ComparisonResult, *, trained: bool = False) -> QueriesInWords | None:
@@ -102,20 +107,25 @@ def queries_in_words(comparison: results.ComparisonResult, *, trained: bool = Fa
     first, second = ("after", "before") if trained else (side.name for side in comparison.sides)
     if comparison.queries is None:
         return None
-    start = "After training" if trained else f"With {first}"
-    return describe_queries(comparison.queries, start=start, first=first, second=second)
+    (summary,) = notes("queries", comparison.queries, "After training" if trained else f"With {first}")
+    lines = []
+    for example in comparison.queries.examples:
+        lines.append(f"{example.change:+.3f}  {one_line(example.query)}")
+        for name, shown in ((second, example.second), (first, example.first)):
+            lines.append(f"  {name}: {f'rank {shown.rank}' if shown.rank else f'not among the first {shown.searched}'}")
+            lines += [f"    {'*' if hit.right else ' '} {hit.score:.3f}  {one_line(hit.text)}" for hit in shown.hits]
+        lines += [*(f"  right: {one_line(text)}" for text in example.right[:SHOWN_HITS]), ""]
+    return QueriesInWords(summary, lines)
 
 
 def pairwise_table(result: results.PairwiseResult) -> Table:
     """Several sides: a column for each, the best of each row marked."""
     tests = [_rows_by_name(one) for one in result.comparisons]
-    groups = [
-        [_pairwise_row(name, result, [of_pair[part][name] for of_pair in tests]) for name in tests[0][part]]
-        for part in (0, 1)
-    ]
+    every = [tasks | averages for tasks, averages in tests]
     seen = seen_notes([side.name for side in result.sides], [side.seen or {} for side in result.sides])
-    return Table.of_groups(
-        groups,
+    return Table(
+        rows=[_pairwise_row(name, result, [of_pair[name] for of_pair in every]) for name in every[0]],
+        breaks=[len(tests[0][0])],
         columns=["task", *map(_side_title, result.sides)],
         title=_scores_title(result.comparisons[0].tasks, result.config),
         notes=[*notes("pairwise", tests[0][1]), *seen, *notes("not_compared", result)],
@@ -136,7 +146,8 @@ def _rows_by_name(
 
 def _units_in_words(tasks: Mapping[str, results.TaskTest]) -> str:
     """What the bootstrap resamples in tasks of these kinds."""
-    return " or ".join(dict.fromkeys(_UNITS[kind] for kind in _UNITS if kind in {row.kind for row in tasks.values()}))
+    units = {_UNITS.get(row.kind, "pairs") for row in tasks.values()}
+    return " or ".join(unit for unit in ("pairs", *_UNITS.values()) if unit in units)
 
 
 def _scores_title(tasks: Mapping[str, results.TaskTest], config: results.ComparisonSettings) -> str:
@@ -182,18 +193,18 @@ def _side_title(side: results.ComparedSide) -> str:
 def _ranks(result: results.PairwiseResult, families: Sequence[str | None]) -> Table:
     """The scores and ranks of all systems, on the mean over tasks (None) and on each task."""
     tasks, several = result.comparisons[0].tasks, len(families) > 1
-    groups = []
+    rows, breaks = list[list[str]](), list[int]()
     for task in families:
-        rows: list[list[str]] = []
+        breaks.append(len(rows))
         for number, one in _best_first(result, task):
             interval = "" if one.low is None else f" [{one.low:.2f}, {one.high:.2f}]"
             ranks = dict.fromkeys(str(rank) for rank in (one.best_rank, one.worst_rank) if rank is not None)
-            family = [] if not several else [""] if rows else [task or MEAN]
+            family = [""] if len(rows) > breaks[-1] else [task or MEAN]
             cells = [_side_title(result.sides[number]), format_score(one.score) + interval, " to ".join(ranks)]
-            rows.append([*family, *cells])
-        groups.append(rows)
-    return Table.of_groups(
-        groups,
+            rows.append([*(family if several else []), *cells])
+    return Table(
+        rows=rows,
+        breaks=breaks,
         columns=[*(["task"] if several else []), "system", "score [95%]", "rank"],
         title=f"{_scores_title(tasks, result.config)}: ranks of {len(result.sides)} systems",
         notes=notes("ranks", result, _units_in_words(tasks)),

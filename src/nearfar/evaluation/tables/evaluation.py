@@ -61,25 +61,31 @@ def _similarity(result: results.EvaluationResult, metric: str, *, subsets: bool)
     averages = [row(f"average of {name}", "", average) for name, average in result.averages.items()]
     title = f"{result.model}: {metric_title(metric)} x 100 [95% interval]"
     columns = ["task", "pairs", *AGGREGATES]
-    return Table.of_groups([tasks, averages], columns=columns, title=title, notes=notes("similarity", result, metric))
+    words = notes("similarity", result, metric)
+    return Table(rows=[*tasks, *averages], breaks=[len(tasks)], columns=columns, title=title, notes=words)
 
 
 def _transfer(result: results.EvaluationResult, transfer: results.TransferResults) -> Table:
     """Probes or fine-tuned classifiers: accuracy, F1 and Matthews where there are any; correlations of relatedness."""
     tasks = []
     for task, scored in transfer.tasks.items():
-        first, *others = ("accuracy", "f1", "matthews") if scored.kind == "classification" else ("pearson", "spearman")
-        title = first if first == "accuracy" else metric_title(first)
-        known = {metric_title(name): scored.metric(name) for name in others}
-        also = ", ".join(f"{name} {format_estimate(estimate)}" for name, estimate in known.items() if estimate)
-        tasks.append([task, str(scored.size), title, format_estimate(scored.main), also])
+        title = "accuracy" if scored.main == "accuracy" else metric_title(scored.main)
+        known = {name: scored.metric(name) for name in sorted(scored.METRICS) if name != scored.main}
+        also = [f"{metric_title(name)} {format_estimate(estimate)}" for name, estimate in known.items() if estimate]
+        score = format_estimate(scored.metric(scored.main))
+        tasks.append([task, str(scored.size), title, score, ", ".join(also)])
     averages = [
         [f"average of {name}", "", "accuracy", format_estimate(average.accuracy), ""]
         for name, average in transfer.averages.items()
     ]
     what = "fine-tuned" if transfer.protocol == "finetune" else "transfer tasks"
-    title, columns = f"{result.model}: {what}, x 100 [95% interval]", ["task", "rows", "metric", "score", "also"]
-    return Table.of_groups([tasks, averages], columns=columns, title=title, notes=notes("transfer", result))
+    return Table(
+        rows=[*tasks, *averages],
+        breaks=[len(tasks)],
+        columns=["task", "rows", "metric", "score", "also"],
+        title=f"{result.model}: {what}, x 100 [95% interval]",
+        notes=notes("transfer", result),
+    )
 
 
 def class_table(entry: results.ClassificationScores) -> Table:
@@ -108,7 +114,7 @@ def _retrieval(result: results.EvaluationResult, measure: str | None, *, screen:
     In a file all measures are columns. On a screen each task has a row with ``measure``, by default its main one, and
     then up to :data:`ALL_MEASURES_UP_TO` tasks have a row for each other measure.
     """
-    tasks, groups, averages = result.retrieval, list[list[list[str]]](), list[list[str]]()
+    tasks, rows, breaks = result.retrieval, list[list[str]](), list[int]()
     every = screen and measure is None and len(tasks) <= ALL_MEASURES_UP_TO
 
     def average(name: str) -> str:
@@ -118,15 +124,17 @@ def _retrieval(result: results.EvaluationResult, measure: str | None, *, screen:
 
     for name, scored in tasks.items():
         shown = {one: format_estimate(scored.metric(one)) for one in (measure or scored.main, *MEASURES)}
-        wide = ["", "", "", *(shown[one] for one in MEASURES)]
-        rows = [["", "", "", *pair] for pair in shown.items()] if screen else [wide]
-        rows[0][:3] = name, str(scored.queries), str(scored.documents)
-        groups.append(rows if every else rows[:1])
+        head = [name, str(scored.queries), str(scored.documents)]
+        narrow = [[*head, *pair] if not number else ["", "", "", *pair] for number, pair in enumerate(shown.items())]
+        rows += narrow[: None if every else 1] if screen else [[*head, *(shown[one] for one in MEASURES)]]
+        breaks += [len(rows)] * every
     columns = list(dict.fromkeys(measure or scored.main for scored in tasks.values())) if screen else MEASURES
     if len(tasks) > 1 and (not screen or len(columns) == 1):
-        averages = [["average", "", "", *columns[: int(screen)], *map(average, columns)]]
-    return Table.of_groups(
-        [*(groups if every else [list(chain(*groups))]), averages],
+        breaks.append(len(rows))
+        rows.append(["average", "", "", *columns[: int(screen)], *map(average, columns)])
+    return Table(
+        rows=rows,
+        breaks=breaks,
         columns=["task", "queries", "documents", *(("measure", "score") if screen else MEASURES)],
         title=f"{result.model}: retrieval, x 100 [95% interval]",
         notes=notes("retrieval", result),
@@ -145,9 +153,7 @@ def format_estimate(estimate: results.Estimate | None) -> str:
     """A score with its interval, where it has one; empty for None."""
     if estimate is None:
         return ""
-    if estimate.score is None or estimate.low is None or estimate.high is None:
-        return format_score(estimate.score)
-    return f"{estimate.score:.2f} [{estimate.low:.1f}, {estimate.high:.1f}]"
+    return f"{format_score(estimate.score)} {estimate.interval}".rstrip()
 
 
 def format_seen(seen: results.SeenShares | None) -> str:
@@ -162,13 +168,12 @@ def format_seen(seen: results.SeenShares | None) -> str:
 def mean_seen(runs: Sequence[results.SeenShares | None]) -> results.SeenShares | None:
     """The mean over runs, rounded to 6 decimals; None where a run has no record."""
     known = [one for one in runs if one is not None]
-    if not known or len(known) < len(runs):
+    if len(known) < len(runs):
         return None
-    means: dict[str, Any] = {"dev": all(one.dev for one in known) or None}
-    for key in ("pairs", "texts", "chosen_pairs", "chosen_texts"):
-        values = [getattr(one, key) for one in known]
-        means[key] = None if None in values else round(mean(values), 6)
-    return results.SeenShares(**means)
+    keys = ("pairs", "texts", "chosen_pairs", "chosen_texts")
+    values = {key: [getattr(one, key) for one in known] for key in keys}
+    means: dict[str, Any] = {key: None if None in of else round(mean(of), 6) for key, of in values.items()}
+    return results.SeenShares(**means, dev=all(one.dev for one in known) or None)
 
 
 def seen_of(evaluations: Sequence[results.EvaluationResult]) -> dict[str, results.SeenShares]:
@@ -187,12 +192,11 @@ def seen_tables(result: results.EvaluationResult) -> list[Table]:
     rows = []
     for task, shares in seen.items():
         cells = [task, "" if shares.pairs is None else format_share(shares.pairs), format_share(shares.texts)]
-        if task in unseen:
+        if (one := unseen.get(task)) is not None:
             score = format_score(result.tasks[task].spearman.all.score)
-            cells += [score, str(unseen[task].pairs), format_estimate(unseen[task].spearman)]
-        rows.append(cells)
+            cells += [score, str(one.pairs), format_estimate(one.spearman)]
+        rows.append([*cells, *[""] * (3 * bool(unseen) + 3 - len(cells))])
     columns = ["task", "pairs seen", "texts seen", *["score", "unseen pairs", "unseen score"] * bool(unseen)]
-    rows = [[*cells, *[""] * (len(columns) - len(cells))] for cells in rows]
     title = f"{result.model}: share of each task that the model has seen in training"
     return [Table(title=title, columns=columns, rows=rows, notes=notes("seen_table", unseen, seen))]
 

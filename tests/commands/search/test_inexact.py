@@ -1,6 +1,5 @@
 """Approximate and quantized search: exact scores of what is found, a true recall, and files that follow the index."""
 
-import builtins
 import importlib.util
 from collections.abc import Callable
 from functools import partial
@@ -12,17 +11,16 @@ import numpy as np
 import pytest
 
 from nearfar import NearfarError
-from nearfar.neighbours import inexact
-from nearfar.neighbours.exact import nearest
-from nearfar.neighbours.index import SearchIndex
-from nearfar.neighbours.inexact import (
+from nearfar.commands.search import inexact
+from nearfar.commands.search.index import SearchIndex
+from nearfar.commands.search.inexact import (
     InexactSearch,
-    check_installed,
     measure_recall,
     nearest_codes,
     search_codes,
     search_graph,
 )
+from nearfar.neighbours.exact import nearest
 from nearfar.quantization import quantize
 from tests.search_helpers import index_of
 
@@ -165,13 +163,6 @@ def test_damaged_files_are_made_again(
     again = opened(index)
     assert sum(added) >= TEXTS
     assert again.recall.value > 0.9
-
-
-def test_without_usearch_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "usearch" else real(name).__spec__)
-    with pytest.raises(NearfarError, match=r"pip install 'nearfar\[search\]'"):
-        check_installed()
 
 
 def test_hamming_distances_equal_those_of_unpacked_bits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,9 @@ import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 from numpy.typing import NDArray
 
+from nearfar.commands.search.index import IndexDamagedError, SearchIndex, map_array
 from nearfar.disk import new_file, write_npy
 from nearfar.neighbours.exact import Neighbours, nearest
-from nearfar.neighbours.index import IndexDamagedError, SearchIndex, map_array
 from nearfar.quantization import int8_ranges, quantize
 from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError, convert
@@ -111,8 +111,8 @@ def sample_of(count: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).choice(count, min(count, RECALL_SAMPLE), replace=False))
 
 
-def _blocks(index: SearchIndex) -> Iterator[NDArray[np.float32]]:
-    """The vectors of an index.
+def _blocks(index: SearchIndex, on_added: OnAdded = lambda _: None) -> Iterator[NDArray[np.float32]]:
+    """The vectors of an index; ``on_added`` is called after the use of each block.
 
     Raises:
         IndexDamagedError: one is not finite.
@@ -121,6 +121,7 @@ def _blocks(index: SearchIndex) -> Iterator[NDArray[np.float32]]:
         block = np.array(index.vectors[start : start + ROWS])
         index.check_finite(block)
         yield block
+        on_added(len(block))
 
 
 def search_codes(
@@ -159,14 +160,8 @@ def search_codes(
         codes = map_array(file, dtype, (texts if record else -1, width))
     except (IndexDamagedError, InvalidValueError, ValueError):
         ranges = int8_ranges(_blocks(index)) if kind == "int8" else None
-
-        def quantized() -> Iterator[NDArray[Any]]:
-            for block in _blocks(index):
-                yield quantize(block, kind, ranges)
-                on_added(len(block))
-
         with new_file(file) as new:
-            write_npy(new, dtype, (texts, width), quantized())
+            write_npy(new, dtype, (texts, width), (quantize(block, kind, ranges) for block in _blocks(index, on_added)))
         codes = map_array(file, dtype, (texts, width))
 
     def candidates(queries: np.ndarray, k: int) -> NDArray[np.int64]:
@@ -244,9 +239,8 @@ def search_graph(index: SearchIndex, *, on_added: OnAdded = lambda _: None) -> I
             graph.load(str(file))
     if (len(graph), graph.ndim) != (texts, dim):
         graph = Index(ndim=dim, metric="ip", dtype="f16")
-        for block in _blocks(index):
+        for block in _blocks(index, on_added):
             graph.add(np.arange(len(graph), len(graph) + len(block), dtype=np.uint64), block)
-            on_added(len(block))
         with new_file(file) as new:  # until the recall is measured, an old record does not fit the new graph
             try:
                 graph.save(str(new))
