@@ -40,7 +40,7 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
         ("compare scores.tsv --resamples 10", {"scipy", "pandas", "pyarrow"}),
     ),
     (
-        ("env --offline", TORCH),
+        ("env", TORCH),
         ("predict classifier --input texts.txt --output labels.tsv", MODEL),
         ("evaluate tiny --pairs pairs.tsv --resamples 10", MODEL),
         ("evaluate tiny --retrieval anchors.tsv --resamples 10", MODEL),

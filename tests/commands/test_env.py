@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from nearfar.cli import main
 from nearfar.commands import env
 from nearfar.encoder import kernels
-from tests.commands.get_data.server import Answer, serve
 
 PARTS = {
     "versions": set("python nearfar torch transformers tokenizers sentence-transformers numpy commit".split()),
@@ -22,31 +20,28 @@ PARTS = {
     "gpu": {"cuda_of_torch", "devices", "mps"},
     "kernels": {"available"},
     "folders": {"kernels", "hub", "datasets", "temporary"},
-    "hub": {"address", "reachable", "answer"},
 }
 
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("NEARFAR_KERNELS", "0")
-    for name in ("NEARFAR_DATA", "HF_ENDPOINT", *env.OFFLINE):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("NEARFAR_DATA", raising=False)
     kernels.load.cache_clear()
     yield
     kernels.load.cache_clear()
 
 
-def env_report(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
-    assert main(["env", "--json", *flags]) == 0
+def env_report(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert main(["env", "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
 
 def test_text_and_json_show_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
-    report = env_report(capsys, "--offline")
-    assert report["hub"]["answer"] == "not asked, because of --offline"
+    report = env_report(capsys)
     assert report["kernels"]["why_not"] == "NEARFAR_KERNELS=0"
-    assert main(["env", "--offline"]) == 0
+    assert main(["env"]) == 0
     printed = capsys.readouterr().out
     assert list(tomllib.loads(printed)) == list(PARTS)
     assert all(names <= set(report[part]) for part, names in PARTS.items())
@@ -66,18 +61,12 @@ def test_no_names_and_no_secrets(
     monkeypatch.setenv("CXX", str(home / "bin" / "c++"))
     monkeypatch.setenv("NEARFAR_KERNELS", "1")  # the reason for no kernels names that file
     monkeypatch.setenv("HF_TOKEN", "hf_geheim")
-    monkeypatch.setenv("HF_ENDPOINT", "http://anneliese:geheim@127.0.0.1:1/hub")
     for flags in (["--json"], []):
         assert main(["env", *flags]) == 0
         output = capsys.readouterr()
         printed = " ".join(output.out.split())
         assert not re.search("anneliese|geheim", printed + output.err)
-        for shown in (
-            "~/sets",
-            "/scratch/<user>/sets",
-            "no C++ compiler was found (~/bin/c++)",
-            "http://127.0.0.1:1/hub",
-        ):
+        for shown in ("~/sets", "/scratch/<user>/sets", "no C++ compiler was found (~/bin/c++)"):
             assert shown in printed
 
 
@@ -86,33 +75,9 @@ def test_any_part_may_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     def broken() -> None:
         raise OSError("out of order\nby far")
 
-    failing = [part for part in PARTS if part != "hub"][::2]
+    failing = [*PARTS][::2]
     for part in failing:
         monkeypatch.setattr(env, f"_{part}", broken)
-    found = env_report(capsys, "--offline")
+    found = env_report(capsys)
     assert {found.pop(part) for part in failing} == {"unknown: OSError: out of order"}
     assert all(isinstance(rest, dict) for rest in found.values())
-
-
-def test_a_hub_that_responds_and_one_that_does_not(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(env, "TIMEOUT", 0.5)
-    with serve({"/": Answer()}) as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.address)
-        hub = env_report(capsys)["hub"]
-    assert hub["reachable"] is True
-    assert hub["answer"].startswith("status 200 after ")
-    monkeypatch.setattr(env, "TIMEOUT", 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        for endpoint in (f"http://127.0.0.1:{silent.getsockname()[1]}", "nonsense", "http://[broken"):
-            monkeypatch.setenv("HF_ENDPOINT", endpoint)
-            assert env_report(capsys)["hub"]["reachable"] is False
-
-
-@pytest.mark.parametrize("name", env.OFFLINE)
-def test_offline(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("asked"))
-    monkeypatch.setenv(name, "1")
-    assert env_report(capsys)["hub"]["answer"] == f"not asked, because of {name}"

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from nearfar.objectives import DirectionMasks, RowMask, ranknet
-from nearfar.runtime.transfer import to_device
+from nearfar.objectives import DirectionMasks, RowMask, ranknet, to_device
 from tests.gpu.devices import on_each_device
 
 pytestmark = pytest.mark.long

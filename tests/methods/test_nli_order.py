@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nearfar.methods.nli_order import NliOrderConfig
-from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
+from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NliRow
 from tests.methods.table_encoder import Table, assert_same_gradients, batch_of, built, cosine
 
 DIM = 6
@@ -206,27 +206,3 @@ def test_batches_that_lack_labels_have_finite_losses(name, settings, direction):
         torch.testing.assert_close(loss.terms["info_nce"], expected.detach())
     loss.total.backward()
     assert table.vectors.weight.grad is None or table.vectors.weight.grad.isfinite().all()
-
-
-# --- invalid rows ---
-
-
-def test_rows_without_comparisons_are_refused():
-    entailed = [row for row in ROWS if row.label == ENTAILMENT]
-    with pytest.raises(NearfarError, match=r"no premise has hypotheses of two labels, so --order-weight 1 has nothing"):
-        build(entailed)
-    with pytest.raises(
-        NearfarError, match=r"the rows do not have hypotheses of two labels, so --order-weight 0\.1 has"
-    ):
-        build(entailed, order_pairs="batch", order_weight=0.1)
-    build(entailed, order_weight=0.0)
-    _, method, batch = build(entailed, order_pairs="batch", order_unrelated=True)  # entailment above unrelated
-    assert method.loss(batch).terms["order"] > 0
-    apart = [ROWS[0], ROWS[5]]  # an entailment of one premise, a contradiction of another
-    with pytest.raises(NearfarError, match="no premise has hypotheses of two labels"):
-        build(apart)
-    build(apart, order_pairs="batch")
-    neutral = [ROWS[0], ROWS[1], ROWS[4]]
-    with pytest.raises(NearfarError, match=r"no premise has hypotheses of two labels other than neutral, so"):
-        build(neutral, neutral=False)
-    build(neutral)

@@ -10,11 +10,8 @@ import platform
 import re
 import shutil
 import tempfile
-import time
-import urllib.request
 import warnings
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +27,14 @@ PACKAGES = (
 )
 VARIABLES = (
     *(*threads.THREAD_COUNT_VARIABLES, *threads.WAIT_VARIABLES, "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA"),
-    *("CUDA_VISIBLE_DEVICES", "NEARFAR_KERNELS", "CXX"),
+    *("CUDA_VISIBLE_DEVICES", "NEARFAR_KERNELS", "CXX", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"),
 )
 """The environment variables that are shown, if set."""
-OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-TIMEOUT = 3.0
-"""Timeout of the request to the hub, in seconds."""
 
 
 @accepts_settings(EnvConfig)
-def env(config: EnvConfig) -> dict[str, Any]:
-    """The environment by part: versions, processor (and system), threads, gpu, kernels, folders (and data), hub.
+def env(config: EnvConfig) -> dict[str, Any]:  # noqa: ARG001  (its settings are of the command line)
+    """The environment by part: versions, processor (and system), threads, gpu, kernels, folders (and data).
 
     A part that raises an error is a sentence with the reason. ``config.json`` has no effect here.
     """
@@ -51,7 +45,6 @@ def env(config: EnvConfig) -> dict[str, Any]:
         "gpu": _gpu,
         "kernels": _kernels,
         "folders": _folders,
-        "hub": partial(_hub, offline=config.offline),
     }
     report: dict[str, object] = {}
     for name, collect in parts.items():
@@ -135,21 +128,6 @@ def _folders() -> dict[str, object]:
 
 def _free_space(folder: Path) -> str:
     return f"{shutil.disk_usage(folder).free / 1e9:.1f} GB free" if folder.is_dir() else "does not exist yet"
-
-
-def _hub(*, offline: bool) -> dict[str, object]:
-    address = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    hub: dict[str, object] = {"address": re.sub("//.*@", "//", address)}  # without a password
-    set_by = [name for name in OFFLINE if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")]
-    if why := [*set_by, *["--offline"] * offline]:
-        return hub | {"reachable": "not tested", "answer": f"not asked, because of {why[0]}"}
-    started = time.perf_counter()
-    try:
-        with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=TIMEOUT) as answer:
-            said = f"status {answer.status} after {time.perf_counter() - started:.1f} s"
-            return hub | {"reachable": True, "answer": said}
-    except Exception as error:  # any network error is part of the report
-        return hub | {"reachable": False, "answer": str(error)}
 
 
 def _anonymize(text: str) -> str:

@@ -27,16 +27,7 @@ from nearfar.evaluation.tables.comparison import queries_in_words
 from nearfar.evaluation.tables.evaluation import evaluation_tables
 from nearfar.registry import find_entry
 from nearfar.runs.folder import CONFIG, HELD_OUT, RUN_INFO, SECOND, read_run_info
-from nearfar.runs.held_out import (
-    COMPARISON,
-    GUARD,
-    Tried,
-    before_after,
-    guard_table,
-    has_held_out,
-    load_held_out,
-    tested_in_words,
-)
+from nearfar.runs.held_out import COMPARISON, before_after, has_held_out, load_held_out, tested_in_words
 from nearfar.settings import read_toml
 from nearfar.types import NearfarError
 
@@ -70,9 +61,6 @@ class RunRecords:
         comparison, test = folder / HELD_OUT / COMPARISON, folder / "result.json"
         self.held_out = ComparisonResult.load(comparison) if is_run and comparison.is_file() else None
         """The trained encoder against the one it started from, on held-out rows."""
-        guard = [Tried.from_dict(one, source=folder / RUN_INFO) for one in self.info.get("guard") or ()]
-        self.guard = guard_table(ComparisonResult.load(folder / GUARD), guard) if guard and guard[-1].kept else None
-        """The scores on the guard sets; None if the start was kept."""
         self.test = EvaluationResult.load(test) if is_run and self.is_classifier and test.is_file() else None
         """Scores of a fine-tuned classifier on its test rows."""
         has_second = self.config.get("second") or self.config.get("sentences")
@@ -124,8 +112,6 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
     if run.held_out is not None:
         first = before_after(run.held_out)
         tables.insert(0, replace(first, notes=[*first.notes, "before: the model that training started from."]))
-    if run.guard is not None:
-        tables.append(run.guard)
     text = fill_template(
         Path(__file__).with_suffix(".md"),
         metadata=_metadata(run, licence),

@@ -238,15 +238,13 @@ class BackTranslateConfig(DeviceOption):
 
 @dataclass(frozen=True, kw_only=True)
 class EnvConfig(Settings):
-    """Show the environment for a bug report: versions, processor, threads, GPU, kernels, folders, data, hub.
+    """Show the environment for a bug report: versions, processor, threads, GPU, kernels, folders, data.
 
     User names are removed.
     """
 
     json: bool = False
     """Print JSON."""
-    offline: bool = False
-    """Do not test whether the Hugging Face Hub can be reached."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,15 +2,14 @@
 
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from nearfar.data.catalog import find
 from nearfar.data.cells import find_columns, normalize_whitespace
 from nearfar.data.paths import as_path
-from nearfar.data.rows import Described, TextData, as_specs, collect_rows, require_different
+from nearfar.data.rows import TextData, as_specs, collect_rows, require_different
 from nearfar.data.sources import SAVED_DATASET, Entry, column_names
 from nearfar.disk import read_text
 from nearfar.types import NearfarError
@@ -56,8 +55,16 @@ def load_pairs_of_documents(
     Raises:
         NearfarError: a source cannot be found or read, has no document, or none that gives a pair.
     """
-    described = (_described(spec, title_column, text_column, pairs, seed) for spec in as_specs(specs))
-    return require_different(collect_rows("pairs", limit, chain.from_iterable(described)), "pairs")
+    described = (
+        (
+            title,
+            (Entry(pair) for document in dict.fromkeys(documents) for pair in pairs_of(document, pairs, seed=seed)),
+            f" of {len(documents):,} documents",
+        )
+        for spec in as_specs(specs)
+        for title, documents in _documents(spec, title_column, text_column)
+    )
+    return require_different(collect_rows("pairs", limit, described), "pairs")
 
 
 def pairs_of(document: Document, count: int, *, seed: int) -> list[tuple[str, str]]:
@@ -95,30 +102,17 @@ def sentences_of(text: str) -> list[str]:
     return [piece for piece in pieces if len(piece) >= SHORTEST]
 
 
-def _described(spec: str, title_column: str, text_column: str, pairs: int, seed: int) -> Iterator[Described]:
+def _documents(spec: str, title_column: str, text_column: str) -> Iterator[tuple[str, list[Document]]]:
+    """The documents of a spec, table by table, each with its title for messages."""
     if is_text_folder(spec):
-        documents = list(_of_files(as_path(spec)))
-        yield spec, _entries(documents, pairs, seed), f" of {len(documents):,} documents"
+        yield spec, list(_of_files(as_path(spec)))
         return
     for table in find(spec):
-        if table.is_plain_text:
-            documents = [Document("", str(line)) for _, (line,) in table.text_rows((text_column,))]
-        else:
-            titled = find_columns(column_names(table), (title_column,)) is not None
-            rows = table.rows((text_column, title_column) if titled else (text_column,))
-            cells = ((*values, "") if len(values) == 1 else values for _, values in rows)
-            documents = [Document(_clean(title), _clean(text)) for text, title in cells]
-        yield table.title, _entries(documents, pairs, seed), f" of {len(documents):,} documents"
-
-
-def _clean(cell: object) -> str:
-    """A cell as text with single spaces; an empty one is an empty text."""
-    return normalize_whitespace(str(cell or ""))
-
-
-def _entries(documents: Iterable[Document], pairs: int, seed: int) -> Iterator[Entry]:
-    for document in dict.fromkeys(documents):
-        yield from map(Entry, pairs_of(document, pairs, seed=seed))
+        names = [] if table.is_plain_text else column_names(table)
+        titled = find_columns(names, (title_column,)) is not None
+        rows = table.text_rows((text_column, title_column) if titled else (text_column,))
+        cells = ([normalize_whitespace(str(cell or "")) for cell in values] for _, values in rows)
+        yield table.title, [Document("".join(titles), text) for text, *titles in cells]
 
 
 def _of_files(folder: Path) -> Iterator[Document]:

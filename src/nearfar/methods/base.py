@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from nearfar.data.batching import TextBatches
     from nearfar.data.rows import TextData
+    from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.frozen import TeacherVectors
     from nearfar.encoder.training_encoder import TrainingEncoder, TrainingText
 
@@ -88,7 +89,7 @@ class Roles(NamedTuple):
         import torch
 
         from nearfar.encoder.prompts import PromptedText
-        from nearfar.runtime.transfer import to_device
+        from nearfar.objectives import to_device
 
         if self.query == self.document:
             return vectors, vectors
@@ -126,26 +127,35 @@ class BuildContext:
         return TextBatches(loaded.rows, self.batch_size, config.seed, loaded.targets, **order)
 
 
+def open_frozen(name: str, context: BuildContext, *, flag: str) -> "Encoder":
+    """Another encoder beside the one that is trained, on its device; errors begin with the ``flag`` that names it."""
+    from nearfar.encoder.encoder import Encoder
+
+    try:
+        return Encoder.from_pretrained(name, device=context.encoder.encoder.device)
+    except NearfarError as error:
+        raise NearfarError(f"{flag}: {error}") from error
+
+
 def open_guide(
     name: str | None, config: TrainConfig, context: BuildContext, rows: "TextData"
 ) -> "TeacherVectors | None":
-    """The frozen encoder of a guide and its vectors of the texts of ``rows``, with its own prompt; None for none.
-
-    Raises:
-        NearfarError: it cannot be opened.
-    """
-    from nearfar.encoder.encoder import Encoder
+    """The vectors of a guide, a frozen encoder with its own prompt, of the texts of ``rows``; None for none."""
     from nearfar.encoder.frozen import TeacherVectors
 
     if name is None:
         return None
     name = config.model if name == "start" else name
-    try:
-        encoder = Encoder.from_pretrained(name, device=context.encoder.encoder.device)
-    except NearfarError as error:
-        raise NearfarError(f"--guide: {error}") from error
     texts = (text for row in rows.rows[: config.limit] for text in row if isinstance(text, str))
-    return TeacherVectors(encoder, texts, name=name, bf16=context.encoder.bf16)
+    return TeacherVectors(open_frozen(name, context, flag="--guide"), texts, name=name, bf16=context.encoder.bf16)
+
+
+def judged(guide: "TeacherVectors | None", batch: Any, columns: "Sequence[Tensor]") -> "list[Tensor] | None":
+    """The guide's vectors of columns of texts of a batch, such as its anchors and positives, on their device."""
+    if guide is None:
+        return None
+    vectors = guide(batch.sentences).to(columns[0].device)
+    return [vectors[texts] for texts in columns]
 
 
 def require_data(config: TrainConfig, name: str) -> tuple[str, ...]:

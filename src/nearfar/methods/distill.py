@@ -24,15 +24,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from nearfar.config.bounds import BelowOne, File, LearningRate, Model, Temperature, Weight
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import (
-    BuildContext,
-    BuiltMethod,
-    bibtex,
-    describe_rows,
-    require_data,
-    sentences_of,
-    text_facts,
-)
+from nearfar.methods import base
 from nearfar.methods.settings import TextColumn
 from nearfar.types import Loss, Method, MethodEntry, NearfarError
 
@@ -45,7 +37,7 @@ if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.frozen import TeacherVectors
 
-PAPERS = (bibtex("reimers2020making"), bibtex("liu2023rankcse"))
+PAPERS = (base.bibtex("reimers2020making"), base.bibtex("liu2023rankcse"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +89,7 @@ def read_rows(config: DistillConfig) -> "TextData":
     """Read single sentences."""
     from nearfar.data.rows import load_sentences
 
-    data = require_data(config, "distill")
+    data = base.require_data(config, "distill")
     if config.teacher is None:
         raise NearfarError(
             "distill needs a teacher: name an encoder with --teacher MODEL, or, for a second objective, as teacher in "
@@ -106,7 +98,7 @@ def read_rows(config: DistillConfig) -> "TextData":
     return load_sentences(data, column=config.text_column, limit=config.limit)
 
 
-def build(config: DistillConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+def build(config: DistillConfig, context: base.BuildContext, rows: "TextData") -> base.BuiltMethod:
     """Open the teacher, check it against the student, and build the method.
 
     Raises:
@@ -117,7 +109,7 @@ def build(config: DistillConfig, context: BuildContext, rows: "TextData") -> Bui
 
     assert config.teacher is not None
     student = context.encoder.encoder
-    teacher = _open_teacher(config.teacher, student)
+    teacher = _open_teacher(config.teacher, context)
     if teacher.seen is not None:  # what the teacher has seen, the student learns from it
         student.seen = teacher.seen if student.seen is None else student.seen.union(teacher.seen)
     texts = (text for row in rows.rows[: config.limit] for text in row)
@@ -131,12 +123,12 @@ def build(config: DistillConfig, context: BuildContext, rows: "TextData") -> Bui
         )
 
     loss_fn = distillation(config, vectors, projection, normalize=student.normalizes)
-    describe = partial(describe_rows, names=("sentence",))
+    describe = partial(base.describe_rows, names=("sentence",))
     embed, head = context.encoder.embed, projection.head
-    method = Method("distill", batches, sentences_of, embed, loss_fn, describe, head, embeddings=False)
+    method = Method("distill", batches, base.sentences_of, embed, loss_fn, describe, head, embeddings=False)
     prompt = f", prompt {teacher.resolve_prompt()!r}" if teacher.resolve_prompt() else ""
     facts = [f"teacher {config.teacher}: {teacher.dim} dimensions, pooling {teacher.pooling}{prompt}{projection.fact}"]
-    return BuiltMethod(method, [*text_facts(rows), *facts], teachers=(vectors,))
+    return base.BuiltMethod(method, [*base.text_facts(rows), *facts], teachers=(vectors,))
 
 
 def distillation(
@@ -150,8 +142,7 @@ def distillation(
     """
     import torch
 
-    from nearfar.objectives import l2_normalize, list_distillation, row_similarities, vector_distillation
-    from nearfar.runtime.transfer import to_device
+    from nearfar.objectives import l2_normalize, list_distillation, row_similarities, to_device, vector_distillation
 
     head, basis = projection.head, projection.basis
 
@@ -180,7 +171,9 @@ def distillation(
     return loss_fn
 
 
-def _project(config: DistillConfig, context: BuildContext, teacher: "Encoder", vectors: "TeacherVectors") -> Projection:
+def _project(
+    config: DistillConfig, context: base.BuildContext, teacher: "Encoder", vectors: "TeacherVectors"
+) -> Projection:
     """The projection where the widths differ; a layer that is kept is added to the student."""
     import torch
 
@@ -208,14 +201,10 @@ def _project(config: DistillConfig, context: BuildContext, teacher: "Encoder", v
     return Projection(head, basis, f", the student {own.shape[1]}, projected {where}")
 
 
-def _open_teacher(name: str, student: "Encoder") -> "Encoder":
-    from nearfar.encoder.encoder import Encoder
+def _open_teacher(name: str, context: base.BuildContext) -> "Encoder":
     from nearfar.encoder.weights import locate
 
-    try:
-        teacher = Encoder.from_pretrained(name, device=student.device)
-    except NearfarError as error:
-        raise NearfarError(f"--teacher: {error}") from error
+    student, teacher = context.encoder.encoder, base.open_frozen(name, context, flag="--teacher")
     same = student.source is not None and Path(locate(name)).resolve() == student.source.resolve()
     layers = (one.backbone.config.num_hidden_layers for one in (teacher, student))
     if same and len(set(layers)) == 1 and teacher.pooling == student.pooling and teacher.dim == student.dim:

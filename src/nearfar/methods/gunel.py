@@ -106,8 +106,7 @@ def scl_finetune(
     import torch
     from torch.nn import functional
 
-    from nearfar.objectives import supcon
-    from nearfar.runtime.transfer import to_device
+    from nearfar.objectives import supcon, to_device
 
     scl_weight = config.scl_weight
 
@@ -192,8 +191,7 @@ def _labels(batch: "TextBatch") -> list[int]:
 def _accuracy(embeddings: 'Float[Tensor, "batch dim"]', labels: 'Int[Tensor, " batch"]') -> 'Float[Tensor, ""]':
     import torch
 
-    from nearfar.objectives import by_rows
-    from nearfar.runtime.transfer import to_device
+    from nearfar.objectives import by_rows, to_device
 
     unit = torch.nn.functional.normalize(embeddings.float(), dim=1)
     index = torch.arange(len(unit), device=unit.device)

@@ -270,7 +270,7 @@ def draw_layer(views: 'Float[Tensor, "batch layers dim"]') -> 'Float[Tensor, "ba
     """The view of a layer for each row, drawn uniformly from torch's global generator on the CPU (section 3.1)."""
     import torch
 
-    from nearfar.runtime.transfer import to_device
+    from nearfar.objectives import to_device
 
     layers = to_device(torch.randint(views.shape[1], (len(views),)), views.device)
     return views[torch.arange(len(views), device=views.device), layers][:, None]

@@ -124,7 +124,7 @@ class Pairs(NamedTuple):
         """The same pairs on ``device``."""
         import torch
 
-        from nearfar.runtime.transfer import to_device
+        from nearfar.objectives import to_device
 
         return Pairs(*to_device(torch.stack(self), device))
 

@@ -29,8 +29,7 @@ from torch import Tensor
 from nearfar.data.batching import TextBatch
 from nearfar.encoder.heads import MaskedLmHead
 from nearfar.methods.base import describe_rows
-from nearfar.objectives import masked_lm
-from nearfar.runtime.transfer import to_device
+from nearfar.objectives import masked_lm, to_device
 from nearfar.types import Batches, Loss, Method, NearfarError
 
 

@@ -21,17 +21,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from nearfar.config.bounds import Count, Temperature, Weight
-from nearfar.methods.base import BuildContext, BuiltMethod, bibtex, open_guide
+from nearfar.methods.base import BuildContext, BuiltMethod, bibtex, judged, open_guide
 from nearfar.methods.liao import Pairs, batch_nli, describe_pairs, read_nli, require_anchors
 from nearfar.methods.settings import DirectionSettings, InfoNceSettings, NliSettings
 from nearfar.methods.simcse import contrastive_loss
-from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, Loss, Method, MethodEntry, NearfarError
+from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, Loss, Method, MethodEntry
 
 if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from nearfar.data.batching import TextBatch, TextBatches
+    from nearfar.data.batching import TextBatch
     from nearfar.data.rows import TextData
 
 PAPERS = (bibtex("khosla2020supervised"), bibtex("burges2005learning"))
@@ -79,20 +79,16 @@ def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> Bu
     negative; with a margin ``left_out``, the share of negatives that it leaves out.
 
     Raises:
-        NearfarError: no row is an entailment, all rows have the same premise, or the order loss has a weight but
-            nothing to compare.
+        NearfarError: no row is an entailment, or all rows have the same premise.
     """
     import torch
 
-    from nearfar.objectives import RowMask, direction_masks, not_known_positive
-    from nearfar.runtime.transfer import to_device
+    from nearfar.objectives import RowMask, direction_masks, not_known_positive, to_device
 
     batches, facts = batch_nli(config, context, data, distinct_texts=config.distinct_texts)
     roles = context.roles
     require_anchors(batches)
     guide = open_guide(config.guide, config, context, data)
-    if config.order_weight > 0:
-        _require_comparisons(config, batches)
 
     def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
         pairs, device = Pairs.of(batch), embeddings.device
@@ -114,19 +110,15 @@ def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> Bu
             known = torch.cat([anchors, owners]), torch.cat([anchors, negatives])
             return ~not_known_positive(*known, candidates)[rows]
 
-        judged = None
-        if guide is not None:
-            vectors = guide(batch.sentences).to(device)
-            first, second, third = (vectors[to_device(ids, device)] for ids in (anchors, positives, negatives))
-            judged = first, second, third
+        ids = [to_device(texts, device) for texts in (anchors, positives, negatives)]
         losses, terms = contrastive_loss(
             config,
-            queries[to_device(anchors, device)],
-            documents[to_device(positives, device)],
-            documents[to_device(negatives, device)],
+            queries[ids[0]],
+            documents[ids[1]],
+            documents[ids[2]],
             masks=masks.to(device),
             own_negatives=RowMask(contradicted, (len(anchors), len(candidates))).to(device),
-            judged=judged,
+            judged=judged(guide, batch, ids),
         )
         _, anchor, counts = anchors.unique(return_inverse=True, return_counts=True)
         contrast = (losses / to_device(counts[anchor], device)).sum() / max(len(counts), 1)
@@ -147,8 +139,7 @@ def _order(
     """How far the similarities of the pairs are from the order of their labels; 0 if there is nothing to compare."""
     import torch
 
-    from nearfar.objectives import cosent, ranknet, row_similarities, similarities
-    from nearfar.runtime.transfer import to_device
+    from nearfar.objectives import cosent, ranknet, row_similarities, similarities, to_device
 
     premise, hypothesis = to_device(torch.stack([pairs.premises, pairs.hypotheses]), queries.device)
     scores = row_similarities(queries[premise], documents[hypothesis], config.similarity)
@@ -170,23 +161,6 @@ def _order(
         scores = torch.cat([scores, others])
         ranks = torch.cat([ranks, ranks.new_full(others.shape, -CONTRADICTION - 1)])
     return cosent(scores, to_device(ranks, scores.device), **settings)
-
-
-def _require_comparisons(config: NliOrderConfig, batches: "TextBatches") -> None:
-    """Refuse rows in which the order loss compares nothing."""
-    if config.order_unrelated:
-        return  # there are several premises, so every row is above the pairs of different premises
-    targets, everything = batches.targets or (), range(len(batches.texts))
-    groups = [everything] if config.order_pairs == "batch" else batches.premises
-    for group in groups:
-        labels = {targets[row] for row in group} - (set() if config.neutral else {NEUTRAL})
-        if len(labels) > 1:
-            return
-    where = "the rows do not have" if config.order_pairs == "batch" else "no premise has"
-    raise NearfarError(
-        f"{where} hypotheses of two labels{'' if config.neutral else ' other than neutral'}, so --order-weight "
-        f"{config.order_weight:g} has nothing to rank; add rows of other labels, or set --order-weight 0"
-    )
 
 
 METHODS = {"nli-order": MethodEntry(config=NliOrderConfig, read_rows=read_nli, build=build, min_rows=1, papers=PAPERS)}

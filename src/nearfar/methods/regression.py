@@ -108,8 +108,14 @@ def build(config: RegressionConfig, context: BuildContext, rows: "TextData") -> 
     import torch
 
     from nearfar.encoder.heads import RegressionHead
-    from nearfar.objectives import angle_similarity, cosent, cosine_regression, regression_features, row_similarities
-    from nearfar.runtime.transfer import to_device
+    from nearfar.objectives import (
+        angle_similarity,
+        cosent,
+        cosine_regression,
+        regression_features,
+        row_similarities,
+        to_device,
+    )
 
     batches = context.batches(config, rows, min_batch_size=1)
     require_different(rows.targets or [], "score")

@@ -218,8 +218,7 @@ def build_contrastive(config: ContrastiveConfig, context: base.BuildContext, row
     import torch
     from torch import nn
 
-    from nearfar.objectives import RowMask, direction_masks
-    from nearfar.runtime.transfer import to_device
+    from nearfar.objectives import RowMask, direction_masks, to_device
 
     name = next(name for name, entry in METHODS.items() if entry.config is type(config))
     roles = context.roles
@@ -232,7 +231,6 @@ def build_contrastive(config: ContrastiveConfig, context: base.BuildContext, row
     def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
         queries, documents = roles.split(project(representations), batch)
         first, second, *third = to_device(torch.tensor(batch.columns), queries.device)
-        judged = None if guide is None else guide(batch.sentences).to(queries.device)
         index = torch.arange(2 * len(first), device=queries.device)
         own = RowMask(lambda rows: index == len(first) + index[: len(first)][rows, None], (len(first), len(index)))
         losses, terms = contrastive_loss(
@@ -242,7 +240,7 @@ def build_contrastive(config: ContrastiveConfig, context: base.BuildContext, row
             documents[third[0]] if third else None,
             masks=direction_masks(config.directions, *(torch.tensor(ids) for ids in batch.columns)).to(queries.device),
             own_negatives=own if third else None,  # the positives come first among the candidates
-            judged=None if judged is None else (judged[first], judged[second], judged[third[0]] if third else None),
+            judged=base.judged(guide, batch, (first, second, *third)),
         )
         return Loss(losses.mean(), terms)
 
@@ -260,7 +258,7 @@ def contrastive_loss(
     *,
     masks: "DirectionMasks",
     own_negatives: "RowMask | None" = None,
-    judged: "tuple[Tensor, Tensor, Tensor | None] | None" = None,
+    judged: "Sequence[Tensor] | None" = None,
 ) -> 'tuple[Float[Tensor, " batch"], dict[str, Tensor]]':
     """The loss of each row, and the terms to log: ``accuracy``, and with a margin ``left_out``.
 
@@ -283,8 +281,7 @@ def contrastive_loss(
     assert known is not None
     judging, by = (anchors, positives, documents), similarity
     if judged is not None:
-        (first, second, third), by, margin = judged, "cosine", margin or 0.0
-        judging = first, second, second if third is None else torch.cat([second, third])
+        judging, by, margin = (judged[0], judged[1], torch.cat([*judged[1:]])), "cosine", margin or 0.0
     # The share of anchors with no negative nearer than the positive; the margin leaves out none of them.
     below = below_positive(anchors, positives, documents, margin=0.0, similarity=similarity)
     terms = {"accuracy": (below | ~known).all_candidates().float().sum() / max(len(anchors), 1)}

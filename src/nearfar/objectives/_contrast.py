@@ -14,8 +14,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from nearfar.objectives._similarity import Similarity, check_temperature, compute_dtype, prepare_pair, prepare_vectors
-from nearfar.runtime.transfer import to_device
+from nearfar.objectives._similarity import (
+    Similarity,
+    check_temperature,
+    compute_dtype,
+    prepare_pair,
+    prepare_vectors,
+    to_device,
+)
 from nearfar.types import NearfarError
 
 BLOCK = 2**22

@@ -4,10 +4,8 @@ With one process, the usual case, nothing is communicated. With several (torchru
 each encodes its share of the items, and gradients are summed. The processes may be on several machines (nodes) that
 share no files: only the first process reads and writes the run folder.
 
-torchrun starts them, and :func:`join_process_group` joins them, over the network interface by which the machines reach
-each other. By default gloo listens on the address that the machine's own name has. On many machines this is a loopback
-address, which other machines cannot reach. So with several machines, the interface is the one that leads to the first
-process.
+torchrun starts them, and :func:`join_process_group` joins them. On CPUs they meet on the network interface of the
+machine's own name, unless :data:`INTERFACE` names another.
 
 torchrun may restart the processes (``--max-restarts``). By default, they find each other through a store of torchrun
 that still has the addresses of the processes before, and may wait for these until the timeout. So a store that does not
@@ -16,11 +14,9 @@ survive a restart is required.
 
 import os
 import platform
-import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
-from ipaddress import ip_address
 from typing import Any, TypeVar
 
 import torch
@@ -38,8 +34,6 @@ SPARSE_MIN_ROWS = 2**13
 INTERFACE = "GLOO_SOCKET_IFNAME"
 FRESH_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 """The environment variable of torchrun by which processes that it restarts get a new store."""
-ANYWHERE = "192.0.2.1"
-"""An address that no machine has (RFC 5737). Nothing is sent to it."""
 
 
 class Processes:
@@ -237,9 +231,6 @@ def join_process_group(*, cpu: bool, timeout: timedelta) -> torch.device:
     from accelerate import PartialState
 
     require_fresh_store()
-    interface = None if INTERFACE in os.environ else interface_to_first_process()
-    if interface is not None:
-        os.environ[INTERFACE] = interface
     try:
         device: torch.device = PartialState(cpu=cpu, timeout=timeout).device
     except RuntimeError as error:
@@ -268,35 +259,3 @@ def require_fresh_store() -> None:
             "--rdzv-backend c10d. Otherwise processes that it restarts may look for those that have ended, and wait "
             "until the timeout."
         )
-
-
-def interface_to_first_process() -> str | None:
-    """The network interface that leads to the machine of the first process; None if all are on one machine.
-
-    On the machine of the first process itself, whose own name may be a loopback address, it is that of the default
-    route. None if it is not known.
-    """
-    first = os.environ.get("MASTER_ADDR")
-    sizes = os.environ.get("WORLD_SIZE"), os.environ.get("LOCAL_WORLD_SIZE")
-    if first is None or sizes[0] == sizes[1] or None in sizes:
-        return None
-    address = _own_address_towards(first)
-    if address is not None and ip_address(address).is_loopback:
-        address = _own_address_towards(ANYWHERE) or address
-
-    import psutil
-
-    of_interfaces = {
-        own.address.partition("%")[0]: name for name, addresses in psutil.net_if_addrs().items() for own in addresses
-    }
-    return None if address is None else of_interfaces.get(address)
-
-
-def _own_address_towards(host: str) -> str | None:
-    """The address of this machine from which it would send to ``host``; nothing is sent."""
-    with suppress(OSError, UnicodeError):
-        for family, kind, protocol, _, target in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM):
-            with socket.socket(family, kind, protocol) as probe:
-                probe.connect(target)
-                return str(probe.getsockname()[0]).partition("%")[0]
-    return None

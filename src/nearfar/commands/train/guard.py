@@ -60,11 +60,6 @@ class Guard:
         """The scores of a model on the guard sets, with those of each pair and query."""
         return evaluate(model, self.settings, progress=False)
 
-    def compare(self, encoder: "Encoder", start: EvaluationResult, *, names: tuple[str, str]) -> ComparisonResult:
-        """The encoder against the start's scores; ``names`` are those of the two sides."""
-        sides = zip(names, (self.score(encoder), start), strict=True)
-        return compare_runs(*([EvaluationRun(*side)] for side in sides), margin=self.margin)
-
     def passes(self, comparison: ComparisonResult) -> bool:
         """Whether no guard set is worse by more than the margin, or worse beyond doubt."""
         tests = comparison.tasks.values()
@@ -117,21 +112,21 @@ def keep_guarded(
             if name in own:
                 value.copy_(torch.lerp(own[name], before[name].to(value), share))
 
-    candidates: list[Tried] = []
+    candidates: list[tuple[float, float | None]] = []
     for share in SHARES:
         average(share)
-        candidates.append(Tried(start_share=share, score=dev_score(encoder)))
+        candidates.append((share, dev_score(encoder)))
     if above is not None:
-        candidates = [one for one in candidates if one.score is not None and one.score > above]
-        candidates.sort(key=lambda one: -(one.score or 0.0))
+        better = ((score, share) for share, score in candidates if score is not None and score > above)
+        candidates = [(share, score) for score, share in sorted(better, key=lambda one: -one[0])]
     tried: list[Tried] = []
-    comparison, scored = None, guard.score(model)
-    for one in candidates:
-        average(one.start_share)
-        comparison = guard.compare(encoder, scored, names=("trained", model))
+    comparison, before_scores = None, [EvaluationRun(model, guard.score(model))]
+    for share, score in candidates:
+        average(share)
+        comparison = compare_runs([EvaluationRun("trained", guard.score(encoder))], before_scores, margin=guard.margin)
         differences = {task: test.difference or 0.0 for task, test in comparison.tasks.items()}
         kept = guard.passes(comparison)
-        tried.append(Tried(start_share=one.start_share, score=one.score, differences=differences, kept=kept))
+        tried.append(Tried(start_share=share, score=score, differences=differences, kept=kept))
         if kept:
             return tried, comparison
     average(1.0)
