@@ -509,8 +509,8 @@ PLACES = {
     "": "must not be empty",
     "texts.txt": "texts.txt: is a file, but a model is a folder",
     "./nowhere": "./nowhere: there is no such model folder",
-    "~nobody-of-this-name/model": "~nobody-of-this-name/model: there is no such model folder",
-    ".": ".: holds no config.json",
+    "~nobody-of-this-name/model": "~nobody-of-this-name/model: Could not determine home directory",
+    ".": "holds no config.json",
     "/" + "x" * 300: "has a name of over 255 bytes",
 }
 

@@ -70,6 +70,7 @@ PLACES = {reader: (argv, ".tsv") for reader, (_, argv) in COMMANDS.items()} | {
 OTHER_MESSAGES = {
     ("encode lines", "folder"): "is a table",
     ("pairs, no method", "folder"): "has no documents",
+    ("labelled, no method", "folder"): "has no documents",
     ("compare", "folder"): "neither a model",
     ("compare", "nothing"): "No such file",
     ("report", "folder"): "holds no run and no result files",
