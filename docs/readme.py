@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -10,7 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from nearfar.commands.demo import HOLD_OUT, command_line
+from nearfar.commands.demo import HOLD_OUT
+from nearfar.config.values import flag
 from nearfar.data.catalog import find
 from nearfar.evaluation.render import to_text
 from nearfar.evaluation.results import ComparisonResult
@@ -58,7 +60,8 @@ def terminal() -> list[str]:
     rows = find("microworld-paraphrases")[0].rows(("anchor", "positive"))
     pairs = ["\t".join(map(str, values)) for _, values in islice(rows, 2)]
     settings = {"data": "demo/pairs.tsv", "hold_out": HOLD_OUT, "precision": "fp32", "output": "demo/mine"}
-    train = command_line("train", **settings)  # the demo's settings, beside its run
+    flags = [word for name, value in settings.items() for word in (flag(name), str(value))]
+    train = shlex.join(["nearfar", "train", *flags])  # the demo's settings, beside its run
     table = before_after(ComparisonResult.from_dict(_load(DEMO)["comparison"]))
     printed = to_text(replace(table, notes=[]), width=100)
     return ["```console", "$ head -3 demo/pairs.tsv", "anchor\tpositive", *pairs, f"$ {train}", printed, "```"]

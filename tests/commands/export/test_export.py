@@ -154,7 +154,7 @@ def refuse_other_uses(folder: Path) -> None:
         (lambda: Classifier.from_pretrained(folder).save_pretrained(again), "saved"),
         (lambda: export(folder, output=again), "exported again"),
         (lambda: Classifier.from_pretrained(folder, label_names=["a", "b"]), "trained"),
-        (lambda: TrainingClassifier(Classifier.from_pretrained(folder), max_length=None, bf16=False), "trained"),
+        (lambda: TrainingClassifier(Classifier.from_pretrained(folder), [], max_length=None, bf16=False), "trained"),
     ):
         with pytest.raises(NearfarError, match=f"an exported graph cannot be {what}; use the model that it was"):
             refused()
