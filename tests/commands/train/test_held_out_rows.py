@@ -228,7 +228,7 @@ def test_a_second_training_from_a_trained_model(run: Path, folder: Path, tmp_pat
     first, second = (load_held_out(folder).text_rows("test") for folder in (run, tmp_path / "second"))
     assert {row[:2] for row in second} < {row[:2] for row in first}
     assert trained.comparison is not None
-    assert [side.seen["held-out"].main for side in trained.comparison.sides] == [0, 0]
+    assert [side.seen["held-out"].pairs for side in trained.comparison.sides] == [0, 0]
     again = compare(tmp_path / "second", run / "model", progress=False)  # as the last lines of training advise
     assert again.tasks["held-out"] == trained.comparison.tasks["held-out"]
 
