@@ -22,9 +22,9 @@ HEAVY = (
 TORCH = {"torch"}
 MODEL = {*TORCH, "transformers", "accelerate", "PIL", "scipy", "sympy", "torch._dynamo"}
 """Imported by transformers with a model."""
-PARTS = {*MODEL, "pyarrow"}
-"""Vectors are encoded in parts, which are Parquet."""
-SKLEARN = {*PARTS, "pandas", "sklearn", "scipy.stats"}
+PARTS = {*MODEL, "pyarrow", "pandas"}
+"""Vectors are encoded in parts, which are Parquet; pyarrow imports pandas where it is installed."""
+SKLEARN = {*PARTS, "sklearn", "scipy.stats"}
 WRITTEN = {*SKLEARN, "sentence_transformers", "datasets", "peft"}
 """Imported by sentence-transformers, which writes model folders."""
 CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
@@ -110,7 +110,10 @@ def heavy(light: Path) -> Path:
     write_colours(folder / "labelled.tsv")
     anchors = [f"{text}\t{text} {number}" for number, text in enumerate(sentences(20, longest=5))]
     (folder / "anchors.tsv").write_text("\n".join(["anchor\tpositive", *anchors]) + "\n", encoding="utf-8")
-    documents = [f"{text} and what follows. {text} at the end, {number}." for number, text in enumerate(sentences(20))]
+    documents = [
+        f"{text} and what follows. {text} in the middle, {number}. {text} at the end, {number}."
+        for number, text in enumerate(sentences(20))
+    ]
     (folder / "documents.txt").write_text("\n".join(documents) + "\n", encoding="utf-8")
     (folder / "texts.txt").write_text("\n".join(sentences(60, longest=5)[:20]) + "\n", encoding="utf-8")
     return folder
