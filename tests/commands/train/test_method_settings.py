@@ -49,10 +49,11 @@ CHANGES: dict[str, dict[str, Any]] = {
     "distill": {"list_weight": 1.0, "teacher_temperature": 0.1},
     "nli-order": {**INFO_NCE, "pooling": "cls", "directions": "both"},
     "info-nce": {**INFO_NCE, "hard_negative_weight": 1.0, "negative_column": None},
+    "documents": INFO_NCE,
 }
 """Values of settings that change the loss, where :func:`another_value` would not do. By method."""
 TESTED_SEPARATELY = {
-    *("mlm_probability", "distinct_texts", "keep_views", "freeze_embeddings", "teacher", "vector_projection"),
+    *("mlm_probability", "distinct_texts", "keep_views", "freeze_embeddings", "teacher", "vector_projection", "guide"),
     *(name for kind in METHODS.values() for name in field_types(kind) if name.endswith("_column")),
 } - {"negative_column"}
 """Settings of other tests below."""
