@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -65,9 +66,20 @@ def test_a_planted_link_is_not_followed(write: object, shared: Path, tmp_path: P
 
 @pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork and file locks")
-def test_processes_that_write_the_same_file_publish_only_whole_ones(tmp_path: Path) -> None:
-    """Each of four processes writes a file of one letter many times; every version that a reader sees is whole."""
-    target, size = tmp_path / "result.json", 200_000
+def test_processes_that_write_the_same_file_publish_only_whole_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of four processes writes a file of one letter many times; every version that a reader sees is whole.
+
+    While one of them looks at what is there, others publish theirs.
+    """
+    target, size, user = tmp_path / "result.json", 200_000, os.getuid()
+
+    def slowly() -> int:
+        time.sleep(0.002)
+        return user
+
+    monkeypatch.setattr(os, "getuid", slowly)
     children = []
     for letter in "abcd":
         child = os.fork()

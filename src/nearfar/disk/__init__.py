@@ -302,7 +302,7 @@ def new_file(file: Path, *, refuse_busy: bool = False) -> Iterator[Path]:
     def open_own() -> int:
         with suppress(FileNotFoundError):
             status = temporary.lstat()
-            own = HAS_FLOCK and status.st_uid == os.getuid() and status.st_nlink == 1 and os.access(temporary, os.W_OK)
+            own = HAS_FLOCK and status.st_uid == os.getuid() and status.st_nlink == 1 and status.st_mode & stat.S_IWUSR
             if not own or not stat.S_ISREG(status.st_mode):  # nothing that another process of this user is writing
                 temporary.unlink()
         return os.open(temporary, os.O_RDWR | os.O_CREAT | _NO_FOLLOW, 0o666)
