@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import nearfar.commands.geometry as module
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.geometry import geometry
+from nearfar.commands.geometry import inputs as module
 from nearfar.evaluation.results import GeometryResult, PlottedTexts
 from nearfar.evaluation.tables import result_markdown
 from nearfar.types import ScoredPair
@@ -46,7 +46,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable plots."""
-    monkeypatch.setattr(module, "_draw", lambda *_: [])
+    monkeypatch.setattr("nearfar.commands.geometry._draw", lambda *_: [])
 
 
 OWN = {"pairs": "pairs.tsv", "task": "task.tsv", "labelled": "labelled.tsv", "positive_above": 1.0, "progress": False}

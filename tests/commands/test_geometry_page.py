@@ -8,7 +8,8 @@ import pytest
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands.geometry import PageTexts, geometry, load_page_texts
+from nearfar.commands.geometry import geometry
+from nearfar.commands.geometry.inputs import PageTexts, load_page_texts
 from nearfar.config.encoding import GeometryConfig
 from nearfar.evaluation.results import ExplorerPage, GeometryResult
 from nearfar.evaluation.schema import result_schema

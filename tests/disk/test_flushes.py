@@ -66,7 +66,7 @@ def test_a_kill_between_the_two_renames_is_undone(tmp_path: Path, monkeypatch: p
             raise KeyboardInterrupt
         publish(source, target, durable=durable)
 
-    monkeypatch.setattr("nearfar.disk.folders.publish", killed)
+    monkeypatch.setattr("nearfar.disk.publish", killed)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):  # noqa: PT012
         patch.setattr("nearfar.disk.folders.restore_folder", lambda _: None)
         with new_folder(folder, replace=True) as fresh:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nearfar.commands.mine import MiningResult
     from nearfar.commands.train import TrainResult
     from nearfar.commands.train.choose import Choice
-    from nearfar.commands.train.run import Plan
+    from nearfar.commands.train.plan import Plan
 
 
 RESUME = Option("resume", bool, "Resume the run in OUTPUT; all settings must be the same.", False, group="Run")
@@ -93,7 +93,7 @@ def _train(
     if note is not None:
         call.say(note)
     if options["dry_run"]:
-        from nearfar.commands.train.run import plan
+        from nearfar.commands.train.plan import plan
 
         anchors = None if options["verbose"] else 3
         _say_plan(call, plan(config, resume=options["resume"], anchors=anchors, console=call.console))

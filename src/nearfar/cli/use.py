@@ -23,7 +23,8 @@ BAR = 30
 @verb()
 def encode(call: Call, config: "nearfar.EncodeConfig", model: str) -> int | None:
     """Write the embeddings of a file of texts."""
-    from nearfar.commands.encode import can_be_continued, encode_parts
+    from nearfar.commands.encode import encode_parts
+    from nearfar.commands.encode.run import can_be_continued
 
     try:
         result = encode_parts(model, config)

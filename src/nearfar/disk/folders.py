@@ -6,17 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nearfar.disk import (
-    HAS_FLOCK,
-    apply_umask,
-    create_folder,
-    disk_errors,
-    flush_entries,
-    flush_tree,
-    locked,
-    publish,
-    refuse_planted,
-)
+from nearfar import disk
 from nearfar.disk.checks import check_writable_folder, path_errors
 from nearfar.types import NearfarError
 
@@ -51,15 +41,15 @@ def folder_lock(
     def open_folder() -> int:
         while True:
             created[:] = [path for path in (folder, *folder.parents) if not path.exists()]
-            create_folder(folder)
-            refuse_planted(folder, flag=flag)
-            if not HAS_FLOCK:
+            disk.create_folder(folder)
+            disk.refuse_planted(folder, flag=flag)
+            if not disk.HAS_FLOCK:
                 return os.open(os.devnull, os.O_RDONLY)
             with suppress(FileNotFoundError):  # another process removed the empty folder
                 return os.open(folder, os.O_RDONLY)
 
-    with disk_errors(folder):
-        descriptor = locked(folder, open_folder, busy=busy)
+    with disk.disk_errors(folder):
+        descriptor = disk.locked(folder, open_folder, busy=busy)
     try:
         yield
     finally:
@@ -67,7 +57,7 @@ def folder_lock(
             for path in dict.fromkeys([*([folder] if remove_if_empty else []), *created]):
                 with suppress(OSError):
                     path.rmdir()
-                    flush_entries(path.parent)
+                    disk.flush_entries(path.parent)
         finally:
             os.close(descriptor)  # held until the folder is removed
 
@@ -104,8 +94,8 @@ def new_folder(output: Path, *, replace: bool = False, flag: str = "--output") -
     Raises:
         NearfarError: the disk is full or cannot be written; ``output`` is no longer free, or another process makes it.
     """
-    with disk_errors(output):
-        create_folder(output.parent)
+    with disk.disk_errors(output):
+        disk.create_folder(output.parent)
         temporary, old = _temporary(output), _old(output)
         fresh = temporary / "folder"
         with folder_lock(temporary, what=output, remove_if_empty=True, flag=flag):
@@ -114,13 +104,14 @@ def new_folder(output: Path, *, replace: bool = False, flag: str = "--output") -
             try:
                 fresh.mkdir()
                 yield fresh
-                apply_umask(fresh)
-                flush_tree(fresh)
+                disk.apply_umask(fresh)
+                disk.flush_tree(fresh)
                 if output.is_dir() and not any(output.iterdir()):
                     output.rmdir()
                 elif replace and output.exists():
-                    publish(output, old, durable=False)  # in the same folder as the next rename, so never both undone
-                publish(fresh, output)
+                    # In the same folder as the next rename, so never both undone.
+                    disk.publish(output, old, durable=False)
+                disk.publish(fresh, output)
             finally:
                 shutil.rmtree(fresh, ignore_errors=True)
                 restore_folder(output)
@@ -136,7 +127,7 @@ def restore_folder(output: Path) -> None:
     if output.exists():
         shutil.rmtree(old, ignore_errors=True)
     elif old.exists():
-        publish(old, output)
+        disk.publish(old, output)
 
 
 def forget_folder(output: Path) -> None:

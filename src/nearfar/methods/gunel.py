@@ -47,15 +47,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nearfar.config.bounds import File, Temperature
 from nearfar.config.training import FinetuneConfig, TrainConfig
-from nearfar.methods.base import (
-    BuildContext,
-    BuiltMethod,
-    bibtex,
-    describe_rows,
-    require_data,
-    sentences_of,
-    text_facts,
-)
+from nearfar.methods import base
 from nearfar.methods.settings import TextColumn
 from nearfar.types import Loss, Method, MethodEntry
 
@@ -66,7 +58,7 @@ if TYPE_CHECKING:
     from nearfar.data.batching import TextBatch, TextBatches
     from nearfar.data.rows import TextData
 
-PAPER = bibtex("gunel2021supervised")
+PAPER = base.bibtex("gunel2021supervised")
 StatesFn: TypeAlias = "Callable[[Sequence[tuple[str, ...]]], Tensor]"
 """Texts or pairs -> the last hidden state of each one's [CLS], [items, dim], with gradient."""
 
@@ -128,7 +120,9 @@ def scl_finetune(
         return Loss((1 - scl_weight) * ce + scl_weight * scl, terms | {"scl": scl.detach()})
 
     def describe(batch: "TextBatch") -> list[str]:
-        return describe_rows(batch, lambda target: (label_names[int(target)] if label_names else f"{target:g}", ""))
+        return base.describe_rows(
+            batch, lambda target: (label_names[int(target)] if label_names else f"{target:g}", "")
+        )
 
     return Method("scl-finetune", batches, _row_texts, states, loss_fn, describe, head)
 
@@ -142,11 +136,11 @@ def read_rows(config: SupconTextConfig) -> "TextData":
     """Read labelled texts."""
     from nearfar.data.rows import load_labelled
 
-    data = require_data(config, "supcon-text")
+    data = base.require_data(config, "supcon-text")
     return load_labelled(data, text_column=config.text_column, label_column=config.label_column, limit=config.limit)
 
 
-def build_supcon_text(config: SupconTextConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+def build_supcon_text(config: SupconTextConfig, context: base.BuildContext, rows: "TextData") -> base.BuiltMethod:
     """Build supcon-text: texts of one label are near each other and far from the others. Batches are balanced.
 
     A text that comes twice in a batch counts once, as it can be neither its own positive nor its own negative: its
@@ -172,12 +166,12 @@ def build_supcon_text(config: SupconTextConfig, context: BuildContext, rows: "Te
         return Loss(total, {"accuracy": _accuracy(embeddings.detach(), labels)})
 
     def describe(batch: "TextBatch") -> list[str]:
-        return describe_rows(batch, lambda label: (names[int(label)],))
+        return base.describe_rows(batch, lambda label: (names[int(label)],))
 
-    method = Method("supcon-text", batches, sentences_of, context.encoder.embed, loss_fn, describe)
+    method = Method("supcon-text", batches, base.sentences_of, context.encoder.embed, loss_fn, describe)
     counts = Counter(targets)
     labels = label_summary({name: counts[number] for number, name in enumerate(names)})
-    return BuiltMethod(method, [*text_facts(rows), *labels])
+    return base.BuiltMethod(method, [*base.text_facts(rows), *labels])
 
 
 def _labels(batch: "TextBatch") -> list[int]:

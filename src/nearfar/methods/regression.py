@@ -107,15 +107,8 @@ def build(config: RegressionConfig, context: BuildContext, rows: "TextData") -> 
     """
     import torch
 
+    from nearfar import objectives
     from nearfar.encoder.heads import RegressionHead
-    from nearfar.objectives import (
-        angle_similarity,
-        cosent,
-        cosine_regression,
-        regression_features,
-        row_similarities,
-        to_device,
-    )
 
     batches = context.batches(config, rows, min_batch_size=1)
     require_different(rows.targets or [], "score")
@@ -123,19 +116,21 @@ def build(config: RegressionConfig, context: BuildContext, rows: "TextData") -> 
 
     def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
         first, second = (embeddings[column] for column in batch.columns)
-        targets = to_device(torch.tensor(batch.targets, dtype=embeddings.dtype), embeddings.device)
+        targets = objectives.to_device(torch.tensor(batch.targets, dtype=embeddings.dtype), embeddings.device)
         if config.objective == "mse":
             if linear is None:
-                errors = cosine_regression(first, second, targets)
+                errors = objectives.cosine_regression(first, second, targets)
             else:
-                errors = (linear(regression_features(first, second)) - targets).square()
+                errors = (linear(objectives.regression_features(first, second)) - targets).square()
             return Loss(errors.mean(), {"mae": errors.detach().sqrt().mean()})
-        cosines = row_similarities(first, second, "cosine")
+        cosines = objectives.row_similarities(first, second, "cosine")
         terms = {"accuracy": _accuracy(cosines.detach(), targets)}
-        ranked = cosent(cosines, targets, temperature=config.temperature)
+        ranked = objectives.cosent(cosines, targets, temperature=config.temperature)
         if config.objective == "cosent":
             return Loss(ranked, terms)
-        angles = cosent(angle_similarity(first, second), targets, temperature=config.angle_temperature)
+        angles = objectives.cosent(
+            objectives.angle_similarity(first, second), targets, temperature=config.angle_temperature
+        )
         parts = {
             "cosine": (config.cosine_weight, ranked),
             "in_batch": (config.in_batch_weight, _in_batch(config, batch, first, second)),

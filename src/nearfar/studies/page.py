@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
+from nearfar.evaluation import render
 from nearfar.evaluation.comparison import SIGNIFICANCE_LEVEL
-from nearfar.evaluation.render import (
-    Cell,
-    Table,
-    code_block,
-    csv_lines,
-    fill_template,
-    safe_markdown,
-    to_latex,
-    to_markdown,
-)
 from nearfar.evaluation.results import StudyComparison, StudyTable
 from nearfar.studies.groups import scores_of
 from nearfar.studies.scores import AVERAGE_UNSEEN, NOT_MEASURED
@@ -239,17 +230,17 @@ def their_number(score: Score) -> str:
     return paper_number(score.paper, score.column) + spread
 
 
-def scores_table(layout: Layout) -> Table:
+def scores_table(layout: Layout) -> render.Table:
     """The table of a study, the paper's numbers after a slash."""
     table, best = layout.table, layout.best()
     caption = layout.study.caption or table.title
     marks: dict[str, str] = {}
-    rows: list[list[Cell | str]] = []
+    rows: list[list[render.Cell | str]] = []
     for line, groups in layout.lines.items():
         row = layout.study.row(line[0])
         mark = marks.setdefault(row.note, str(len(marks) + 1).translate(_RAISED)) if row.note else ""
         runs = sorted({layout.runs(group) for group in groups.values()})
-        cells: list[Cell | str] = [Cell(row.name, mark), *map(_label, line[1:])]
+        cells: list[render.Cell | str] = [render.Cell(row.name, mark), *map(_label, line[1:])]
         cells.append(f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}")
         for labels, column in product(layout.across, table.columns):
             if labels not in groups:
@@ -258,14 +249,14 @@ def scores_table(layout: Layout) -> Table:
             score = layout.scores[groups[labels], column]
             theirs = their_number(score)
             is_best = (groups[labels], column) in best
-            cells.append(Cell(our_number(score), f"/ {theirs}" if theirs else "", "best" if is_best else ""))
+            cells.append(render.Cell(our_number(score), f"/ {theirs}" if theirs else "", "best" if is_best else ""))
         rows.append(cells)
     several = len(table.columns) > 1
     headings = [
         ", ".join([*map(_label, labels), *([layout.heading(column)] if several or not labels else [])])
         for labels, column in product(layout.across, table.columns)
     ]
-    return Table(
+    return render.Table(
         columns=["", *layout.axes, "runs", *headings],
         rows=rows,
         title=f"{caption.rstrip('.')}, at the scale {table.scale}." if table.scale else caption,
@@ -302,20 +293,20 @@ def study_markdown(table: StudyTable, plots: Sequence[str] = ()) -> str:
     layout = Layout(table)
     orders = Counter(order for row in table.comparisons if (order := order_of(layout, row)) is not None)
     ranked = [(layout.heading(column), *agreement(layout, column)) for column in table.columns]
-    return fill_template(
+    return render.fill_template(
         Path(__file__).with_name("page.md"),
         layout=layout,
         table=table,
         study=layout.study,
-        notes=safe_markdown((layout.study.notes or "").strip()),
-        scores=to_markdown(replace(scores_table(layout), title="")),
+        notes=render.safe_markdown((layout.study.notes or "").strip()),
+        scores=render.to_markdown(replace(scores_table(layout), title="")),
         plots=plots,
         intervals=_intervals(layout),
         comparisons=_comparisons(layout),
         explored=not all(map(layout.claims, table.comparisons)),
         orders={order: orders[order] for order in get_args(Order)} if orders else {},
         ranked=[one for one in ranked if one[2]],
-        command=code_block(table.command) if table.command else "",
+        command=render.code_block(table.command) if table.command else "",
         runs=table.runs,
     )
 
@@ -329,7 +320,7 @@ def _intervals(layout: Layout) -> str:
     ]
     if not 0 < len(rows) <= _MAX_INTERVALS:
         return ""
-    return to_markdown(Table(columns=["", "column", "mean", "95% interval"], rows=rows, left=2))
+    return render.to_markdown(render.Table(columns=["", "column", "mean", "95% interval"], rows=rows, left=2))
 
 
 def _comparisons(layout: Layout) -> str:
@@ -340,7 +331,7 @@ def _comparisons(layout: Layout) -> str:
         rows.append([layout.pair(row), layout.heading(row.column), *claim(row), *theirs])
     if not any(row[4] for row in rows):
         columns, rows = columns[:4], [row[:4] for row in rows]
-    return to_markdown(Table(columns=columns, rows=rows, left=2)) if rows else ""
+    return render.to_markdown(render.Table(columns=columns, rows=rows, left=2)) if rows else ""
 
 
 def order_of(layout: Layout, row: StudyComparison) -> Order | None:
@@ -376,11 +367,11 @@ def agreement(layout: Layout, column: str) -> tuple[int, int]:
 def study_csv(table: StudyTable) -> str:
     """The table in long form, as :meth:`Layout.frame`; a text that a spreadsheet would compute has an apostrophe."""
     frame = Layout(table).frame()
-    return csv_lines([list(frame.columns), *frame.to_numpy().tolist()])
+    return render.csv_lines([list(frame.columns), *frame.to_numpy().tolist()])
 
 
 def study_latex(table: StudyTable) -> str:
     """The table in LaTeX; needs the package booktabs."""
     scores = scores_table(Layout(table))
     incomplete = [f"Incomplete: {len(table.missing)} runs have no result."] * bool(table.missing)
-    return to_latex(replace(scores, notes=[*scores.notes, *incomplete]))
+    return render.to_latex(replace(scores, notes=[*scores.notes, *incomplete]))

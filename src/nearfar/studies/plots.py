@@ -12,16 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nearfar.disk import write_text
-from nearfar.evaluation.plots import (
-    connected_pairs,
-    heat_map,
-    labelled_texts,
-    layer_map,
-    new_figure,
-    plain,
-    save,
-    wrapped,
-)
+from nearfar.evaluation import plots
 from nearfar.evaluation.results import StudyGroup, StudyTable
 from nearfar.evaluation.results.files import make_folder
 from nearfar.studies.page import Layout, Score, digits_of, our_number, study_csv, study_latex, study_markdown
@@ -52,12 +43,12 @@ def write_outputs(table: StudyTable, folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     make_folder(folder / TABLE)
-    plots = study_plots(Layout(table))
+    figures = study_plots(Layout(table))
     table.save(folder / TABLE)
-    pictures = [folder / f"{name}.{ending}" for name in plots for ending in ("png", "svg")]
+    pictures = [folder / f"{name}.{ending}" for name in figures for ending in ("png", "svg")]
     for picture in pictures:
-        save(plots[picture.stem], picture)
-    page = study_markdown(table, [f"{name}.svg" for name in plots])
+        plots.save(figures[picture.stem], picture)
+    page = study_markdown(table, [f"{name}.svg" for name in figures])
     texts = {"page.md": page, "table.csv": study_csv(table), "table.tex": study_latex(table)}
     for name, text in texts.items():
         write_text(folder / name, text)
@@ -133,7 +124,7 @@ def _heat_maps(layout: Layout, plot: Plot) -> _Figures:
             rows, columns = (
                 [one for one in axis.labels if one in used] for axis, used in zip((up, across), grid.axes, strict=True)
             )
-            figure = heat_map(
+            figure = plots.heat_map(
                 grid.reindex(index=rows, columns=columns),
                 title="; ".join([plot.title or line, *beside]),
                 legend=layout.heading(column),
@@ -182,9 +173,9 @@ def _positions(layout: Layout, plot: Plot) -> _Figures:
     known = {name: one.projection for name, one in _groups(layout).items() if one.projection is not None}
     panels = {name: one for name, one in known.items() if (one.labelled if plot.kind == "labels" else one.similar)}
     if panels:
-        figure = labelled_texts(panels) if plot.kind == "labels" else connected_pairs(panels)
+        figure = plots.labelled_texts(panels) if plot.kind == "labels" else plots.connected_pairs(panels)
         if plot.title:
-            figure.suptitle(wrapped(plot.title, 70), fontsize=10)
+            figure.suptitle(plots.wrapped(plot.title, 70), fontsize=10)
         yield plot.kind, figure
 
 
@@ -195,7 +186,7 @@ def _layers(layout: Layout, plot: Plot) -> _Figures:
     ]
     limits = (min(scores), max(scores)) if scores else (0.0, 1.0)  # of the colours, which all maps share
     for name, one in groups.items():
-        figure = layer_map(one.layers or {}, title=plot.title or name, label="Spearman x 100", limits=limits)
+        figure = plots.layer_map(one.layers or {}, title=plot.title or name, label="Spearman x 100", limits=limits)
         yield _slug("layers", one.row, *one.coordinates.values()), figure
 
 
@@ -246,7 +237,7 @@ def line_plot(
     ``paper``, the paper's numbers, dashed with hollow markers. Without ``x`` it is horizontal.
     """
     parts = {name: part.reindex(columns=["x", *_NUMBERS]) for name, part in lines.items()}
-    figure = new_figure(8.5, 4.4)
+    figure = plots.new_figure(8.5, 4.4)
     axes = figure.subplots()
     drawn = pd.concat(parts.values()).dropna(subset=["x", "mean"])["x"]
     for place, (line, part) in enumerate(parts.items()):
@@ -256,21 +247,23 @@ def line_plot(
             points = part.dropna(subset=[column])
             if part["x"].isna().all():
                 for height in points[column][:1]:
-                    axes.axhline(height, color=look["color"], linestyle=":" if own else "-.", label=wrapped(label, 34))
+                    axes.axhline(
+                        height, color=look["color"], linestyle=":" if own else "-.", label=plots.wrapped(label, 34)
+                    )
             elif len(points):
                 many = {"marker": None} if len(points) > _MAX_MARKED else {}
-                axes.plot(points["x"], points[column], label=wrapped(label, 34), **look | own | many)
+                axes.plot(points["x"], points[column], label=plots.wrapped(label, 34), **look | own | many)
         at, middle, low, high = part.dropna(subset=["x", "low", "high"])[["x", "mean", "low", "high"]].to_numpy().T
         if band and len(at):
             axes.fill_between(at, low, high, color=look["color"], alpha=0.2, linewidth=0)
         elif len(at):
             at = at + (0.0 if log[0] else _DODGE * np.ptp(drawn) * (place - (len(parts) - 1) / 2))
             axes.errorbar(at, middle, yerr=[middle - low, high - middle], color=look["color"], fmt="none", capsize=3)
-    axes.set(xlabel=plain(labels[0]), ylabel=plain(labels[1]))
-    axes.set_title(wrapped(title, 70), fontsize=10)
+    axes.set(xlabel=plots.plain(labels[0]), ylabel=plots.plain(labels[1]))
+    axes.set_title(plots.wrapped(title, 70), fontsize=10)
     axes.set(xscale="log" if log[0] else "linear", yscale="log" if log[1] else "linear")
     if ticks:
-        axes.set_xticks([x for x, _ in ticks], [plain(label) for _, label in ticks])
+        axes.set_xticks([x for x, _ in ticks], [plots.plain(label) for _, label in ticks])
         axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)

@@ -13,10 +13,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-import nearfar.commands.encode as module
 from nearfar import NearfarError
-from nearfar.commands.encode import can_be_continued
+from nearfar.commands.encode import folder as module
 from nearfar.commands.encode.parts import Parts
+from nearfar.commands.encode.run import can_be_continued
 from nearfar.config.encoding import EncodeConfig
 from tests.corpora import (
     ENDS,

@@ -18,7 +18,8 @@ from sentence_transformers.sentence_transformer import modules as st
 from nearfar import DistillConfig, Encoder, NearfarError, static
 from nearfar.commands.encode import vectors
 from nearfar.commands.train import train
-from nearfar.commands.train.run import plan, prepare
+from nearfar.commands.train.plan import plan
+from nearfar.commands.train.run import prepare
 from nearfar.data.fingerprints import text_hashes
 from nearfar.disk.model_folder import SeenHashes, read_seen, write_seen
 from nearfar.encoder import stream

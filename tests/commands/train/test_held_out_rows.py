@@ -18,7 +18,8 @@ from nearfar.commands.train import train
 from nearfar.commands.train.choose import resolve_config
 from nearfar.commands.train.dev import finds
 from nearfar.commands.train.inputs import load_inputs, resolve_objectives
-from nearfar.commands.train.run import EncoderRun, plan
+from nearfar.commands.train.plan import plan
+from nearfar.commands.train.run import EncoderRun
 from nearfar.data.fingerprints import text_hashes
 from nearfar.disk.model_folder import read_seen
 from nearfar.encoder.encoder import Encoder

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from nearfar.commands.train.run import plan, prepare
+from nearfar.commands.train.plan import plan
+from nearfar.commands.train.run import prepare
 from nearfar.encoder.ragged import transformer_layers
 from nearfar.registry import METHODS
 from tests.method_configs import by_night, config

@@ -31,15 +31,7 @@ from nearfar.encoder.classifier import Classifier, Item
 from nearfar.encoder.classifier_folder import read_classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.encoder_folder import EMBEDDING, EncoderComponents
-from nearfar.encoder.exported import (
-    IDS,
-    MASK,
-    TYPES,
-    Feeds,
-    Outputs,
-    openvino_errors,
-    refuse_graph,
-)
+from nearfar.encoder.exported import IDS, MASK, TYPES, Feeds, Outputs, openvino_errors, refuse_graph
 from nearfar.encoder.folder_checks import holds_classifier
 from nearfar.encoder.pooling import TokenPooling
 from nearfar.encoder.pretrained import reason

@@ -1,0 +1,140 @@
+"""A folder of parts, written by jobs: in this process, in workers or on Ray; many processes can take part in it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nearfar.commands.encode.corpus import InputFile, column_reader, list_files, read_footers, read_texts
+from nearfar.commands.encode.parts import Parts, Plan, file_name, read_plan
+from nearfar.commands.encode.run import EncodeResult, agreed_parts, computes_here, load_encoder, open_planned
+from nearfar.config.encoding import EncodeConfig
+from nearfar.data import lines
+from nearfar.disk.checks import check_writable_folder
+from nearfar.disk.places import OWN, WRITING, Place, open_place
+from nearfar.disk.work import PLAN
+from nearfar.jobs import Job, JobEvent, JobsFailedError, run_jobs, shard_of
+from nearfar.runtime.progress import progress_bar
+from nearfar.runtime.threads import available_cores, cpu_quota
+from nearfar.types import NearfarError
+
+JOB = "nearfar.commands.encode.folder:write_part"
+"""The function of the jobs."""
+
+_SHOWN = 10
+"""Number of failed parts that an error names."""
+
+
+def encode_folder(model: str, config: EncodeConfig, block: int, *, progress: bool) -> EncodeResult:
+    """Write the parts of this call, each by a job; and the manifest, if all parts are there.
+
+    Many processes can take part in it.
+    """
+    place = open_place(config.output)
+    _check_folder(place, config)
+
+    def changes(plan: Plan) -> list[str]:
+        """By names and sizes of the files; a worker compares the footer of a file when it opens it."""
+        before = {(file.address, file.size) for file in plan.files}
+        different = sorted(before ^ set(list_files(config.input)))
+        return [f"files of --input changed, such as {different[0][0]}"] if different else []
+
+    def read() -> list[InputFile]:
+        files = read_footers(config.input, str(config.column), config.keep)
+        if inside := [file.address for file in files if file.address.startswith(f"{place.address.rstrip('/')}/")]:
+            raise NearfarError(f"--output {place.address}: has the input {inside[0]} in it; choose another folder.")
+        return files
+
+    here = computes_here(config)
+    parts = agreed_parts(model, config, block, read_input=read, input_changes=changes)
+    if not here:
+        load_encoder.cache_clear()  # frees it
+    local = {"output": place.address, "model": model, "device": config.device}
+    uses = "gpu" if config.engine == "ray" and str(config.device).startswith("cuda") else None
+    settings: list[dict[str, Any]] = [{"part": part, "plan": parts.plan.digest} for part in range(parts.plan.parts)]
+    numbers = {Job(JOB, each, local=local, uses=uses): part for part, each in enumerate(settings)}
+    own = {job: numbers[job] for job in shard_of(list(numbers), config.shard_numbers)}
+    _run_jobs(parts, own, config, engine="inline" if here else config.engine, progress=progress)
+    records = parts.records()
+    complete = len(records) == parts.plan.parts
+    if complete:
+        parts.write_manifest(records)
+        for name in place.names(WRITING):
+            if name.startswith("part-"):  # left by a killed process
+                place.remove(f"{WRITING}/{name}")
+        parts.warn_of_truncated()
+    return EncodeResult(parts.rows_in(own.values()), parts.plan.dim, len(own), complete)
+
+
+def _check_folder(place: Place, config: EncodeConfig) -> None:
+    """Refuse an output that is a file, cannot be written, or holds other files or a run that is not continued."""
+    output = config.output
+    if place.shared is not None:
+        check_writable_folder(place.shared, output)
+    others = [name for name in place.names() if name != OWN]
+    has_run = read_plan(place) is not None  # read last: another process may just have started the run
+    if has_run and not (config.overwrite or config.resume or config.shard):
+        raise NearfarError(
+            f"--output {output}: holds a run of nearfar encode. Continue it with --resume, replace it with "
+            "--overwrite, or choose another folder."
+        )
+    if others and not has_run:
+        raise NearfarError(
+            f"--output {output}: holds other files, such as {others[0]}; choose an empty or a new folder."
+        )
+
+
+def _run_jobs(parts: Parts, jobs: Mapping[Job, int], config: EncodeConfig, *, engine: str, progress: bool) -> None:
+    """Run the jobs of parts; failures are one error that names the parts."""
+    cores = min(available_cores(), cpu_quota() or available_cores())
+    try:
+        with progress_bar("encoding", parts.rows_in(jobs.values()), shown=progress) as advance:
+
+            def on_event(event: JobEvent) -> None:
+                if event.kind == "finished":
+                    advance(parts.rows_in([jobs[event.job]]))
+
+            run_jobs(
+                list(jobs),
+                None,  # each part is published in its place
+                engine="process" if engine == "local" else engine,
+                workers=config.workers,
+                threads=config.threads or (1 if config.ray_address else max(1, cores // config.workers)),
+                ray_address=config.ray_address,
+                on_event=on_event,
+            )
+    except JobsFailedError as error:
+        listed = [f"\n  {file_name(jobs[each.job])}: {each.message}" for each in error.failures[:_SHOWN]]
+        raise NearfarError(
+            f"{len(error.failures):,} of {len(jobs):,} parts failed:{''.join(listed)}\nThe other parts are kept; "
+            "continue with --resume."
+        ) from error
+
+
+def write_part(settings: Mapping[str, Any], inputs: Mapping[str, Path], folder: Path) -> None:  # noqa: ARG001
+    """Encode the rows of a part and publish its file and its record, unless both are there and valid.
+
+    Args:
+        settings: ``part``, the number of the part; ``plan``, the digest of the plan; ``output``, the address of the
+            folder; ``model`` and ``device``, as this machine knows them.
+        inputs: none.
+        folder: a temporary folder.
+
+    Raises:
+        NearfarError: a text is not valid, an input file or the model is not that of the plan, or a file cannot be read
+            or written.
+    """
+    part, place = int(settings["part"]), open_place(settings["output"])
+    plan = read_plan(place)
+    if plan is None or plan.digest != settings["plan"]:
+        raise NearfarError(
+            f"{place.address}/{PLAN}: is not seen by this machine, or belongs to another run. Start only one run in a "
+            "folder, which all machines see."
+        )
+    parts = Parts(place, plan)
+    if parts.records([part], whole=True):
+        return
+    how, (start, stop) = plan.settings, plan.row_range(part)
+    texts = lines.blocks(read_texts(plan.files, start, stop, str(how.column)), size=how.block, start=start)
+    opened = open_planned(settings["model"], settings["device"], parts)
+    pieces = opened.pieces(texts, normalize=how.normalize, dimensions=how.dimensions)
+    parts.store(part, pieces, folder, column_reader(plan.files, start, stop, how.keep))

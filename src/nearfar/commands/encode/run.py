@@ -1,0 +1,138 @@
+"""What a run of ``nearfar encode`` is, whether it writes one file or a folder: its plan, its parts and its encoder."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nearfar.commands.encode.corpus import InputFile
+from nearfar.commands.encode.parts import MANIFEST, Parts, Plan, VectorSettings, read_plan, work_of
+from nearfar.commands.encode.vectors import OpenEncoder, open_encoder
+from nearfar.config.encoding import DEFAULT_SHARD_ROWS, EncodeConfig
+from nearfar.disk.places import LocalFolder, Place, open_place
+from nearfar.disk.work import PLAN, list_changes, refuse_changes
+from nearfar.encoder.precision import precision_record, resolve, resumed_precision
+from nearfar.encoder.prompts import choose_width
+from nearfar.quantization import read_ranges
+from nearfar.runs.fingerprints import fingerprint_model
+from nearfar.types import NearfarError
+
+OPENING = ("pooling", "max_length", "prompt")
+"""Flags that open an encoder, and are settings of a plan as they are."""
+
+WORDS = {"model": "the model's weights or settings", "calibrate": "the ranges of --calibrate"}
+
+
+class EncodeResult(NamedTuple):
+    """What a run has written."""
+
+    rows: int
+    """Number of rows of this run: all, or those of its ``--shard``."""
+    dim: int
+    parts: int
+    """Number of parts of this run."""
+    complete: bool
+    """Whether all parts of the output are finished."""
+
+
+def can_be_continued(config: EncodeConfig) -> bool:
+    """Whether ``--resume`` would continue a run."""
+    place = place_of(config)
+    return work_of(place).exists and MANIFEST not in place.names()
+
+
+@lru_cache(maxsize=1)
+def load_encoder(model: str, **opening: str | int | None) -> OpenEncoder:
+    """An encoder; of calls with the same arguments, the first one opens it, until the cache is cleared."""
+    return open_encoder(model, opening)
+
+
+def open_planned(model: str, device: str | None, parts: Parts) -> OpenEncoder:
+    """The encoder of a plan, opened once for all parts of a process; ``model`` is its name on this machine.
+
+    Raises:
+        NearfarError: the model of this name is another one on this machine, or cannot be opened; or the plan was made
+            in native bfloat16, which the device does not have.
+    """
+    settings, address = parts.plan.settings, parts.place.address
+    opened = load_encoder(model, **{name: getattr(settings, name) for name in OPENING}, device=device)
+    if opened.model != settings.model:
+        raise NearfarError(f"{model}: is not the model that the run in {address} started with.")
+    precision = resumed_precision(settings.precision, device, what=f"{address}: this run")
+    return opened._replace(bf16=precision == "bf16")
+
+
+def place_of(config: EncodeConfig) -> Place:
+    """The folder of the parts."""
+    return open_place(config.output) if config.sharded else LocalFolder(f"{config.output}.partial")
+
+
+def computes_here(config: EncodeConfig) -> bool:
+    """Whether this process encodes, and not workers that write parts."""
+    return config.engine == "local" and config.workers == 1 and not config.threads
+
+
+def agreed_parts(
+    model: str,
+    config: EncodeConfig,
+    block: int,
+    *,
+    read_input: Callable[[], list[InputFile]],
+    input_changes: Callable[[Plan], list[str]],
+) -> Parts:
+    """The parts that all processes write which use a folder: of the plan that is there, or of a new one.
+
+    Args:
+        model: the model, as workers find it.
+        config: the settings; with ``overwrite``, a new plan replaces the one that is there once it can start.
+        block: number of texts in a block.
+        read_input: returns the files of a new plan.
+        input_changes: what changed since a plan was made, in words.
+
+    Raises:
+        NearfarError: settings, model or input differ; the message names what differs.
+    """
+    place = place_of(config)
+    work = work_of(place)
+    wanted: dict[str, Any] = {name: getattr(config, name) for name in (*OPENING, "column", "normalize", "dimensions")}
+    wanted |= {"model": fingerprint_model(model), "keep": list(config.keep), "calibrate": None, "block": block}
+    wanted["quantize"] = "float16" if config.dtype == "float16" else config.quantize
+    wanted["shard_rows"] = (config.shard_rows or DEFAULT_SHARD_ROWS) if config.sharded else block
+    if config.calibrate is not None:
+        wanted["calibrate"] = read_ranges(Path(config.calibrate).expanduser(), flag="--calibrate").tolist()
+
+    def new_plan() -> dict[str, Any]:
+        files, device = read_input(), config.device if config.engine == "local" else "cpu"
+        opening = {name: wanted[name] for name in OPENING}
+        encoder = load_encoder(model, **opening, device=device if computes_here(config) else "cpu").encoder
+        dim = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
+        if config.calibrate is not None and len(wanted["calibrate"][0]) != dim:
+            raise NearfarError(
+                f"--calibrate {config.calibrate}: its vectors have {len(wanted['calibrate'][0])} dimensions, those "
+                f"to quantize {dim}; name a file of vectors with the same number."
+            )
+        precision: Any = precision_record(resolve(config.precision, device), device)
+        return asdict(Plan(VectorSettings(**wanted, precision=precision, limit=encoder.max_length), dim, files))
+
+    if config.sharded and config.overwrite:
+        content = new_plan()  # before anything is removed
+        remove_parts(place)
+        work.begin(content)
+    work.agree(lambda: work.begin(new_plan()))
+    plan = read_plan(place)
+    assert plan is not None  # the call before has read it
+    now = wanted if config.precision == "auto" else wanted | {"precision": config.precision}
+    before = asdict(plan.settings) | {"precision": plan.settings.precision.partition(" ")[0]}
+    changes = list_changes({name: before[name] for name in now}, now, WORDS) + input_changes(plan)
+    way = "choose another --output" if config.sharded else "remove the folder to start again"
+    refuse_changes(place.address, changes, way=way)
+    return Parts(place, plan)
+
+
+def remove_parts(place: Place) -> None:
+    """Remove a folder of parts; the plan goes last, so that an interruption leaves a run, and not other files."""
+    work_of(place).forget_parts()
+    names = [name for name in place.names() if name == MANIFEST or (name.startswith("part-") and "." in name)]
+    for name in (*names, PLAN):
+        place.remove(name)
