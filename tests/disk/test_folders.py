@@ -2,12 +2,14 @@
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from nearfar import NearfarError
 from nearfar.disk import read_errors, read_json, remove
+from nearfar.disk.folders import FolderBusyError, folder_lock
 from nearfar.disk.places import LocalFolder
 from nearfar.quantization import read_ranges
 
@@ -63,3 +65,23 @@ def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> Non
                 read()
         with pytest.raises(NearfarError, match=f"--calibrate .*{name}: is not a regular file"):
             read_ranges(file, flag="--calibrate")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork and file locks")
+def test_processes_that_lock_and_remove_the_same_folder_do_not_fail(tmp_path: Path) -> None:
+    """A folder that one process makes may be removed by another, which found it empty, before it is locked."""
+    children = []
+    for _ in range(4):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                for _ in range(300):
+                    with suppress(FolderBusyError), folder_lock(tmp_path / "folder", remove_if_empty=True):
+                        pass
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(child)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0, 0]

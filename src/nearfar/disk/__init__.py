@@ -342,7 +342,14 @@ def publish(source: Path, target: Path, *, durable: bool = True) -> None:
 def create_folder(folder: Path) -> None:
     """Create a folder and its missing parents, and wait until their entries are on the disk."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            break
+        except FileExistsError:
+            with suppress(FileNotFoundError):  # another process has removed the empty folder; it is made again
+                if not stat.S_ISDIR(folder.stat().st_mode):
+                    raise
     for path in missing:
         with suppress(FileNotFoundError):  # another process removed the empty folder
             flush_entries(path.parent)
