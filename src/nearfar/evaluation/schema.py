@@ -2,6 +2,7 @@
 
 import json
 import sys
+from inspect import cleandoc
 from typing import Any
 
 import msgspec
@@ -22,6 +23,11 @@ def result_schema() -> dict[str, Any]:
     references, definitions = msgspec.json.schema_components([*tagged, TrainingRecord], schema_hook=union)
     for kind in tagged:
         definitions[kind.__name__]["required"].insert(0, "kind")
+    for part in definitions.values():  # as all versions of msgspec write them
+        part["description"] = cleandoc(part["description"])
+        for shape in part["properties"].values():
+            if shape.get("default") in ([], {}):
+                del shape["default"]
     *options, record = (*references[: len(results)], references[-1])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
