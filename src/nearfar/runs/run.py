@@ -233,7 +233,7 @@ class Run(Trainer):
         write_seen(folder, self.seen)
         self.conclude()
         record = {**provenance().to_dict(), "config": asdict(config), "data": self.facts, "inputs": self.folder.inputs}
-        record |= {"precision": config.precision, "dev": self.evaluated_on, "metric": self.metric, **asdict(progress)}
-        record |= self.outcome
+        record |= {"precision": config.precision, "dev": self.evaluated_on, "metric": self.metric}
+        record |= asdict(progress) | self.outcome
         write_text(folder / RUN_INFO, json.dumps(record, indent=1) + "\n")  # last: it marks the run as finished
         self.folder.finish()

@@ -139,7 +139,7 @@ def adapt(
         adapt("corpus.jsonl", output="runs/corpus", guard=["judged/", "stsb:dev"])
 
     Pairs are made of each document (:func:`nearfar.data.documents.pairs_of`), and the method ``documents`` is trained
-    with the settings that were measured for the start.
+    with the settings of pairs for the start.
 
     Args:
         documents: folders of text files, tables with the column ``text`` and perhaps ``title``, or text files with one

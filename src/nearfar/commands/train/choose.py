@@ -88,8 +88,7 @@ def choose_method(
     own = {name: value for name, value in (settings or {}).items() if value is not None}
     given = {name: own[name] for name in recipes.COLUMN_SETTINGS if name in own}
     choice, *others = [
-        _choice(recipes.DOCUMENTS, given) if documents or is_text_folder(spec) else _choose(spec, given)
-        for spec in specs
+        _choice("documents", given) if documents or is_text_folder(spec) else _choose(spec, given) for spec in specs
     ]
     for spec, other in zip(specs[1:], others, strict=True):
         if other != choice:
@@ -182,7 +181,7 @@ def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
     columns = column_names(table)
     matches = [choice for kind in recipes.KINDS if (choice := _match(kind, columns, given)) is not None]
     if len(matches) == 2:  # texts with titles may have labels or scores, which say more
-        matches = [choice for choice in matches if choice.rows != recipes.DOCUMENTS]
+        matches = [choice for choice in matches if choice.rows != "documents"]
     if len(matches) == 1:
         return matches[0]
     shown = ", ".join(printable_name(column) for column in columns[:20]) + (", ..." if len(columns) > 20 else "")

@@ -46,7 +46,6 @@ RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
 recipes were found for. Wider encoders, for which they are not measured, train with the method's default rate;
 wider sentence-transformers folders have all defaults."""
 LABELLED, FEW_LABELLED_TEXTS = "labelled texts", "few labelled texts"
-DOCUMENTS = "documents"
 FEW_LABELLED = 1000
 """Number of labelled rows below which none is held out: they are tested fold by fold (``commands/train/after.py``)."""
 FEWEST_ROWS = 4

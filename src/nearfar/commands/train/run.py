@@ -296,14 +296,12 @@ class EncoderRun(Run):
         start = _open_encoder(config, self.context.device)
         if is_static(start.backbone):
             merge_square_layers(start.backbone, start.tail)
-        tried, self.guarded = keep_guarded(
-            guard,
-            self.encoder,
-            start,
-            config.model,
-            dev_score=lambda encoder: self.dev.measure(encoder, config.precision).score if scored else None,
-            above=self.progress.start_score if config.keep == "best" else None,
-        )
+
+        def dev_score(encoder: Encoder) -> float | None:
+            return self.dev.measure(encoder, config.precision).score if scored else None
+
+        above = self.progress.start_score if config.keep == "best" else None
+        tried, self.guarded = keep_guarded(guard, self.encoder, start, config.model, dev_score=dev_score, above=above)
         self.outcome["guard"] = [one.to_dict() for one in tried]
         return bool(tried) and tried[-1].kept
 
@@ -311,12 +309,11 @@ class EncoderRun(Run):
         """Write the comparison on the guard sets, and measure how far the neighbours of the user's texts have moved."""
         if self.guarded is not None:
             save_with_tables(self.guarded, self.folder.path / GUARD)
-        texts = dict.fromkeys(text for row in self.dev.rows or self.objectives[0].texts for text in row)
-        some = [text for text in texts if isinstance(text, str)][:MOST_TEXTS]
+        rows = self.dev.rows or self.objectives[0].texts
+        texts = [*dict.fromkeys(text for row in rows for text in row if isinstance(text, str))][:MOST_TEXTS]
         start = Encoder.from_pretrained(self.config.model, device=self.context.device)
-        vectors = (
-            one.encode(some, precision=self.config.precision, check_finite=False) for one in (start, self.encoder)
-        )
+        precision = self.config.precision
+        vectors = (one.encode(texts, precision=precision, check_finite=False) for one in (start, self.encoder))
         self.outcome["kept_neighbours"] = kept_neighbours(*vectors)
 
 
