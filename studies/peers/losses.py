@@ -15,6 +15,7 @@ import json
 import random
 import tempfile
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from sentence_transformers.util import pairwise_cos_sim
 from sklearn.decomposition import PCA
 from torch import nn
 
+from nearfar.data.documents import load_pairs_of_documents
 from nearfar.data.fingerprints import row_hashes
 from nearfar.data.rows import load_labelled, load_nli, load_pairs, load_scored, load_sentences
 from nearfar.data.triplets import load_triplets, load_tuples
@@ -51,8 +53,11 @@ def triplets(options: argparse.Namespace) -> Columns:
 
 
 def pairs(options: argparse.Namespace) -> Columns:
-    """Related texts."""
-    found = load_tuples(options.data, columns=("anchor", "positive"), limit=options.limit)
+    """Related texts, or those that nearfar's method documents makes of documents."""
+    if options.documents:
+        found = load_pairs_of_documents(options.data, seed=options.seed, limit=options.limit)
+    else:
+        found = load_tuples(options.data, columns=("anchor", "positive"), limit=options.limit)
     return dict(zip(("anchor", "positive"), map(list, zip(*found.rows, strict=True)), strict=True))
 
 
@@ -76,7 +81,9 @@ def scored(options: argparse.Namespace) -> Columns:
 
 
 def sentences(options: argparse.Namespace) -> Columns:
-    """Sentences."""
+    """Sentences, or the texts of the pairs that are made of documents."""
+    if options.documents:
+        return {"text": list(dict.fromkeys(chain.from_iterable(zip(*pairs(options).values(), strict=True))))}
     return {"text": [text for (text,) in load_sentences(options.data, limit=options.limit).rows]}
 
 
@@ -241,7 +248,7 @@ def main() -> None:
     options = parse()
     rows = {options.loss: LOSSES[options.loss].rows(options)}
     if options.beside is not None:
-        beside = argparse.Namespace(data=options.beside, limit=options.beside_limit, seed=options.seed)
+        beside = argparse.Namespace(data=options.beside, limit=options.beside_limit, seed=options.seed, documents=False)
         rows[options.beside_loss] = LOSSES[options.beside_loss].rows(beside)
     dev = load_pairs(options.evaluate_on)
     model = open_model(options.model, options.pooling)
@@ -282,6 +289,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--guide", help="a sentence-transformers model, for gist and the losses with a teacher")
     parser.add_argument("--components", type=int, help="number of principal components of the teacher to learn")
     parser.add_argument("--data", required=True)
+    parser.add_argument("--documents", action="store_true", help="the data are documents; pairs are made of each")
     parser.add_argument("--limit", type=int, help="number of rows, by default all")
     parser.add_argument("--beside", help="sentences to train on as well, by --beside-loss")
     parser.add_argument("--beside-loss", choices=SENTENCE_LOSSES, default="simcse")
