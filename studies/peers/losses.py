@@ -390,7 +390,7 @@ def write(
     write_seen(options.output / "model", seen)
     run = {**provenance().to_dict(), "config": {**vars(options), "output": str(options.output)}, "history": history}
     scores = [score for _, score in history]
-    numbers = {"validation": 100 * (max(scores) if options.keep == "best" else scores[-1])}
+    numbers = {"validation": 100 * (max(scores) if options.keep == "best" else scores[-1])} if scores else {}
     for name, values in {"run.json": run, "numbers.json": numbers}.items():
         (options.output / name).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
