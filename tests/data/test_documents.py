@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nearfar import NearfarError, adapt
-from nearfar.data.documents import Document, load_pairs_of_documents, pairs_of, sentences_of
+from nearfar.data.documents import LONGEST, Document, load_pairs_of_documents, pairs_of, sentences_of
 from nearfar.data.fingerprints import units_of_rows
 from tests.tiny import save_tiny
 
@@ -30,12 +30,18 @@ def test_pairs_of_a_document() -> None:
     assert pairs_of(Document("A title", ""), 4, seed=1) == []
 
 
-def test_sentences_end_with_signs_of_any_script() -> None:
+def test_sentences_end_with_signs_of_any_script_and_blank_lines_and_are_cut() -> None:
     assert sentences_of(
         "翼は長くて薄いもので、飛行機を空中に運んでいきます。空気は翼の上をとても速く流れていきます。"
     ) == [
         "翼は長くて薄いもので、飛行機を空中に運んでいきます。",
         "空気は翼の上をとても速く流れていきます。",
+    ]
+    words = [f"word{number}" for number in range(LONGEST + 40)]
+    assert sentences_of(f"## A heading without an end\n\n{' '.join(words)}") == [
+        "## A heading without an end",
+        " ".join(words[:LONGEST]),
+        " ".join(words[LONGEST:]),
     ]
 
 

@@ -20,7 +20,9 @@ LONGEST_TITLE = 120
 """Number of characters up to which the first line of a file is its title."""
 SHORTEST = 20
 """Number of characters below which a piece of a document is no sentence."""
-_ENDS = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
+LONGEST = 100
+"""Number of words after which a sentence is cut: it may be a table, or a text without punctuation."""
+_ENDS = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n\s*\n")
 
 
 class Document(NamedTuple):
@@ -74,14 +76,12 @@ def pairs_of(document: Document, count: int, *, seed: int) -> list[tuple[str, st
     is in every other pair, so that held-out rows are whole documents, and batches have no document twice.
     """
     sentences = sentences_of(document.text)
-    draw = random.Random(f"{seed} {document.text}")
+    draw = random.Random(f"{seed} {normalize_whitespace(document.text)}")
 
     def passage() -> str:
         start = draw.randrange(max(1, len(sentences) - 1))
         return " ".join(sentences[start : start + 2])
 
-    if not sentences:
-        return []
     middle, pairs = passage(), list[tuple[str, str]]()
     for number in range(count):
         other = passage()
@@ -89,17 +89,20 @@ def pairs_of(document: Document, count: int, *, seed: int) -> list[tuple[str, st
             pairs.append((document.title, middle if number == 0 else other))
         else:
             pairs.append((middle, other))
-    return [pair for pair in dict.fromkeys(pairs) if pair[0] != pair[1]]
+    return [pair for pair in dict.fromkeys(pairs) if all(pair) and pair[0] != pair[1]]
 
 
 def sentences_of(text: str) -> list[str]:
-    """The sentences of a text: what ends with . ! ? and white space, or with 。！？; short pieces are left out.
+    """The sentences of a text: what ends with . ! ? and white space, with 。！？, or with a blank line.
+
+    Pieces of fewer than :data:`SHORTEST` characters are left out, and those of over :data:`LONGEST` words are cut.
 
     >>> sentences_of("A first sentence, of some length. Fig. 3. And a second one is here!")
     ['A first sentence, of some length.', 'And a second one is here!']
     """
-    pieces = (piece.strip() for piece in _ENDS.split(text))
-    return [piece for piece in pieces if len(piece) >= SHORTEST]
+    pieces = (normalize_whitespace(piece).split() for piece in _ENDS.split(text))
+    cut = (" ".join(words[start : start + LONGEST]) for words in pieces for start in range(0, len(words), LONGEST))
+    return [piece for piece in cut if len(piece) >= SHORTEST]
 
 
 def _documents(spec: str, title_column: str, text_column: str) -> Iterator[tuple[str, list[Document]]]:
@@ -111,8 +114,8 @@ def _documents(spec: str, title_column: str, text_column: str) -> Iterator[tuple
         names = [] if table.is_plain_text else column_names(table)
         titled = find_columns(names, (title_column,)) is not None
         rows = table.text_rows((text_column, title_column) if titled else (text_column,))
-        cells = ([normalize_whitespace(str(cell or "")) for cell in values] for _, values in rows)
-        yield table.title, [Document("".join(titles), text) for text, *titles in cells]
+        cells = ([str(cell or "") for cell in values] for _, values in rows)
+        yield table.title, [Document(normalize_whitespace("".join(titles)), text) for text, *titles in cells]
 
 
 def _of_files(folder: Path) -> Iterator[Document]:
@@ -128,4 +131,4 @@ def _of_files(folder: Path) -> Iterator[Document]:
         first, _, rest = read_text(file).lstrip("\ufeff \r\n").partition("\n")
         titled = len(first.strip()) <= LONGEST_TITLE and bool(rest.strip())
         title, text = (first.lstrip("# "), rest) if titled else ("", f"{first}\n{rest}")
-        yield Document(normalize_whitespace(title), normalize_whitespace(text))
+        yield Document(normalize_whitespace(title), text)
