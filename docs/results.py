@@ -412,7 +412,7 @@ def _two_digits(value: float | None) -> str:
 def paper(name: str) -> str:
     """``NAME``: a table of a paper beside its numbers, tested differences, orderings, plots; or that it was not run."""
     if not (RESULTS / "papers" / name / "study.json").exists():
-        return "Not run yet."
+        return f"Not run yet: `nearfar reproduce {name} --scale here --start FOLDER`."
     table = study_of(name, "papers")
     layout = Layout(table)
     shown = scores_table(layout)
