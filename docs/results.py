@@ -220,12 +220,13 @@ def study(words: str) -> str:
         one = next(iter(of_column.values()))
         sides = ((one.first, one.first_coordinates), (one.second, one.second_coordinates))
         if min(layout.runs(layout.groups.index(side)) for side in sides) > 1 or "training" in pair or "teacher" in pair:
-            empty = [""] * (1 + len(layout.study.axes))
+            shared = dict(sides[0][1].items() & sides[1][1].items())
+            places = [shared.get(axis.name, "") for axis in layout.study.axes]
             by_peer = [OF_PEER in layout.study.row(row).name for row, _ in sides]
             searched = fewer_tried and by_peer == [False, True]
             differences = [None if column in hidden else of_column.get(column) for column in shown]
             told = [_claim(one, word=not (searched and one and (one.difference or 0) > 0)) for one in differences]
-            rows.append([f"*{WORDS_ON_A_ROW.sub('', pair)}*", *empty, *told])
+            rows.append([f"*{WORDS_ON_A_ROW.sub('', pair)}*", *places, "", *told])
     return _table(_columns(layout, shown), rows)
 
 

@@ -112,7 +112,7 @@ def test_what_is_seen_of_a_paper_follows_from_its_tests() -> None:
         "Made 2026-11-23 at `658afa3f` on AMD EPYC (avx2 avx512f avx512_vnni avx512_bf16); trained in bf16.",
     ):
         assert told in shown
-    assert results.paper("liao-table-1") .startswith("Not run yet: `nearfar reproduce liao-table-1 ")
+    assert results.paper("liao-table-1").startswith("Not run yet: `nearfar reproduce liao-table-1 ")
 
 
 @pytest.mark.long

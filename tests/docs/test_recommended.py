@@ -20,6 +20,7 @@ COLUMNS = {
     "NLI rows": "premise hypothesis label",
     "labelled texts": "text label",
     "few labelled texts": "text label",
+    "few pairs": "anchor positive",
     "scored pairs": "sentence1 sentence2 score",
     "sentences": "text",
     "documents": "title text",

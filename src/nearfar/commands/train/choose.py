@@ -97,13 +97,13 @@ def choose_method(
                 "trained on together must be of one kind; name the method for another reading."
             )
     epochs = {}
-    if choice.rows == recipes.LABELLED:
+    if few := recipes.FEW.get(choice.rows):
         limit = str(own.get("limit"))
         at_most = min(recipes.LABELLED_TEXTS, int(limit) if limit.isdecimal() else recipes.LABELLED_TEXTS)
-        count = count_rows(specs, given.get("label_column", "label"), at_most)
-        choice = replace(choice, rows=recipes.FEW_LABELLED_TEXTS) if count < recipes.FEW_LABELLED else choice
-        more = min(recipes.MOST_EPOCHS, recipes.LABELLED_TEXTS // count)
+        count = count_rows(specs, ("", *choice.columns)[-1], at_most)
+        more = min(recipes.MOST_EPOCHS, recipes.LABELLED_TEXTS // count) if choice.rows == recipes.LABELLED else 0
         epochs = {"epochs": more} if more > recipes.FEWEST_EPOCHS else {}
+        choice = replace(choice, rows=f"few {choice.rows}") if count < few else choice
     choice = _choose_by_start(choice, model, own)
     return replace(choice, values=_without(choice.values | epochs, SECOND_OBJECTIVE if "second" in own else ()))
 
@@ -132,7 +132,7 @@ def _choose_by_start(choice: Choice, model: str, own: Mapping[str, Any]) -> Choi
     if similar is None:
         return choice
     of_start = recipes.FROM_SIMILAR if similar else recipes.FROM_RAW
-    recipe = of_start.get(choice.rows) or of_start[recipes.LABELLED]
+    recipe = of_start.get(choice.rows) or of_start[choice.rows.removeprefix("few ")]
     own_rate = "learning_rate" in own or "lora_rank" in own
     small = width is not None and width <= recipes.RECIPE_WIDTH
     if similar and not small and choice.rows != recipes.FEW_LABELLED_TEXTS:

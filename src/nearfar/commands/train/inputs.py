@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 from nearfar.commands.train.dev import DevSet, agreement_dev, held_out_dev, hold_out_sentences, no_dev, scored_dev
-from nearfar.commands.train.recipes import FEW_LABELLED, FROM_SIMILAR
+from nearfar.commands.train.recipes import FEW, FROM_SIMILAR, LABELLED
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag, named_models
 from nearfar.data import hold_out
@@ -197,7 +197,7 @@ def load_inputs(
         return _without(data, kept, sentences), agreement_dev(sentences, str(teacher))
 
     seen, labelled = read_seen(locate(config.model)), kind == "labelled"
-    if config.hold_out is None and (not labelled or len(rows.rows) < FEW_LABELLED):
+    if config.hold_out is None and (not labelled or len(rows.rows) < FEW[LABELLED]):
         tested = in_folds and (not labelled or isinstance(config, SupconTextConfig))
         folds = hold_out.in_folds(rows, source=source, seen=seen) if tested else None
         if folds is not None:

@@ -46,8 +46,9 @@ RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
 recipes were found for. Wider encoders, for which they are not measured, train with the method's default rate;
 wider sentence-transformers folders have all defaults."""
 LABELLED, FEW_LABELLED_TEXTS = "labelled texts", "few labelled texts"
-FEW_LABELLED = 1000
-"""Number of labelled rows below which none is held out: they are tested fold by fold (``commands/train/after.py``)."""
+FEW = {"pairs": 2000, LABELLED: 1000}
+"""Kind of rows -> the number below which they are few, and may have a recipe of their own. Few labelled texts are not
+held out: they are tested fold by fold (``commands/train/after.py``)."""
 FEWEST_ROWS = 4
 """Two texts of two labels, the fewest rows that can be contrasted."""
 LABELLED_TEXTS, FEWEST_EPOCHS, MOST_EPOCHS = 8000, 3, 20
