@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 import nearfar
+from nearfar.data.documents import load_pairs_of_documents
 from nearfar.disk.model_folder import read_seen
 from nearfar.encoder.ragged import transformer_layers
 from nearfar.studies.papers import ENCODER, write_inputs
@@ -85,9 +86,21 @@ def test_weights_are_averaged_with_the_start() -> None:
     assert PEERS.LOSSES["mnrl"].build(model, Namespace(scale=40.0)).scale == 40.0
 
 
+def test_rows_are_made_of_documents(tmp_path: Path) -> None:
+    file = tmp_path / "documents.txt"
+    sentences = (f"This is sentence number {number} of the document." for number in range(12))
+    file.write_text(" ".join(sentences) + "\n")
+    options = Namespace(documents=True, data=str(file), seed=3, limit=None)
+    rows = load_pairs_of_documents(str(file), seed=3).rows
+    assert PEERS.pairs(options) == {"anchor": [row[0] for row in rows], "positive": [row[1] for row in rows]}
+    texts = PEERS.sentences(options)["text"]
+    assert (len(texts), set(texts)) == (len(set(texts)), {text for row in rows for text in row})
+
+
 @pytest.mark.long
 def test_the_main_components_of_a_teacher_are_taught(start: Path) -> None:
-    options = Namespace(data="microworld", limit=40, guide=str(start), loss="distill-mse", components=None)
+    shown = {"guide": str(start), "loss": "distill-mse", "documents": False}
+    options = Namespace(data="microworld", limit=40, components=None, **shown)
     whole = np.stack(PEERS.taught(options)["label"])
     options.components = 3
     taught = np.stack(PEERS.taught(options)["label"])
