@@ -46,22 +46,19 @@ class Example(NamedTuple):
     color_by: str | None = None
 
 
-def captions(rows: Rows) -> list[tuple[str, ...]]:
-    """Pairs of the first two captions of each photo."""
+def _captions(rows: Rows) -> list[tuple[str, ...]]:
     photos: dict[str, list[str]] = {}
     for row in rows:
         photos.setdefault(row["image"], []).append(row["caption"])
     return [("anchor", "positive"), *((texts[0], texts[1]) for texts in photos.values() if len(texts) > 1)]
 
 
-def entailments(rows: Rows) -> list[tuple[str, ...]]:
-    """NLI rows of SICK."""
+def _entailments(rows: Rows) -> list[tuple[str, ...]]:
     pairs = ((row["sentence1"], row["sentence2"], row["label"].lower()) for row in rows)
     return [("premise", "hypothesis", "label"), *pairs]
 
 
-def questions(rows: Rows) -> list[tuple[str, ...]]:
-    """Texts with a label."""
+def _questions(rows: Rows) -> list[tuple[str, ...]]:
     return [("text", "label"), *((row["text"], row["label"]) for row in rows)]
 
 
@@ -69,7 +66,7 @@ EXAMPLES = {
     "sick": Example(
         "SICK, 4,500 NLI rows",
         "sts/SICK/train.tsv",
-        entailments,
+        _entailments,
         "hypothesis",
         "sick.tsv",
         ("--hold-out", "200"),
@@ -77,12 +74,12 @@ EXAMPLES = {
         "label",
     ),
     "trec": Example(
-        "TREC, questions with a label", "senteval/TREC/train.tsv", questions, "text", "questions.tsv", color_by="label"
+        "TREC, questions with a label", "senteval/TREC/train.tsv", _questions, "text", "questions.tsv", color_by="label"
     ),
     "captions": Example(
         "flickr8k, two captions of each photo",
         "text/flickr8k_captions.tsv",
-        captions,
+        _captions,
         "positive",
         "captions.tsv",
         query="a dog jumps into the water",
