@@ -146,13 +146,17 @@ def test_few_labelled_texts_are_trained_on_more_often(
     assert plain.values == dict(FROM_RAW["labelled texts"].values) | {"learning_rate": 2e-4, "epochs": epochs}
 
 
-@pytest.mark.parametrize(("rows", "given", "few"), [(1999, {}, True), (2000, {}, False), (4000, {"limit": 300}, True)])
+@pytest.mark.parametrize(
+    ("rows", "given", "few"),
+    [(1999, {}, True), (2000, {}, False), (4000, {"limit": 300}, True), (300, {"learning_rate": 1e-5}, True)],
+)
 def test_few_pairs_are_passed_more_often(rows: int, given: dict[str, Any], few: bool, tmp_path: Path) -> None:
     file = tmp_path / "rows.tsv"
     file.write_text("question\tanswer\n" + "".join(f"question {row}\tanswer {row}\n" for row in range(rows)))
     choice = choose_method([str(file)], given)
     assert choice.rows == ("few pairs" if few else "pairs")
-    assert (choice.values.get("epochs"), choice.values["learning_rate"]) == ((5, 2e-4) if few else (None, 4e-4))
+    rate = None if "learning_rate" in given else 2e-4 if few else 4e-4
+    assert (choice.values.get("epochs"), choice.values.get("learning_rate")) == (5 if few else None, rate)
     plain = choose_method([str(file)], given, model=str(plain_model(tmp_path, 384)))
     assert plain.values.items() >= FROM_RAW["pairs"].values.items()
 
