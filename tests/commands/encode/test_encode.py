@@ -1,5 +1,6 @@
 """A file of texts -> a file of embeddings: every source and format, constant memory, several processes, errors."""
 
+import gc
 import os
 import shutil
 import tracemalloc
@@ -99,14 +100,15 @@ def test_memory_does_not_grow_with_the_number_of_lines(workspace: Path, monkeypa
     # The model is replaced: its shape checks, which are active only in tests, create garbage.
     monkeypatch.setattr(Encoder, "encode_tokens", lambda _, ids, **__: np.ones((len(ids), 32), dtype=np.float32))
     peaks = []
-    for number, count in enumerate((300, 1000, 4000)):  # the first run also imports
+    for number, count in enumerate((300, 2000, 20000)):  # the first run also imports
         Path("y.txt").write_text("".join(f"the dog sees {line} and a cat in the park\n" for line in range(count)))
+        gc.collect()
         tracemalloc.start()
         encode("tiny", input="y.txt", output=f"{number}.npy", block=500, progress=False)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     text, vector = 80, 4 * 32  # bytes
-    assert peaks[2] - peaks[1] < 3000 * min(text, vector) / 3
+    assert peaks[2] - peaks[1] < 18000 * min(text, vector) / 3  # a garbage collection later or earlier is 0.15 MB
 
 
 @pytest.mark.long
