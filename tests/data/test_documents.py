@@ -50,10 +50,11 @@ def test_the_pairs_of_a_document_are_one_unit(tmp_path: Path) -> None:
     file = tmp_path / "documents.jsonl"
     texts = [" ".join(f"{text[:-1]} {number}." for text in SENTENCES) for number in range(3)]
     rows = [{"title": f"title {number}", "text": text} for number, text in enumerate(texts)]
-    file.write_text("".join(json.dumps(row) + "\n" for row in [*rows, rows[0]]))
+    edited = {"title": "other", "text": texts[0].replace("number 3", "no. 3").upper()}
+    file.write_text("".join(json.dumps(row) + "\n" for row in [*rows, rows[0], edited]))
     read = load_pairs_of_documents(str(file), pairs=6)
     assert len(set(units_of_rows(read.rows) or ())) == 3
-    assert read.sources == (f"{file}: {len(read.rows)} pairs of 4 documents",)
+    assert read.sources == (f"{file}: {len(read.rows)} pairs of 3 documents (copies left out: 2)",)
     assert len(load_pairs_of_documents(str(file), pairs=6, limit=5).rows) == 5
 
 

@@ -2,6 +2,7 @@
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,8 @@ SHORTEST = 20
 """Number of characters below which a piece of a document is no sentence."""
 LONGEST = 100
 """Number of words after which a sentence is cut: it may be a table, or a text without punctuation."""
+COPIED = 0.8
+"""The share of its sentences from which on a document is a copy of another."""
 _ENDS = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n\s*\n")
 
 
@@ -51,22 +54,39 @@ def load_pairs_of_documents(
 
     Sources are tables with a column of texts, and one of titles where there is one; text files with one document a
     line; and folders of text files (:data:`SUFFIXES`, also in folders inside), whose first line is the title if it is
-    short and more text follows. A document that comes again, and one of a single sentence without a title, gives no
-    pair.
+    short and more text follows. A document that comes again (:func:`without_copies`), and one of a single sentence
+    without a title, gives no pair.
 
     Raises:
         NearfarError: a source cannot be found or read, has no document, or none that gives a pair.
     """
-    described = (
-        (
-            title,
-            (Entry(pair) for document in dict.fromkeys(documents) for pair in pairs_of(document, pairs, seed=seed)),
-            f" of {len(documents):,} documents",
-        )
-        for spec in as_specs(specs)
-        for title, documents in _documents(spec, title_column, text_column)
-    )
-    return require_different(collect_rows("pairs", limit, described), "pairs")
+
+    def described() -> Iterator[tuple[str, Iterator[Entry], str]]:
+        for spec in as_specs(specs):
+            for title, documents in _documents(spec, title_column, text_column):
+                distinct = without_copies(documents)
+                copies = len(documents) - len(distinct)
+                made = (Entry(pair) for document in distinct for pair in pairs_of(document, pairs, seed=seed))
+                left_out = f" (copies left out: {copies:,})" if copies else ""
+                yield title, made, f" of {len(distinct):,} documents{left_out}"
+
+    return require_different(collect_rows("pairs", limit, described()), "pairs")
+
+
+def without_copies(documents: Sequence[Document]) -> list[Document]:
+    """The documents that are no copy of an earlier one: that do not share :data:`COPIED` of their sentences with it.
+
+    Capitals and white space do not count. A copy would be a false negative of the other, and a held-out row that was
+    trained on.
+    """
+    first, distinct = dict[str, int](), list[Document]()
+    for number, document in enumerate(dict.fromkeys(documents)):
+        sentences = {sentence.casefold() for sentence in sentences_of(document.text)}
+        shared = Counter(first[sentence] for sentence in sentences if sentence in first)
+        if not shared or max(shared.values()) < COPIED * len(sentences):
+            distinct.append(document)
+            first |= dict.fromkeys(sentences - first.keys(), number)
+    return distinct
 
 
 def pairs_of(document: Document, count: int, *, seed: int) -> list[tuple[str, str]]:
