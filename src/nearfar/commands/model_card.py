@@ -27,11 +27,19 @@ from nearfar.evaluation.tables.comparison import queries_in_words
 from nearfar.evaluation.tables.evaluation import evaluation_tables
 from nearfar.registry import find_entry
 from nearfar.runs.folder import CONFIG, HELD_OUT, RUN_INFO, SECOND, read_run_info
-from nearfar.runs.held_out import COMPARISON, before_after, has_held_out, load_held_out, tested_in_words
+from nearfar.runs.held_out import (
+    COMPARISON,
+    before_after,
+    guard_table,
+    has_held_out,
+    load_guard,
+    load_held_out,
+    tested_in_words,
+)
 from nearfar.settings import read_toml
 from nearfar.types import NearfarError
 
-PATHS = ("data", "sentences", "task", "evaluate_on", "model", "teacher")
+PATHS = ("data", "sentences", "task", "evaluate_on", "guard", "model", "teacher")
 """Settings that may name files or folders."""
 _LICENCE_LINE = re.compile(r"^(license(?:_name|_link)?): *[\"']?([\w./:-][\w ./:-]*)", re.MULTILINE)
 """The keys of a card's metadata that say the licence."""
@@ -63,6 +71,8 @@ class RunRecords:
         """The trained encoder against the one it started from, on held-out rows."""
         self.test = EvaluationResult.load(test) if is_run and self.is_classifier and test.is_file() else None
         """Scores of a fine-tuned classifier on its test rows."""
+        self.guard, self.tried = load_guard(folder) if is_run else (None, ())
+        """The encoder against its start on the guard sets, and the averages of both that were tried."""
         has_second = self.config.get("second") or self.config.get("sentences")
         self.second = read_toml(folder / SECOND) if has_second else {}
         """Settings of its second objective, as second.toml has them; empty without one."""
@@ -112,6 +122,8 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
     if run.held_out is not None:
         first = before_after(run.held_out)
         tables.insert(0, replace(first, notes=[*first.notes, "before: the model that training started from."]))
+    if run.guard is not None:
+        tables.append(guard_table(run.guard, run.tried))
     text = fill_template(
         Path(__file__).with_suffix(".md"),
         metadata=_metadata(run, licence),

@@ -24,6 +24,7 @@ from nearfar.evaluation.results.record import Record
 from nearfar.evaluation.tables import comparison as tables
 from nearfar.runs.folder import HELD_OUT as FOLDER
 from nearfar.runs.folder import HELD_OUT_SUMMARY as SUMMARY
+from nearfar.runs.folder import RUN_INFO, read_run_info
 from nearfar.types import NearfarError
 
 ROWS, TRAINING, COMPARISON = "rows.tsv", "training.tsv", "before-after.json"
@@ -146,6 +147,16 @@ def before_after(result: ComparisonResult) -> Table:
         notes.append("Keep the start, or hold out rows, which choose the step or the start itself: --hold-out 0.2.")
     title = f"{tables.metric_of(row)} x 100 on {row.pairs:,} {which}"
     return Table(title=title, columns=tables.BEFORE_AFTER, rows=[tables.before_after_cells(row)], notes=notes)
+
+
+def load_guard(run: Path) -> tuple[ComparisonResult | None, tuple[Tried, ...]]:
+    """The comparison of a finished run on its guard sets, and the averages that were tried; None and () without any.
+
+    Raises:
+        NearfarError: a file is missing or damaged.
+    """
+    tried = tuple(Tried.from_dict(one, source=run / RUN_INFO) for one in read_run_info(run).get("guard") or ())
+    return ComparisonResult.load(run / GUARD) if tried else None, tried
 
 
 def guard_table(result: ComparisonResult, tried: Sequence[Tried]) -> Table:

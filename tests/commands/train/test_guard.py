@@ -80,6 +80,11 @@ def test_the_first_average_within_the_margin_is_kept(
     assert kept.guard.tasks[str(judged)].difference == kept.tried[-1].differences[str(judged)]
     record = json.loads((tmp_path / "kept" / "run.json").read_text())
     assert [one["start_share"] for one in record["guard"]] == list(SHARES[: len(kept.tried)])
+    card = (kept.model / "README.md").read_text()
+    assert f"| {judged.name} |" in card.replace("\\", "")
+    assert f"Kept: the average with {kept.tried[-1].start_share:.0%} of the start" in card
+    assert str(judged) not in card
+    assert "kept weights: those before training, as the guard" in (refused.model / "README.md").read_text()
 
 
 def test_a_set_that_is_missing_is_named_before_training(folder: Path, tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from nearfar.config.training import TrainConfig
 from nearfar.data.memory import takes_rows
 from nearfar.disk.checks import path_errors
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
-from nearfar.runs.folder import RUN_INFO, read_run_info
-from nearfar.runs.held_out import GUARD, Tried
+from nearfar.runs.folder import read_run_info
+from nearfar.runs.held_out import Tried, load_guard
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,7 @@ def train(
         first = context.processes.broadcast_from_first
         info = first(partial(read_run_info, run))
         comparison, labels = prove(config, context)
-        guard = first(lambda: ComparisonResult.load(run / GUARD) if info.get("guard") else None)
-        tried = tuple(Tried.from_dict(one, source=run / RUN_INFO) for one in info.get("guard") or ())
+        guard, tried = first(partial(load_guard, run))
         first(partial(write_card, run))
     names = ("start_score", "best_score", "best_step", "metric", "dev", "kept_neighbours")
     recorded: dict[str, Any] = {name: info.get(name) for name in names}
