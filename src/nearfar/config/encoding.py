@@ -164,6 +164,9 @@ class SearchConfig(SearchOptions, ComputeOptions):
     """Leave out rows without a text; by default they are an error."""
     top: bounds.Count = 10
     """Number of hits for each query."""
+    hybrid: bool = False
+    """Search by words too (BM25), and fuse the two rankings: the score of a hit is the sum of 1 / (60 + rank) over
+    both. Needs bm25s (the extra search). Measure with nearfar evaluate --hybrid whether it helps."""
     keep_duplicates: bool = False
     """Show every row of a text that occurs several times; by default such a text is one hit."""
     output: bounds.Output | None = None

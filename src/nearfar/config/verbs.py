@@ -55,6 +55,8 @@ class EvaluateConfig(RoleOptions, ComputeOptions):
     """Leave out rows of your own files with an empty cell, and say how many; by default they are an error."""
     exclude_same_id: bool = False
     """Do not rank the document that has the id of the query, as BEIR does for ArguAna and Quora."""
+    hybrid: bool = False
+    """Fuse each ranking with that of BM25, by reciprocal ranks. Needs bm25s (the extra search)."""
 
     # --- Held-out rows ---
 

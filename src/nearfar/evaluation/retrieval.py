@@ -55,6 +55,7 @@ def evaluate_retrieval(
     resamples: int = 1000,
     seed: int = 0,
     device: str = "cpu",
+    hybrid: bool = False,
     progress: bool = False,
 ) -> ScoredTasks[RetrievalScores, Never]:
     """Rank the documents of each task for its queries and measure the rankings.
@@ -75,11 +76,12 @@ def evaluate_retrieval(
             task's name and ``seed`` but not on the other tasks.
         seed: seed of the bootstrap.
         device: where similarities are computed.
+        hybrid: fuse each ranking with that of BM25 (:mod:`nearfar.neighbours.words`).
         progress: show a progress bar of the search.
 
     Raises:
         NearfarError: ``encode_query`` or ``encode_document`` does not return one vector per text, or their vectors have
-            different widths.
+            different widths; bm25s is not installed, which ``hybrid`` needs.
     """
     scored: dict[str, RetrievalScores] = {}
     unavailable: dict[str, str] = {}
@@ -90,7 +92,8 @@ def evaluate_retrieval(
         if queries.failure:
             unavailable[name] = queries.failure
             continue
-        dim, values = queries.vectors.shape[1], measure_rankings(ranked, task.relevant)
+        dim, ranked = queries.vectors.shape[1], with_words(task, ranked) if hybrid else ranked
+        values = measure_rankings(ranked, task.relevant)
         scored[name] = retrieval_scores(name, task, values, resamples=resamples, seed=seed)
     return ScoredTasks(scored, {}, unavailable, dim)
 
@@ -123,6 +126,24 @@ def best_hits(
     return hits
 
 
+def with_words(task: RetrievalTask, ranked: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The rankings of a task's queries, each fused with the ranking of BM25 (:func:`nearfar.neighbours.words.fuse`)."""
+    from nearfar.neighbours.words import WordSearch, fuse
+
+    order = _tie_order(task)
+    words, fused = WordSearch(task.documents[position] for position in order), list[list[int]]()
+    for number, (query, own) in enumerate(zip(task.queries, ranked, strict=True)):
+        lexical = (order[place] for place in words.rank(query))
+        kept = [position for position in lexical if position != task.excluded.get(number)]
+        fused.append([position for position, _ in fuse([own, kept])])
+    return fused
+
+
+def _tie_order(task: RetrievalTask) -> list[int]:
+    """The positions of the documents as trec_eval sorts ties, so that the first of equals is its first."""
+    return sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
+
+
 def _search(
     encode_query: Encode,
     encode_document: Encode,
@@ -144,8 +165,7 @@ def _search(
     """
     from nearfar.neighbours.exact import nearest  # imports torch, which the measures of ranked documents do without
 
-    # Documents as trec_eval sorts ties, so that the first of equals is its first.
-    order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
+    order = _tie_order(task)
     texts = list(dict.fromkeys(task.documents[position] for position in order))
     apart = not per_task and encode_query is not encode_document
     every = task.queries if apart else [*texts, *task.queries]

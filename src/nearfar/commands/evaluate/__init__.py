@@ -40,8 +40,8 @@ from nearfar.runs.folder import read_run_info
 from nearfar.runs.held_out import TASK
 from nearfar.types import NearfarError
 
-SMALLER = ("dimensions", "quantize")
-"""The settings of smaller embeddings, which a result names only where they are given."""
+IF_GIVEN = ("dimensions", "quantize", "hybrid")
+"""Settings that a result names only where they are given."""
 MAX_CACHED_TEXTS = 200_000
 """Maximum number of queries and documents of all retrieval tasks whose vectors are cached."""
 
@@ -90,6 +90,8 @@ def evaluate(
     suite = suite_tasks(config.suite or "sts") if config.suite or not named else ()
     with skipping_empty(config.skip_empty):
         tasks = load_tasks(suite, config, held_out)
+    if config.hybrid and not tasks.retrieval:
+        raise NearfarError("--hybrid: searches by words too, and no task is retrieval; name one with --retrieval.")
     if isinstance(model, str | Path) and (folder := model_of_run(Path(model))) != Path(model):
         training_seed = read_run_info(Path(model))["config"]["seed"]
         model = folder
@@ -109,7 +111,7 @@ def evaluate(
         **({"held_out": {"source": held_out.source, "digest": held_out.digest}} if held_out else {}),
         **opened.inputs,
         **({} if opened.similarity == "cosine" else {"similarity": opened.similarity}),
-        **{setting: value for setting in SMALLER if (value := getattr(config, setting)) is not None},
+        **{setting: value for setting in IF_GIVEN if (value := getattr(config, setting))},
     }
     scores = _score(opened, tasks, config, probe, progress=progress)
     of_model: dict[str, Any] = {"model": name, "fingerprint": opened.fingerprint, "config": settings}
@@ -148,6 +150,7 @@ def _score(
         if texts <= MAX_CACHED_TEXTS and not opened.per_task:  # tasks share texts; an equal function has one cache
             queries, documents = (encode if one == opened.encode else CachedEncode(one) for one in (queries, documents))
         compared |= {"per_task": opened.per_task, "device": opened.device, "progress": progress}
+        compared["hybrid"] = config.hybrid
         ranked = evaluate_retrieval(queries, documents, tasks.retrieval, **compared)
         fields["retrieval"] = ranked.tasks
         fields["unavailable"] |= ranked.unavailable

@@ -26,6 +26,7 @@ from nearfar.encoder.precision import check_computing
 from nearfar.encoder.prompts import choose_width
 from nearfar.neighbours import NORMS
 from nearfar.neighbours.exact import Neighbours
+from nearfar.neighbours.words import DEPTH, WordSearch, fuse
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
@@ -42,7 +43,8 @@ class Hit:
     rank: int
     """1 for the nearest."""
     score: float
-    """Similarity to the query, as the model compares: the cosine, inner product, or minus a distance."""
+    """Similarity to the query, as the model compares: the cosine, inner product, or minus a distance; with ``hybrid``
+    the fused score (:func:`nearfar.neighbours.words.fuse`)."""
     row: int
     """Number of the row in the file, counted from 0 without header and blank lines."""
     text: str
@@ -69,6 +71,8 @@ class Search:
     config: SearchConfig
     recall: str
     """The recall of approximate or quantized search, in words."""
+    words: WordSearch | None
+    """The texts, to be searched by words too."""
 
     def hits(self, queries: Sequence[str]) -> list[list[Hit]]:
         """The hits of each query, best first; of texts with equal scores the one that occurs first.
@@ -78,16 +82,19 @@ class Search:
         """
         if not queries:
             return []
-        found = self.find_texts(np.asarray(self.encode_query(queries), np.float32), self.config.top)
-        rows = self.index.rows_of(found.ids)
-        return [
-            list(islice(self._hits_of(texts.tolist(), scores.tolist(), rows), self.config.top))
-            for texts, scores in zip(found.ids, found.scores, strict=True)
-        ]
+        top = self.config.top
+        vectors = np.asarray(self.encode_query(queries), np.float32)
+        found = self.find_texts(vectors, top if self.words is None else max(top, DEPTH))
+        texts = [list(zip(*both, strict=True)) for both in zip(found.ids.tolist(), found.scores.tolist(), strict=True)]
+        if self.words is not None:
+            rankings = zip(found.ids.tolist(), map(self.words.rank, queries), strict=True)
+            texts = [fuse(both)[:top] for both in rankings]
+        rows = self.index.rows_of(np.array([text for scored in texts for text, _ in scored]))
+        return [list(islice(self._hits_of(scored, rows), top)) for scored in texts]
 
-    def _hits_of(self, texts: list[int], scores: list[float], rows: dict[int, list[int]]) -> Iterator[Hit]:
+    def _hits_of(self, texts: Sequence[tuple[int, float]], rows: dict[int, list[int]]) -> Iterator[Hit]:
         rank = count(1)
-        for text, score in zip(texts, scores, strict=True):
+        for text, score in texts:
             for row in rows[text] if self.config.keep_duplicates else rows[text][:1]:
                 content, *values = self.index.read_row(row)
                 equal = 1 if self.config.keep_duplicates else len(rows[text])
@@ -197,7 +204,8 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     if inexact:
         sample = encode_query([queries[n] for n in sample_of(len(queries))]) if queries and config.queries else None
         find_texts, recall = _open_inexact(index, config, device, sample, progress=progress)
-    return Search(index, encoded, encode_query, find_texts, corpus.shown, config, recall)
+    words = WordSearch(index.read_row(int(row))[0] for row in index.first_rows) if config.hybrid else None
+    return Search(index, encoded, encode_query, find_texts, corpus.shown, config, recall, words)
 
 
 def _open_inexact(
