@@ -89,7 +89,7 @@ def test_search_and_evaluate_take_words_too(tmp_path: Path, monkeypatch: pytest.
     assert [result.config.get("hybrid") for result in results] == [None, True]
     assert results[1].retrieval["pairs.tsv"].per_query != results[0].retrieval["pairs.tsv"].per_query
     Path("scored.tsv").write_text("".join(["score\tsentence1\tsentence2\n", "1\ta dog\ta cat\n", "0\ta dog\ta bird\n"]))
-    with pytest.raises(NearfarError, match=r"--hybrid: .* no task is retrieval; name one with --retrieval"):
+    with pytest.raises(NearfarError, match=r"--hybrid: .* no task is; name one with --retrieval"):
         evaluate("tiny", pairs=["scored.tsv"], hybrid=True)
 
 

@@ -82,6 +82,8 @@ Steps = Annotated[int, Meta(ge=1, le=10**9)]
 RowCount = Annotated[int, Meta(ge=1, le=10**12)]
 Length = Annotated[int, Meta(ge=3, le=10**6)]
 """Maximum number of tokens in a text: at least two special tokens and one word."""
+Overlap = Annotated[int, Meta(ge=0, le=10**6)]
+"""Number of tokens that two passages of a text share."""
 Width = Annotated[int, Meta(ge=1, le=2**16)]
 """Width of a head, or rank of an adapter."""
 AtLeastTwo = Annotated[int, Meta(ge=2, le=10**12)]

@@ -5,9 +5,9 @@ Commands that train have their own texts for them (:mod:`nearfar.config.training
 
 from collections.abc import Iterator
 from dataclasses import Field, dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
-from nearfar.config.bounds import Length, Prompt
+from nearfar.config.bounds import Length, Overlap, Prompt
 from nearfar.config.values import Settings
 from nearfar.types import Precision
 
@@ -70,6 +70,26 @@ class RoleOptions(EncoderOptions):
     def opening(self) -> dict[str, Any]:
         """The options as :meth:`nearfar.Encoder.from_pretrained` takes them."""
         return {**super().opening, "query_prompt": self.query_prompt, "document_prompt": self.document_prompt}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassageOptions(Settings):
+    """How long documents are searched in."""
+
+    # --- Model ---
+
+    chunk: Length | None = None
+    """Cut each document into passages of at most CHUNK tokens; its score is that of its best one. By default what is
+    over the maximum length is left out."""
+    overlap: Overlap = 0
+    """Number of tokens of the passage before with which a passage begins."""
+
+    needs: ClassVar[tuple[tuple[str, str], ...]] = (("overlap", "chunk"),)
+
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
+        if self.chunk is not None and self.overlap >= self.chunk:
+            yield f"--overlap {self.overlap}: must be below --chunk {self.chunk}."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from nearfar.config import bounds
-from nearfar.config.encoder import ComputeOptions, EncoderOptions, SearchOptions
+from nearfar.config.encoder import ComputeOptions, EncoderOptions, PassageOptions, SearchOptions
 from nearfar.config.values import flag
 from nearfar.types import NearfarError, Precision
 
@@ -133,7 +133,7 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchConfig(SearchOptions, ComputeOptions):
+class SearchConfig(PassageOptions, SearchOptions, ComputeOptions):
     """Search the texts of a file by meaning: the nearest texts of each query.
 
     The embeddings are kept in an index folder. Later searches encode only texts that are new. Without a query, nearfar

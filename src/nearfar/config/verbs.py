@@ -10,13 +10,13 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta
 
 from nearfar.config import bounds
-from nearfar.config.encoder import ComputeOptions, DeviceOption, RoleOptions
+from nearfar.config.encoder import ComputeOptions, DeviceOption, PassageOptions, RoleOptions
 from nearfar.config.values import Settings
 from nearfar.types import Precision, RetrievalMeasure
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateConfig(RoleOptions, ComputeOptions):
+class EvaluateConfig(PassageOptions, RoleOptions, ComputeOptions):
     """Score encoders on semantic textual similarity, transfer tasks and retrieval.
 
     Similarity has Spearman and Pearson, transfer tasks the accuracy of a probe, retrieval nDCG, MRR, MAP and recall.

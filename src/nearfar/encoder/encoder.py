@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,32 @@ class Encoder(nn.Module):
             return 0
         ids: list[int] = self.tokenizer(prompt, truncation=True, max_length=max_length or self.max_length)["input_ids"]
         return len(ids) - (ids[-1] in self.tokenizer.all_special_ids)
+
+    def passages(self, texts: Sequence[str], tokens: int, *, overlap: int = 0) -> list[list[str]]:
+        """Cut documents into passages of at most ``tokens`` tokens, beside the prompt and the special tokens.
+
+        They begin and end between two words, if no word is longer than a passage. Each begins at most ``overlap``
+        tokens before the end of the one before. A text that is short enough is one passage.
+
+        Raises:
+            NearfarError: the model reads fewer tokens of a document.
+        """
+        most = self.length_of("document") - len(self.tokenizer(self.document_prompt)["input_ids"])
+        if tokens > most:
+            raise NearfarError(f"--chunk {tokens}: the model reads passages of at most {most} tokens.")
+        batch = self.tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)
+        cut: list[list[str]] = []
+        for text, encoding in zip(texts, batch.encodings or [], strict=True):
+            offsets, start, passages = encoding.offsets, 0, list[str]()
+            begins = {
+                place for place, (word, next_word) in enumerate(pairwise(encoding.word_ids), 1) if word != next_word
+            }
+            while start + tokens < len(offsets):
+                end = next(filter(begins.__contains__, range(start + tokens, start, -1)), start + tokens)
+                passages.append(text[offsets[start][0] : offsets[end - 1][1]])
+                start = next(filter(begins.__contains__, range(max(end - overlap, start + 1), end)), end)
+            cut.append([*passages, text[offsets[start][0] if start else 0 :]])
+        return cut
 
     def forward(self, token_ids: Sequence[Sequence[int]], *, prompt_length: int = 0) -> Float[Tensor, "batch dim"]:
         """Embeddings with gradient, in the caller's order, without a final Normalize, which objectives apply.

@@ -21,9 +21,9 @@ sentence-transformers divides the average precision by min(R, 100), so ``map@100
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any, Never
+from typing import Any, Never, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,8 @@ from nearfar.neighbours import pair_similarities, unit_rows
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import Encode, NearfarError, VectorSimilarity
 
+Cut: TypeAlias = Callable[[Sequence[str]], list[list[str]]]
+"""Texts -> the passages of each."""
 DEPTH = 100
 """The number of ranks that the measures need."""
 COPIES = "documents that have the same text as a relevant one but count as not relevant"
@@ -56,6 +58,7 @@ def evaluate_retrieval(
     seed: int = 0,
     device: str = "cpu",
     hybrid: bool = False,
+    cut: Cut | None = None,
     progress: bool = False,
 ) -> ScoredTasks[RetrievalScores, Never]:
     """Rank the documents of each task for its queries and measure the rankings.
@@ -77,6 +80,7 @@ def evaluate_retrieval(
         seed: seed of the bootstrap.
         device: where similarities are computed.
         hybrid: fuse each ranking with that of BM25 (:mod:`nearfar.neighbours.words`).
+        cut: documents -> the passages of each, of which the best one gives the score; None for whole documents.
         progress: show a progress bar of the search.
 
     Raises:
@@ -86,7 +90,7 @@ def evaluate_retrieval(
     scored: dict[str, RetrievalScores] = {}
     unavailable: dict[str, str] = {}
     dim: int | None = None
-    how: dict[str, Any] = {"similarity": similarity, "per_task": per_task, "device": device}
+    how: dict[str, Any] = {"similarity": similarity, "per_task": per_task, "device": device, "cut": cut}
     for name, task in tasks.items():
         queries, _, ranked = _search(encode_query, encode_document, task, **how, shown=name if progress else "")
         if queries.failure:
@@ -152,6 +156,7 @@ def _search(
     similarity: VectorSimilarity,
     per_task: bool = False,
     device: str = "cpu",
+    cut: Cut | None = None,
     shown: str = "",
 ) -> tuple[TextEmbeddings, TextEmbeddings, list[list[int]]]:
     """The vectors of queries and of documents, in float32, each distinct text encoded once; and the ranking.
@@ -163,17 +168,19 @@ def _search(
     Raises:
         NearfarError: vectors of queries and documents have different widths.
     """
-    from nearfar.neighbours.exact import nearest  # imports torch, which the measures of ranked documents do without
+    from nearfar.neighbours.exact import nearest_owners  # imports torch, which the measures of rankings do without
 
     order = _tie_order(task)
     texts = list(dict.fromkeys(task.documents[position] for position in order))
+    pieces = [[text] for text in texts] if cut is None else cut(texts)
+    distinct = list(dict.fromkeys(chain(*pieces)))
     apart = not per_task and encode_query is not encode_document
-    every = task.queries if apart else [*texts, *task.queries]
+    every = task.queries if apart else [*distinct, *task.queries]
     size = len(every) if per_task else TEXTS_PER_CALL
     queries = embed(encode_query if apart else encode_document, every, texts_per_call=size)
-    documents = queries._replace(vectors=queries.vectors[: len(texts)])
+    documents = queries._replace(vectors=queries.vectors[: len(distinct)])
     if apart:
-        documents = embed(encode_document, texts, texts_per_call=size)
+        documents = embed(encode_document, distinct, texts_per_call=size)
     if similarity == "cosine":
         unit_rows(queries.vectors)
         if apart:  # else they are among these
@@ -187,13 +194,16 @@ def _search(
             "same width."
         )
     vectors = queries.vectors[[queries.rows[text] for text in task.queries]]
-    depth, cells = DEPTH + bool(task.excluded), len(vectors) * len(documents.vectors)
+    owners = np.repeat(np.arange(len(texts)), list(map(len, pieces)))
+    own = documents.vectors if cut is None else documents.vectors[[documents.rows[piece] for piece in chain(*pieces)]]
+    depth, cells = DEPTH + bool(task.excluded), len(vectors) * len(own)
     with progress_bar(f"searching {shown}", cells, unit="pairs", shown=bool(shown), stderr=True) as advance:
-        found = nearest(vectors, documents.vectors, depth, similarity=similarity, device=device, on_block=advance)
+        found = nearest_owners(vectors, own, owners, depth, similarity=similarity, device=device, on_block=advance)
     # Texts that occur in several documents are searched once; their documents are ranked by score, then by order.
-    text_of = np.fromiter((documents.rows[task.documents[position]] for position in order), np.int64, len(order))
+    number_of = {text: number for number, text in enumerate(texts)}
+    text_of = np.fromiter((number_of[task.documents[position]] for position in order), np.int64, len(order))
     by_text = np.argsort(text_of, kind="stable")
-    starts = np.searchsorted(text_of[by_text], np.arange(len(documents.vectors) + 1))
+    starts = np.searchsorted(text_of[by_text], np.arange(len(texts) + 1))
     ranked = []
     for query, (ids, scores) in enumerate(zip(found.ids.tolist(), found.scores.tolist(), strict=True)):
         best = sorted(
@@ -201,8 +211,8 @@ def _search(
             for number, score in zip(ids, scores, strict=True)
             for place in by_text[starts[number] : starts[number + 1]].tolist()
         )
-        own = task.excluded.get(query)
-        ranked.append([order[place] for _, place in best if order[place] != own][:DEPTH])
+        itself = task.excluded.get(query)
+        ranked.append([order[place] for _, place in best if order[place] != itself][:DEPTH])
     return queries, documents, ranked
 
 

@@ -4,7 +4,7 @@ Similarities are inner products, which are cosines if the vectors have unit leng
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -70,6 +70,26 @@ def nearest(
         block = slice(start, start + QUERY_BLOCK)
         own = finite_block(queries[block], "query", start, device)
         ids[block], scores[block] = _search(own, documents, k, on_block, similarity=similarity, check=start == 0)
+    return Neighbours(ids, scores)
+
+
+def nearest_owners(
+    queries: Float32[np.ndarray, "queries dim"],
+    vectors: Num[np.ndarray, "vectors dim"],
+    owners: Int64[np.ndarray, " vectors"],
+    k: int,
+    **how: Any,
+) -> Neighbours:
+    """The ``min(k, owners)`` owners with the nearest vectors, each by its nearest one: ``ids`` are those of owners.
+
+    ``owners`` says whose each vector is, in ascending order; ``how`` is as for :func:`nearest`.
+    """
+    most, count = int(np.bincount(owners).max()), min(k, len(np.unique(owners)))
+    found = nearest(queries, vectors, k * most, **how)  # among them are k owners or all
+    ids, scores = np.empty((len(queries), count), np.int64), np.empty((len(queries), count), np.float32)
+    for row, near in enumerate(owners[found.ids]):
+        first = np.sort(np.unique(near, return_index=True)[1])[:count]
+        ids[row], scores[row] = near[first], found.scores[row, first]
     return Neighbours(ids, scores)
 
 

@@ -24,6 +24,7 @@ from nearfar.commands.evaluate.tasks import (
     score_votes,
 )
 from nearfar.config.calls import accepts_settings
+from nearfar.config.values import flag
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.memory import takes_rows
 from nearfar.data.named_sets import suite_tasks
@@ -40,7 +41,7 @@ from nearfar.runs.folder import read_run_info
 from nearfar.runs.held_out import TASK
 from nearfar.types import NearfarError
 
-IF_GIVEN = ("dimensions", "quantize", "hybrid")
+IF_GIVEN = ("dimensions", "quantize", "hybrid", "chunk", "overlap")
 """Settings that a result names only where they are given."""
 MAX_CACHED_TEXTS = 200_000
 """Maximum number of queries and documents of all retrieval tasks whose vectors are cached."""
@@ -90,8 +91,8 @@ def evaluate(
     suite = suite_tasks(config.suite or "sts") if config.suite or not named else ()
     with skipping_empty(config.skip_empty):
         tasks = load_tasks(suite, config, held_out)
-    if config.hybrid and not tasks.retrieval:
-        raise NearfarError("--hybrid: searches by words too, and no task is retrieval; name one with --retrieval.")
+    if not tasks.retrieval and (setting := "hybrid" if config.hybrid else "chunk" if config.chunk else None):
+        raise NearfarError(f"{flag(setting)}: is for retrieval, and no task is; name one with --retrieval.")
     if isinstance(model, str | Path) and (folder := model_of_run(Path(model))) != Path(model):
         training_seed = read_run_info(Path(model))["config"]["seed"]
         model = folder
@@ -150,7 +151,7 @@ def _score(
         if texts <= MAX_CACHED_TEXTS and not opened.per_task:  # tasks share texts; an equal function has one cache
             queries, documents = (encode if one == opened.encode else CachedEncode(one) for one in (queries, documents))
         compared |= {"per_task": opened.per_task, "device": opened.device, "progress": progress}
-        compared["hybrid"] = config.hybrid
+        compared |= {"hybrid": config.hybrid, "cut": opened.cut}
         ranked = evaluate_retrieval(queries, documents, tasks.retrieval, **compared)
         fields["retrieval"] = ranked.tasks
         fields["unavailable"] |= ranked.unavailable

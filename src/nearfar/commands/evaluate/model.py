@@ -16,6 +16,7 @@ from nearfar.config.verbs import EvaluateConfig
 from nearfar.disk.model_folder import SeenHashes, read_seen
 from nearfar.encoder.prompts import Role, choose_width
 from nearfar.encoder.weights import locate
+from nearfar.evaluation.retrieval import Cut
 from nearfar.quantization import Quantization, dequantize, int8_ranges, quantize
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.types import Encode, NearfarError, Precision, VectorSimilarity
@@ -84,6 +85,8 @@ class OpenedModel(NamedTuple):
     """That of the files of an encoder."""
     similarity: VectorSimilarity = "cosine"
     """How its vectors are compared."""
+    cut: Cut | None = None
+    """Cuts documents into passages; None for whole documents."""
 
 
 def open_model(
@@ -99,7 +102,7 @@ def open_model(
     if not isinstance(model, str | Path):
         return _take(model, config, progress=progress)
     if isinstance(model, str) and is_baseline(model):
-        for name in ("query_prompt", "document_prompt", "dimensions", "quantize"):
+        for name in ("query_prompt", "document_prompt", "dimensions", "quantize", "chunk"):
             if (value := getattr(config, name)) is not None:
                 raise NearfarError(f"{flag(name)} {value}: is for encoders; {model} is a baseline. Leave it out.")
         how = {name: getattr(config, name) for name in ("prompt", "seed", "pooling", "max_length", "device")}
@@ -129,7 +132,7 @@ def _take(model: Any, config: EvaluateConfig, *, progress: bool) -> OpenedModel:
         )
     given: dict[str, Any] = dict(config.opening)
     if not is_encoder:
-        given |= {"dimensions": config.dimensions, "quantize": config.quantize}
+        given |= {name: getattr(config, name) for name in ("dimensions", "quantize", "chunk")}
         given["precision"] = "bf16" if config.precision == "bf16" else None
     for key, value in given.items():
         if value is not None:
@@ -203,6 +206,7 @@ def _open_encoder(
         inputs={setting: value for setting, value in used.items() if value},
         fingerprint=fingerprint,
         similarity=encoder.similarity,
+        cut=partial(encoder.passages, tokens=config.chunk, overlap=config.overlap) if config.chunk else None,
     )
 
 

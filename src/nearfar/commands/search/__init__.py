@@ -48,7 +48,7 @@ class Hit:
     row: int
     """Number of the row in the file, counted from 0 without header and blank lines."""
     text: str
-    """The text, with normalised white space."""
+    """The text, with normalised white space; with ``chunk`` the best passage of it."""
     columns: dict[str, Any]
     """The other columns of the row."""
     count: int = 1
@@ -82,23 +82,31 @@ class Search:
         """
         if not queries:
             return []
-        top = self.config.top
+        top = depth = self.config.top
         vectors = np.asarray(self.encode_query(queries), np.float32)
-        found = self.find_texts(vectors, top if self.words is None else max(top, DEPTH))
-        texts = [list(zip(*both, strict=True)) for both in zip(found.ids.tolist(), found.scores.tolist(), strict=True)]
-        if self.words is not None:
-            rankings = zip(found.ids.tolist(), map(self.words.rank, queries), strict=True)
-            texts = [fuse(both)[:top] for both in rankings]
-        rows = self.index.rows_of(np.array([text for scored in texts for text, _ in scored]))
-        return [list(islice(self._hits_of(scored, rows), top)) for scored in texts]
+        ranked_by_words = None if self.words is None else list(map(self.words.rank, queries))
+        while True:
+            found = self.find_texts(vectors, depth if ranked_by_words is None else max(depth, DEPTH))
+            by_vectors = zip(found.ids.tolist(), found.scores.tolist(), strict=True)
+            texts = [list(zip(*both, strict=True)) for both in by_vectors]
+            if ranked_by_words is not None:
+                texts = [fuse(both)[:depth] for both in zip(found.ids.tolist(), ranked_by_words, strict=True)]
+            rows = self.index.rows_of(np.array([text for scored in texts for text, _ in scored]))
+            hits = [list(islice(self._hits_of(scored, rows), top)) for scored in texts]
+            if not self.config.chunk or depth >= len(self.index.vectors) or min(map(len, hits)) == top:
+                return hits
+            depth *= 4  # several passages of a row are among the nearest
 
     def _hits_of(self, texts: Sequence[tuple[int, float]], rows: dict[int, list[int]]) -> Iterator[Hit]:
-        rank = count(1)
+        rank, seen = count(1), set[int]()
         for text, score in texts:
             for row in rows[text] if self.config.keep_duplicates else rows[text][:1]:
                 content, *values = self.index.read_row(row)
-                equal = 1 if self.config.keep_duplicates else len(rows[text])
-                yield Hit(next(rank), score, row, content, dict(zip(self.columns, values, strict=True)), equal)
+                source = values.pop() if self.config.chunk else row
+                if source not in seen:
+                    seen.add(source)
+                    equal = 1 if self.config.keep_duplicates else len(rows[text])
+                    yield Hit(next(rank), score, source, content, dict(zip(self.columns, values, strict=True)), equal)
 
 
 @takes_rows
@@ -193,6 +201,9 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     }
     if config.dimensions is not None:
         settings["dimensions"] = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
+    if config.chunk is not None:
+        settings |= {"chunk": config.chunk, "overlap": config.overlap}
+        corpus.cut = partial(encoder.passages, tokens=config.chunk, overlap=config.overlap)
     named = config.index is not None
     index, encoded = update_index(
         folder, corpus, opened, settings, rebuild=config.rebuild, named=named, progress=progress

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
 from nearfar.data.cells import MissingColumnError, column_indices, fold_name, is_blank, text_field
@@ -9,6 +10,7 @@ from nearfar.data.files import is_plain_text
 from nearfar.data.paths import as_path, check_file
 from nearfar.data.sources import column_names, open_table
 from nearfar.data.triplets import PAIR_NAMES
+from nearfar.evaluation.retrieval import Cut
 from nearfar.types import NearfarError
 
 DOCUMENT_NAMES = ("text", *dict.fromkeys(positive for _, positive in PAIR_NAMES))
@@ -41,6 +43,8 @@ class Corpus:
         skip_empty: bool = False,
     ) -> None:
         self.path, self._skip_empty = as_path(source), skip_empty
+        self.cut: Cut | None = None
+        """Cuts texts into passages, each of which is then a row, with the number of the row that it is from last."""
         self.column, names = choose_column(source, column, DOCUMENT_NAMES, flag="--column")
         others = [name for name in names or () if name != self.column]
         column_indices(others, show or (), f"{self.path}: --show")
@@ -57,11 +61,16 @@ class Corpus:
         table = open_table(self.path)
         # Keys of JSON lines other than that of the text may be missing.
         rows = table.rows((self.column,), optional=self.shown) if self.shown else table.text_rows((self.column,))
+        number = count()
         for where, values in rows:
             if not (self._skip_empty and is_blank(values[0])):
                 text = text_field(values[0], self.column, where)
-                line = json.dumps([text, *values[1:]], ensure_ascii=False, default=str)
-                yield text, line.encode("utf-8", "replace")  # half a surrogate pair has no code
+                passages, more = (
+                    ([text], values[1:]) if self.cut is None else (self.cut([text])[0], [*values[1:], next(number)])
+                )
+                for passage in passages:
+                    line = json.dumps([passage, *more], ensure_ascii=False, default=str)
+                    yield passage, line.encode("utf-8", "replace")  # half a surrogate pair has no code
 
 
 def read_queries(source: str | Path, column: str | None) -> list[str]:
