@@ -1,6 +1,5 @@
 """Plots: their content, read from the figure before it is saved, and the PNG files."""
 
-import numpy as np
 import pytest
 
 from nearfar.evaluation import plots
@@ -33,15 +32,16 @@ def inside(figure):
 
 
 @pytest.mark.long
-def test_spectra_are_lines(figures, tmp_path):
-    spectra({"before": [1.0, 0.1, 0.0], LONG: np.array([1.0, 0.9, 0.8, 0.02])}, tmp_path / "s.png")
-    (axes,) = figures[0].axes
+def test_spectra_are_lines():
+    values = {"before": [1.0, 0.1, 0.0], LONG: [1.0, 0.9, 0.8, 0.02]}
+    figure = spectra({name: [*enumerate(of, 1)] for name, of in values.items()}, title="t")
+    (axes,) = figure.axes
     assert [line.get_ydata().tolist() for line in axes.lines] == [[1.0, 0.1], [1.0, 0.9, 0.8, 0.02]]
     assert axes.lines[1].get_xdata().tolist() == [1, 2, 3, 4]
     assert 0 < axes.get_ylim()[0] < 0.02  # a value of 0 does not extend the axis
-    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert [name.replace("\n", "") for name in names] == ["before", LONG]
-    assert inside(figures[0])
+    assert inside(figure)
 
 
 @pytest.mark.long

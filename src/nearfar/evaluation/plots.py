@@ -18,26 +18,83 @@ from nearfar.evaluation.results import Projection
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+# Okabe & Ito 2008: distinct for people with any common colour vision deficiency. Its yellow is too light for lines.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_MAX_MARKED = 20
+"""Number of points up to which each has a marker."""
+_DODGE = 0.006
+"""Distance of the intervals of two lines at the same x, as a share of the range of x."""
+NUMBERS = ("mean", "low", "high", "paper")
+"""The numbers of a point of a line: its height, the ends of its interval, and the paper's number."""
 _COLUMNS = {"cls": "CLS", "mean_without_cls": "mean,\nno CLS"}
 
 
-def spectra(values: Mapping[str, ArrayLike], file: Path) -> None:
-    """The singular spectrum of each encoder, a line for each: :func:`nearfar.evaluation.geometry_measures.spectrum`.
+def spectra(values: Mapping[str, Sequence[Sequence[float]]], *, title: str) -> Any:
+    """Singular spectra, a line for each: places and sizes of :func:`nearfar.evaluation.geometry_measures.spectrum`.
 
     The axes are logarithmic, because the first few values differ most. A flatter line is a more even space.
     """
-    figure = new_figure(7, 5)
+    from pandas import DataFrame  # imported here: the import is slow
+
+    # LayerNorm removes one direction; its value is rounding error and would stretch the axis.
+    lines = {
+        name: DataFrame(points, columns=["x", "mean"]).query(f"mean > {FLOAT32_RESOLUTION}")
+        for name, points in values.items()
+    }
+    labels = ("singular value, from the largest", "size, relative to the largest")
+    return line_plot(lines, title=title, labels=labels, log=(True, True))
+
+
+def line_plot(
+    lines: Mapping[str, "DataFrame"],
+    *,
+    title: str,
+    labels: tuple[str, str],
+    ticks: Sequence[tuple[float, str]] = (),
+    log: tuple[bool, bool] = (False, False),
+    band: bool = False,
+) -> Any:
+    """Lines with intervals and a legend at the right; ``log`` are logarithmic axes, ``ticks`` named x values.
+
+    A line has the columns ``x`` and ``mean``, and may have ``low`` and ``high``, the ends of an interval, and
+    ``paper``, the paper's numbers, dashed with hollow markers. Without ``x`` it is horizontal.
+    """
+    import pandas as pd  # imported here: the import is slow
+
+    parts = {name: part.reindex(columns=["x", *NUMBERS]) for name, part in lines.items()}
+    figure = new_figure(8.5, 4.4)
     axes = figure.subplots()
-    for name, spectrum in values.items():
-        heights = np.asarray(spectrum, dtype=np.float64)
-        # LayerNorm removes one direction; its value is rounding error and would stretch the axis.
-        heights = heights[heights > FLOAT32_RESOLUTION]
-        axes.plot(np.arange(1, len(heights) + 1), heights, label=wrapped(name, 40), linewidth=1.5)
-    axes.set(xscale="log", yscale="log")
-    axes.set(xlabel="singular value, from the largest", ylabel="size, relative to the largest")
+    drawn = pd.concat(parts.values()).dropna(subset=["x", "mean"])["x"]
+    for place, (line, part) in enumerate(parts.items()):
+        look = {"color": COLOURS[place % len(COLOURS)], "marker": _MARKERS[place % len(_MARKERS)], "linewidth": 1.8}
+        hollow = {"linestyle": "--", "markerfacecolor": "white", "linewidth": 1.2}
+        for column, label, own in (("mean", line, {}), ("paper", f"{line}, paper", hollow)):
+            points = part.dropna(subset=[column])
+            if part["x"].isna().all():
+                for height in points[column][:1]:
+                    axes.axhline(height, color=look["color"], linestyle=":" if own else "-.", label=wrapped(label, 34))
+            elif len(points):
+                many = {"marker": None} if len(points) > _MAX_MARKED else {}
+                axes.plot(points["x"], points[column], label=wrapped(label, 34), **look | own | many)
+        at, middle, low, high = part.dropna(subset=["x", "low", "high"])[["x", "mean", "low", "high"]].to_numpy().T
+        if band and len(at):
+            axes.fill_between(at, low, high, color=look["color"], alpha=0.2, linewidth=0)
+        elif len(at):
+            at = at + (0.0 if log[0] else _DODGE * np.ptp(drawn) * (place - (len(parts) - 1) / 2))
+            axes.errorbar(at, middle, yerr=[middle - low, high - middle], color=look["color"], fmt="none", capsize=3)
+    axes.set(xlabel=plain(labels[0]), ylabel=plain(labels[1]))
+    axes.set_title(wrapped(title, 70), fontsize=10)
+    axes.set(xscale="log" if log[0] else "linear", yscale="log" if log[1] else "linear")
+    if ticks:
+        axes.set_xticks([x for x, _ in ticks], [plain(label) for _, label in ticks])
+        axes.minorticks_off()
     axes.grid(alpha=0.3)
-    axes.legend(loc="lower left")
-    save(figure, file)
+    axes.spines[["top", "right"]].set_visible(False)
+    names = axes.get_legend_handles_labels()[1]
+    figure.set_size_inches(8.5, max(4.4, 0.6 + sum(0.06 + 0.15 * len(name.splitlines()) for name in names)))
+    figure.legend(loc="outside right upper", fontsize=8, frameon=False)
+    return figure
 
 
 def layer_map(

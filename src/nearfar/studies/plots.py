@@ -4,7 +4,7 @@ Figures are made without pyplot, and saved as PNG and SVG with the same bytes fo
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,8 @@ from nearfar.studies.spec import AVERAGE, TABLE, Axis, Plot
 from nearfar.types import NearfarError
 from nearfar.validation import unknown_name_message
 
-# Okabe & Ito 2008: distinct for people with any common colour vision deficiency. Its yellow is too light for lines.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _WIDE_RANGE = 20
 """The ratio of the largest to the smallest x from which the axis is logarithmic."""
-_MAX_MARKED = 20
-"""Number of points up to which each has a marker."""
-_DODGE = 0.006
-"""Distance of the intervals of two lines at the same x, as a share of the range of x."""
-_NUMBERS = ("mean", "low", "high", "paper")
 
 
 def write_outputs(table: StudyTable, folder: str | Path) -> list[Path]:
@@ -139,13 +131,13 @@ def _lines(layout: Layout, plot: Plot) -> _Figures:
     points: dict[str, list[list[float | None]]] = {}
     for row, at, score in _scores(layout, column):
         x = axis.places.get(at.pop(axis.name, ""))  # None without the axis: a horizontal line
-        points.setdefault(layout.name(row, at), []).append([x, *(getattr(score, key) for key in _NUMBERS)])
-    frames = {line: pd.DataFrame(some, columns=["x", *_NUMBERS], dtype=float) for line, some in points.items()}
+        points.setdefault(layout.name(row, at), []).append([x, *(getattr(score, key) for key in plots.NUMBERS)])
+    frames = {line: pd.DataFrame(some, columns=["x", *plots.NUMBERS], dtype=float) for line, some in points.items()}
     lines = {line: one.sort_values("x", kind="stable") for line, one in frames.items() if one["mean"].notna().any()}
     if not lines:
         return
     used = pd.concat(lines.values()).dropna(subset=["x"]).dropna(subset=["mean", "paper"], how="all")["x"]
-    figure = line_plot(
+    figure = plots.line_plot(
         lines,
         title=plot.title or layout.table.title,
         labels=(axis.name, f"{layout.heading(column)}, 95% interval"),
@@ -156,16 +148,8 @@ def _lines(layout: Layout, plot: Plot) -> _Figures:
 
 
 def _spectrum(layout: Layout, plot: Plot) -> _Figures:
-    # LayerNorm removes one direction; its value is rounding error and would stretch the axis.
-    lines = {
-        name: pd.DataFrame(one.spectrum, columns=["x", "mean"]).query("mean > 1e-6")
-        for name, one in _groups(layout).items()
-        if one.spectrum
-    }
-    if lines:
-        labels = ("singular value, from the largest", "size, relative to the largest")
-        title = plot.title or "Singular spectrum of the embeddings"
-        yield "spectrum", line_plot(lines, title=title, labels=labels, log=(True, True))
+    if spectra := {name: one.spectrum for name, one in _groups(layout).items() if one.spectrum}:
+        yield "spectrum", plots.spectra(spectra, title=plot.title or "Singular spectrum of the embeddings")
 
 
 def _positions(layout: Layout, plot: Plot) -> _Figures:
@@ -201,7 +185,7 @@ def _curves(layout: Layout, plot: Plot) -> _Figures:
     known = sorted({name for group in layout.table.groups for name in group.curves})
     if lines:
         title = plot.title or f"{measure.capitalize()} over training"
-        yield _slug("curves", measure), line_plot(lines, title=title, labels=("step", measure), band=True)
+        yield _slug("curves", measure), plots.line_plot(lines, title=title, labels=("step", measure), band=True)
     elif known or not layout.table.missing:
         raise NearfarError(f"plot: y: {unknown_name_message(measure, known, what='curve')}")
 
@@ -220,54 +204,3 @@ _DRAWN = {
 def _slug(*parts: str) -> str:
     """Part of a file name."""
     return "-".join(filter(None, (re.sub(r"[^a-z0-9.+]+", "-", part.lower()).strip("-.") for part in parts)))
-
-
-def line_plot(
-    lines: Mapping[str, pd.DataFrame],
-    *,
-    title: str,
-    labels: tuple[str, str],
-    ticks: Sequence[tuple[float, str]] = (),
-    log: tuple[bool, bool] = (False, False),
-    band: bool = False,
-) -> Any:
-    """Lines with intervals and a legend at the right; ``log`` are logarithmic axes, ``ticks`` named x values.
-
-    A line has the columns ``x`` and ``mean``, and may have ``low`` and ``high``, the ends of an interval, and
-    ``paper``, the paper's numbers, dashed with hollow markers. Without ``x`` it is horizontal.
-    """
-    parts = {name: part.reindex(columns=["x", *_NUMBERS]) for name, part in lines.items()}
-    figure = plots.new_figure(8.5, 4.4)
-    axes = figure.subplots()
-    drawn = pd.concat(parts.values()).dropna(subset=["x", "mean"])["x"]
-    for place, (line, part) in enumerate(parts.items()):
-        look = {"color": COLOURS[place % len(COLOURS)], "marker": _MARKERS[place % len(_MARKERS)], "linewidth": 1.8}
-        hollow = {"linestyle": "--", "markerfacecolor": "white", "linewidth": 1.2}
-        for column, label, own in (("mean", line, {}), ("paper", f"{line}, paper", hollow)):
-            points = part.dropna(subset=[column])
-            if part["x"].isna().all():
-                for height in points[column][:1]:
-                    axes.axhline(
-                        height, color=look["color"], linestyle=":" if own else "-.", label=plots.wrapped(label, 34)
-                    )
-            elif len(points):
-                many = {"marker": None} if len(points) > _MAX_MARKED else {}
-                axes.plot(points["x"], points[column], label=plots.wrapped(label, 34), **look | own | many)
-        at, middle, low, high = part.dropna(subset=["x", "low", "high"])[["x", "mean", "low", "high"]].to_numpy().T
-        if band and len(at):
-            axes.fill_between(at, low, high, color=look["color"], alpha=0.2, linewidth=0)
-        elif len(at):
-            at = at + (0.0 if log[0] else _DODGE * np.ptp(drawn) * (place - (len(parts) - 1) / 2))
-            axes.errorbar(at, middle, yerr=[middle - low, high - middle], color=look["color"], fmt="none", capsize=3)
-    axes.set(xlabel=plots.plain(labels[0]), ylabel=plots.plain(labels[1]))
-    axes.set_title(plots.wrapped(title, 70), fontsize=10)
-    axes.set(xscale="log" if log[0] else "linear", yscale="log" if log[1] else "linear")
-    if ticks:
-        axes.set_xticks([x for x, _ in ticks], [plots.plain(label) for _, label in ticks])
-        axes.minorticks_off()
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    names = axes.get_legend_handles_labels()[1]
-    figure.set_size_inches(8.5, max(4.4, 0.6 + sum(0.06 + 0.15 * len(name.splitlines()) for name in names)))
-    figure.legend(loc="outside right upper", fontsize=8, frameon=False)
-    return figure

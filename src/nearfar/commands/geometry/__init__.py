@@ -216,8 +216,8 @@ def _layers(encoder: "Encoder", subsets: Subsets, *, progress: bool) -> dict[str
 
 def _draw(folder: Path, measured: Mapping[str, results.ModelGeometry], data: GeometryData) -> list[str]:
     """Draw all plots that there is data for, and return their file names."""
-    plots.spectra({name: model.spectrum for name, model in measured.items()}, folder / "spectrum.png")
-    figures: dict[str, Any] = {}
+    spectra = {name: [*enumerate(model.spectrum, 1)] for name, model in measured.items()}
+    figures: dict[str, Any] = {"spectrum.png": plots.spectra(spectra, title="Singular spectrum of the embeddings")}
     layers = [(number, name, model.layers) for number, (name, model) in enumerate(measured.items(), 1) if model.layers]
     known = [score for _, _, scores in layers for score in chain(*scores.values()) if score is not None]
     for number, name, scores in layers:
@@ -231,4 +231,4 @@ def _draw(folder: Path, measured: Mapping[str, results.ModelGeometry], data: Geo
         figures["labels.png"] = plots.labelled_texts(positions)
     for file, figure in figures.items():
         plots.save(figure, folder / file)
-    return ["spectrum.png", *figures]
+    return [*figures]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas
@@ -17,10 +17,6 @@ from nearfar.evaluation import results
 from nearfar.evaluation.explorer import check_color_column, describe_column
 from nearfar.evaluation.sts import Subsets
 from nearfar.types import NearfarError, ScoredPair
-
-if TYPE_CHECKING:
-    pass
-
 
 PAIRS, TASK, LABELLED = "stsb:dev", "stsb", "sst2:test"
 """The default data sets."""

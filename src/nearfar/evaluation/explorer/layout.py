@@ -46,7 +46,13 @@ def plane_layout(
             default t-SNE starts from the first two principal components, scaled down.
         seed: seed of t-SNE.
     """
-    components = principal_components(vectors, COMPONENTS)
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
+    largest = PCA(min(COMPONENTS, *vectors.shape), svd_solver="covariance_eigh")
+    with np.errstate(invalid="ignore"):  # the shares of variance of equal vectors
+        components = largest.fit_transform(np.float64(vectors)).astype(np.float32)
     plane = np.zeros((len(vectors), 2), dtype=np.float32)
     plane[:, : min(2, components.shape[1])] = components[:, :2]
     if len(vectors) < FEWEST:
@@ -63,21 +69,10 @@ def plane_layout(
     if len(vectors) > LARGE and find_spec("openTSNE") is not None:
         return _by_opentsne(components, initial, settings)
 
-    from sklearn.manifold import TSNE
-    from threadpoolctl import threadpool_limits
-
     # Its threads wait for each other in every iteration, which costs more than it saves for few texts.
     with threadpool_limits(1 if len(vectors) <= LARGE else None, user_api="openmp"):
         model = TSNE(init=initial, max_iter=EXAGGERATED + ITERATIONS, **settings)
         return np.asarray(model.fit_transform(components), dtype=np.float32)
-
-
-def principal_components(vectors: NDArray[np.floating], count: int) -> Float32[np.ndarray, "texts components"]:
-    """The coordinates of the vectors on at most ``count`` principal components, largest variance first."""
-    x = np.asarray(vectors, dtype=np.float64)
-    x = x - x.mean(axis=0)
-    _, directions = np.linalg.eigh(x.T @ x)
-    return (x @ directions[:, ::-1][:, :count]).astype(np.float32)
 
 
 def normalise(points: NDArray[np.floating]) -> Float32[np.ndarray, "texts 2"]:
