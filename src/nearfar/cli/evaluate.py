@@ -130,10 +130,12 @@ def _run_study(
 
 def _say_written(call: Call, table: "StudyTable", folder: Path) -> None:
     """Print where the models and the page of a table are, and how many of its cells have no result."""
-    from nearfar.studies import model_lines
+    from nearfar.studies import MODELS
 
+    models = folder / MODELS
+    listed = [f"The run folders of the trained models are listed in {models}."] if models.is_file() else []
     note = f" {len(table.missing)} cells have no result; the page lists them." if table.missing else ""
-    call.say(*model_lines(folder), f"The table is in {folder / 'page.md'}.{note}")
+    call.say(*listed, f"The table is in {folder / 'page.md'}.{note}")
 
 
 @verb(DRY_RUN)

@@ -252,12 +252,6 @@ def _write_models(output: Path, cells: Sequence[Cell], store: JobStore) -> None:
         (output / MODELS).unlink(missing_ok=True)
 
 
-def model_lines(output: Path) -> list[str]:
-    """Where the models of a study are listed, as a line; none without models."""
-    file = output / MODELS
-    return [f"The run folders of the trained models are listed in {file}."] if file.is_file() else []
-
-
 @dataclass(frozen=True)
 class DryRun:
     """What a study would do."""
