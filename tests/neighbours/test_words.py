@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearfar import NearfarError, evaluate, search
+from nearfar import NearfarError, compare, evaluate, search
 from nearfar.data.retrieval import RetrievalTask
 from nearfar.evaluation.retrieval import evaluate_retrieval
 from nearfar.neighbours.words import WordSearch
@@ -87,6 +87,7 @@ def test_search_and_evaluate_take_words_too(tmp_path: Path, monkeypatch: pytest.
     Path("pairs.tsv").write_text("".join(["anchor\tpositive\n", *pairs]))
     results = [evaluate("tiny", retrieval=["pairs.tsv"], hybrid=hybrid) for hybrid in (False, True)]
     assert [result.config.get("hybrid") for result in results] == [None, True]
+    assert compare([results[1]], [results[0]]).sides[0].name == "tiny (hybrid)"
     assert results[1].retrieval["pairs.tsv"].per_query != results[0].retrieval["pairs.tsv"].per_query
     Path("scored.tsv").write_text("".join(["score\tsentence1\tsentence2\n", "1\ta dog\ta cat\n", "0\ta dog\ta bird\n"]))
     with pytest.raises(NearfarError, match=r"--hybrid: .* no task is; name one with --retrieval"):

@@ -381,7 +381,7 @@ def _test(
 def _describe(side: Sequence[EvaluationRun], tasks: Collection[str]) -> results.ComparedSide:
     models, seen = [run.result.model for run in side], seen_of([run.result for run in side])
     return results.ComparedSide(
-        name=", ".join(dict.fromkeys(models)),
+        name=", ".join(dict.fromkeys(run.result.title for run in side)),
         models=models,
         sources=[run.source for run in side],
         training_seeds=[run.result.training_seed for run in side],

@@ -405,6 +405,13 @@ class EvaluationResult(Result):
     """Of a fine-tuned classifier."""
 
     @property
+    def title(self) -> str:
+        """The model, and how its vectors were shortened or searched: ``model (chunk 128, hybrid)``."""
+        given = {name: self.config.get(name) for name in ("dimensions", "quantize", "chunk", "hybrid")}
+        words = [name if value is True else f"{name} {value}" for name, value in given.items() if value]
+        return f"{self.model} ({', '.join(words)})" if words else self.model
+
+    @property
     def training_seed(self) -> int | None:
         """The seed of the training run that made the model, where it is known."""
         return self.config.get("training_seed")
