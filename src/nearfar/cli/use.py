@@ -82,9 +82,9 @@ def search(call: Call, config: "nearfar.SearchConfig", query: tuple[str, ...]) -
 
 def _describe(opened: "Search") -> str:
     """What was done with the index, in one line, and the recall of a search that is not exact in another."""
-    index, encoded = opened.index, opened.encoded
+    index, encoded, rows = opened.index, opened.encoded, "passages" if opened.config.chunk else "rows"
     done = "up to date" if encoded is None else f"made, {encoded:,} texts encoded now"
-    line = f"Index {index.folder}: {done}; {len(index.rows):,} rows, {len(index.vectors):,} distinct texts"
+    line = f"Index {index.folder}: {done}; {len(index.rows):,} {rows}, {len(index.vectors):,} distinct texts"
     return line + (f"\n{opened.recall}" if opened.recall else "")
 
 

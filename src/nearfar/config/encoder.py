@@ -76,7 +76,7 @@ class RoleOptions(EncoderOptions):
 class PassageOptions(Settings):
     """How long documents are searched in."""
 
-    # --- Model ---
+    # --- Passages ---
 
     chunk: Length | None = None
     """Cut each document into passages of at most CHUNK tokens; its score is that of its best one. By default what is
