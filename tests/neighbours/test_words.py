@@ -45,9 +45,7 @@ def test_hybrid_retrieval_ranks_by_the_sum_of_reciprocal_ranks() -> None:
     queries, ids = [*QUERIES, "cat cat cat"], [f"d{number}" for number in range(len(DOCUMENTS))]
     query_ids = [f"q{number}" for number in range(len(queries))]
     how = {"query_ids": query_ids, "document_ids": ids, "excluded": {6: 4}}
-    task = RetrievalTask(
-        queries, DOCUMENTS, [{2: 1}, {1: 1}, {0: 2, 2: 1}, {0: 1}, {3: 1}, {5: 1}, {1: 1, 5: 1}], **how
-    )
+    task = RetrievalTask(queries, DOCUMENTS, [{2: 1}, {1: 1}, {0: 2, 2: 1}, {0: 1}, {3: 1}, {5: 1}, {3: 1}], **how)
 
     def lengths(texts: list[str]) -> np.ndarray:
         return np.array([[len(text), 10.0] for text in texts], dtype=np.float32)
