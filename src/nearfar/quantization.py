@@ -104,11 +104,6 @@ def dequantize(
     return (low + (codes.astype(np.float32) + 128) * step).astype(np.float32)
 
 
-def have_no_width(ranges: NDArray[np.float32]) -> bool:
-    """Whether all int8 codes of these ranges are the same, as those of a single vector."""
-    return bool((ranges[0] == ranges[1]).all())
-
-
 def read_ranges(file: Path, *, flag: str) -> NDArray[np.float32]:
     """The ranges [2, dim] of the vectors in a ``.npy`` file; the file may hold ranges themselves, which give the same.
 
@@ -120,8 +115,6 @@ def read_ranges(file: Path, *, flag: str) -> NDArray[np.float32]:
         if file.exists() and not (file.is_file() or file.is_dir()):  # a pipe or a device may never end
             raise NearfarError(f"{flag} {file}: is not a regular file.")
         vectors = np.load(file, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise NearfarError(f"{flag} {file}: does not exist.") from None
     except ARRAY_ERRORS as error:
         raise NearfarError(f"{flag} {file}: cannot be read as a .npy file ({error}).") from error
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind != "f":
@@ -130,7 +123,7 @@ def read_ranges(file: Path, *, flag: str) -> NDArray[np.float32]:
         ranges = int8_ranges(vectors[start : start + ROWS] for start in range(0, len(vectors), ROWS))
     except NearfarError as error:
         raise NearfarError(f"{flag} {file}: {error}") from error
-    if have_no_width(ranges):
+    if (ranges[0] == ranges[1]).all():  # as of a single vector: all codes would be the same
         raise NearfarError(f"{flag} {file}: all its vectors are equal; name vectors of many typical texts.")
     return ranges
 

@@ -30,11 +30,9 @@ def read_toml(file: str | Path) -> dict[str, Any]:
     try:
         if not path.is_file() and path.exists():  # a pipe or device could be read for ever
             raise ValueError("it is no file")
-        with path.open("rb") as opened:
-            content = opened.read(MAX_CONFIG_BYTES + 1)
-        if len(content) > MAX_CONFIG_BYTES:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
             raise ValueError(f"it has over {MAX_CONFIG_BYTES:,} bytes, too many for settings")
-        return tomllib.loads(content.decode("utf-8-sig"))
+        return tomllib.loads(path.read_text("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:  # tomllib's own errors among them
         problem = getattr(error, "strerror", None) or str(error)
         raise NearfarError(f"{file}: cannot be read as TOML: {problem.rstrip('.')}.") from error

@@ -81,7 +81,7 @@ def test_what_the_start_has_seen_does_not_test() -> None:
     """A run on the rows of an earlier one, some of which got hard negatives, that starts from its model."""
     rows = [(f"question {n}", f"answer {n}") for n in range(400)]
     first = hold_out(text_data(rows))
-    seen = seen_hashes([first.rows.rows], first.held_out.text_rows(DEV), keep="best", patience=None, before=None)
+    seen = seen_hashes([first.rows.rows], first.held_out.text_rows(DEV), before=None)
     triplets = text_data([(*row, f"negative {n}") for n, row in enumerate(rows) if n % 10])
     second = hold_out(triplets, seen=seen)
     tested, chosen = (
@@ -97,7 +97,7 @@ def test_what_the_start_has_seen_does_not_test() -> None:
 
 def test_rows_that_the_start_has_all_seen_are_held_out_with_a_warning() -> None:
     rows = text_data([(f"question {n}", f"answer {n}") for n in range(100)])
-    seen = seen_hashes([rows.rows], (), keep="best", patience=None, before=None)
+    seen = seen_hashes([rows.rows], (), before=None)
     split = hold_out(rows, seen=seen)
     assert split.held_out == hold_out(rows).held_out
     assert split.facts[-1].startswith("warning: the model to start from has seen 100% of the test rows")

@@ -85,7 +85,7 @@ class TestOnGpu:
                 found, expected = backward(ours, batch), backward(plain, batch)
                 torch.testing.assert_close(found, expected, atol=3e-2 if bf16 else 1e-5, rtol=0)
             assert_same_gradients(gradients(ours), gradients(plain), tolerance=5e-2 if bf16 else 1e-4)
-        assert len(ours.graphs.shapes) == 2
+        assert len(ours.graphs.recordings) == 2
 
     def test_later_weights_are_used(self, tmp_path: Path) -> None:
         ours, plain = (opened(tmp_path, graphs=graphs) for graphs in (True, False))
@@ -144,7 +144,7 @@ class TestOnGpu:
         assert_same_gradients(gradients(ours), gradients(plain), tolerance=1e-4)
         ours.embed(SHORT)  # without a backward pass
         backward(ours, LONG)
-        assert len(ours.graphs.shapes) == 2  # the pass above no longer waits
+        assert len(ours.graphs.recordings) == 2  # the pass above no longer waits
 
     def test_the_other_gradients_of_a_step_are_kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ours, plain = (opened(tmp_path, graphs=graphs) for graphs in (True, False))
@@ -152,7 +152,7 @@ class TestOnGpu:
         for batch in (LONG, SHORT, LONG):
             backward(ours, batch)
             backward(plain, batch)
-        assert len(ours.graphs.shapes) == 1
+        assert len(ours.graphs.recordings) == 1
         assert_same_gradients(gradients(ours), gradients(plain), tolerance=1e-4)
 
     def test_frozen_weights_get_no_gradient(self, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ class TestOnGpu:
         training, plain = opened(tmp_path), opened(tmp_path, graphs=False)
         for texts in (SHORT, LONG, SHORT[:4], LONG, SHORT[:4], SHORT):
             torch.testing.assert_close(backward(training, texts), backward(plain, texts), atol=1e-5, rtol=0)
-        assert len(training.graphs.shapes) == 2
+        assert len(training.graphs.recordings) == 2
         assert_same_gradients(gradients(training), gradients(plain), tolerance=1e-4)
 
     def test_a_recording_that_fails(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

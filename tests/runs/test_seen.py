@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from nearfar.data.fingerprints import pair_hashes, text_hashes
 from nearfar.data.rows import load_nli, load_pairs
 from nearfar.disk.model_folder import SEEN_FILE, SeenHashes, read_seen, write_seen
 from nearfar.encoder.encoder import Encoder
-from nearfar.runs.fingerprints import seen_hashes
+from nearfar.runs.run import Run
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, write_colours, write_nli, write_pairs
 
@@ -86,7 +87,8 @@ def test_the_second_objective_counts_too(config: SclConfig, tmp_path: Path) -> N
     [({"keep": "best"}, True), ({"keep": "last"}, False), ({"keep": "last", "patience": 2}, True)],
 )
 def test_dev_rows_count_where_they_choose_the_step(settings: dict, chosen: bool) -> None:
-    seen = seen_hashes([[("a", "b")]], [("c", "d", 1.0)], **{"patience": None, **settings}, before=None)
+    run = SimpleNamespace(config=SimpleNamespace(**{"fingerprints": True, "patience": None, **settings}))
+    seen = Run.seen_with(run, None, [[("a", "b")]], [("c", "d", 1.0)])
     assert seen.chosen_texts.tolist() == (hashes("c", "d").tolist() if chosen else [])
     assert seen.chosen_pairs.tolist() == (pair_hashes([("c", "d")]).tolist() if chosen else [])
     assert seen.trained_texts.tolist() == hashes("a", "b").tolist()

@@ -27,7 +27,7 @@ EVALUATION = Evaluation(0.512345678, {"alignment": 0.25, "mean_cosine": 0.123456
 def shown(total: int, *, terminal: bool = False) -> str:
     output = io.StringIO()
     console = Console(file=output, width=200, force_terminal=terminal, color_system=None, legacy_windows=False)
-    display = Display(console, total_steps=total)
+    display = Display(console, total_steps=total, start=0, metric="spearman", evaluated_on="the dev pairs")
     with display.bar:
         display.on_evaluate(0, EVALUATION, best=False)
         for step in range(1, total + 1):

@@ -219,7 +219,7 @@ def _seen(used: Mapping[Path, str], dev: "DevSet | None") -> SeenHashes | None:
             stacklevel=2,
         )
     if dev is not None:
-        known.append(seen_hashes((), dev.rows, keep="best", patience=None, before=None))
+        known.append(seen_hashes((), dev.rows, before=None))
     return reduce(SeenHashes.union, known) if known else None
 
 

@@ -50,8 +50,8 @@ class EncoderOptions(DeviceOption):
     @property
     def opening(self) -> dict[str, Any]:
         """The options as :meth:`nearfar.Encoder.from_pretrained` takes them."""
-        names = ("pooling", "max_length", "prompt", "device")
-        return {name: getattr(self, name) for name in names}
+        names = ("pooling", "max_length", "prompt", "query_prompt", "document_prompt", "device")
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +65,6 @@ class RoleOptions(EncoderOptions):
     the model's own."""
     document_prompt: Prompt | None = None
     """Text before each document, or a prompt's name; '' for no prompt. By default the model's own."""
-
-    @property
-    def opening(self) -> dict[str, Any]:
-        """The options as :meth:`nearfar.Encoder.from_pretrained` takes them."""
-        return {**super().opening, "query_prompt": self.query_prompt, "document_prompt": self.document_prompt}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,13 +101,6 @@ class _CyclicSampler(Generic[Item]):
 Order: TypeAlias = Literal["premise", "file", "rows"]
 
 
-def _distinct_texts(rows: Iterable[Iterable[str]]) -> tuple[list[str], tuple[list[int], ...]]:
-    """The distinct texts of some rows, in order of first appearance, and for each column the index of each text."""
-    numbers: dict[str, int] = {}
-    indices = [[numbers.setdefault(text, len(numbers)) for text in row] for row in rows]
-    return list(numbers), tuple(list(column) for column in zip(*indices, strict=True))
-
-
 @dataclass(frozen=True)
 class TextBatch:
     """Rows of a batch, as indices into its distinct sentences; equal texts have equal indices."""
@@ -190,8 +183,10 @@ class TextBatches:
     def epoch(self, epoch: int, start: int = 0) -> Iterator[TextBatch]:
         """Yield the batches of one epoch, starting at its step ``start``."""
         for rows in self._plan(epoch)[start:]:
+            numbers: dict[str, int] = {}
+            indices = [[numbers.setdefault(text, len(numbers)) for text in self.texts[row]] for row in rows]
             targets = [] if self.targets is None else [self.targets[row] for row in rows]
-            yield TextBatch(*_distinct_texts(self.texts[row] for row in rows), targets, list(rows))
+            yield TextBatch(list(numbers), tuple(map(list, zip(*indices, strict=True))), targets, list(rows))
 
     @cached_property
     def classes(self) -> dict[float, list[int]]:

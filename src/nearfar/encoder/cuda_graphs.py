@@ -79,18 +79,14 @@ class Graphs:
     ) -> None:
         self._module, self._compute, self._padding, self._bf16 = module, compute, padding or 0, bf16
         self._device = next(module.parameters()).device
-        self._recordings: OrderedDict[tuple[BatchShape, bool], Recording] = OrderedDict()
+        self.recordings: OrderedDict[tuple[BatchShape, bool], Recording] = OrderedDict()
+        """By shape and mode, the one used last at the end."""
         self._failed = False
         self._buffers: dict[nn.Parameter, Tensor] = {}
         self._stream = torch.cuda.Stream(self._device)
         self._pool = torch.cuda.graph_pool_handle()
         self._anchor = torch.zeros((), device=self._device, requires_grad=True)  # so that autograd calls the backward
         self._open_pass: weakref.ref[_Pass] | None = None
-
-    @property
-    def shapes(self) -> list[BatchShape]:
-        """Shapes for which there are graphs, the one used last at the end."""
-        return [shape for shape, _ in self._recordings]
 
     def run(self, rows: TokenRows) -> Float[Tensor, "batch ..."] | None:
         """Float32 outputs of texts in the caller's order, with gradient, or None if no graph can compute them.
@@ -149,10 +145,10 @@ class Graphs:
     def _find(self, shape: BatchShape, example: Tensor) -> Recording | None:
         """The recording for a shape, made now if there is none; None, with a warning, if that fails."""
         key = (shape, self._module.training)
-        if key not in self._recordings:
+        if key not in self.recordings:
             state = torch.cuda.get_rng_state(self._device)  # a recording changes no random numbers
             try:
-                self._recordings[key] = self._record(shape, example.to(self._device))
+                self.recordings[key] = self._record(shape, example.to(self._device))
             except RuntimeError as error:
                 self._failed = True
                 _leave_recording(self._device)
@@ -165,10 +161,10 @@ class Graphs:
                 return None
             finally:
                 torch.cuda.set_rng_state(state, self._device)
-            if len(self._recordings) > MAX_GRAPHS:
-                self._recordings.popitem(last=False)
-        self._recordings.move_to_end(key)
-        return self._recordings[key]
+            if len(self.recordings) > MAX_GRAPHS:
+                self.recordings.popitem(last=False)
+        self.recordings.move_to_end(key)
+        return self.recordings[key]
 
     @torch.enable_grad()
     def _record(self, shape: BatchShape, inputs: Tensor) -> Recording:

@@ -345,12 +345,8 @@ def write(folder: Path, parts: EncoderComponents, *, dim: int) -> None:
 
 
 def _pooling_modules(parts: EncoderComponents) -> list[nn.Module]:
-    st, tokenizer, pooling, mode = (
-        pretrained.module_classes(),
-        parts.tokenizer,
-        parts.pooling,
-        str(parts.pooling.tokens),
-    )
+    st, tokenizer, pooling = pretrained.module_classes(), parts.tokenizer, parts.pooling
+    mode = str(pooling.tokens)
     dim, layers = parts.backbone.config.hidden_size, parts.backbone.config.num_hidden_layers
     modules: list[nn.Module] = []
     if pooling.layers:

@@ -19,7 +19,6 @@ out: ``mean`` and ``max`` pool the other tokens, ``cls`` takes the first of them
 """
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 import torch
@@ -29,6 +28,7 @@ from torch import Tensor
 from nearfar.encoder.padded_attention import FixedShapeBatch, PaddedBlock, padded_blocks
 from nearfar.encoder.ragged import RaggedBatch
 from nearfar.types import NearfarError
+from nearfar.validation import nearest
 
 TOKEN_POOLINGS = ("cls", "mean", "mean_without_cls", "max")
 LAYER_MEANS = ("first_last", "embeddings_last", "last_two")
@@ -61,9 +61,7 @@ def parse_pooling(name: str, *, layers: int) -> Pooling:
             if layer > layers:
                 raise NearfarError(f"pooling {name!r}: this encoder's layers are 0 (embeddings) to {layers}.")
             return Pooling(f"layer:{layer}" if tokens == "mean" else f"layer:{layer}:{tokens}", (layer,), tokens)
-    near = get_close_matches(name, POOLINGS, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise NearfarError(f"unknown pooling {name!r}; choose one of {', '.join(POOLINGS)}.{hint}")
+    raise NearfarError(f"unknown pooling {name!r}; choose one of {', '.join(POOLINGS)}.{nearest(name, POOLINGS)}")
 
 
 def mean_of_layers(chosen: Sequence[int], *, layers: int) -> str | None:

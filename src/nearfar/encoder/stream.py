@@ -120,11 +120,7 @@ def assign_devices(device: str | None, processes: int) -> list[str]:
 
 
 def encode_in_processes(
-    blocks: Iterator[TokenBlock],
-    config: WorkerConfig,
-    devices: Sequence[str],
-    *,
-    on_batch: Callable[[int], None] = lambda _: None,
+    blocks: Iterator[TokenBlock], config: WorkerConfig, devices: Sequence[str], *, on_batch: Callable[[int], None]
 ) -> Encoded:
     """Encode blocks in parallel; they are yielded in the order in which they finish.
 

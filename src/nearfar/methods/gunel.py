@@ -81,12 +81,7 @@ class SupconTextConfig(TextColumn, TrainConfig):
 
 
 def scl_finetune(
-    config: FinetuneConfig,
-    states: StatesFn,
-    head: "nn.Module",
-    batches: "TextBatches",
-    *,
-    label_names: Sequence[str] = (),
+    config: FinetuneConfig, states: StatesFn, head: "nn.Module", batches: "TextBatches", *, label_names: Sequence[str]
 ) -> Method:
     """Fine-tune a classifier: ``states`` and ``head`` are its two halves.
 

@@ -8,6 +8,7 @@ method has its own data and its own negatives; only the gradients are added.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -31,13 +32,9 @@ class Mixture:
 
     def total_steps(self, epochs: int, *, at_most: int | None = None) -> int:
         """Number of batches of the first method in ``epochs`` epochs; counted no further than ``at_most``."""
-        lead = self.parts[0][0].batches
-        if at_most is None:
-            return lead.total_steps(epochs)
-        total = 0
-        for epoch in range(epochs):
-            total += lead.steps(epoch)
-            if total >= at_most:
+        total, lead = 0, self.parts[0][0].batches
+        for total in accumulate(map(lead.steps, range(epochs))):
+            if at_most is not None and total >= at_most:
                 return at_most
         return total
 

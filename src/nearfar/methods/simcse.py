@@ -396,14 +396,11 @@ def read_documents(config: DocumentsConfig) -> "TextData":
 
 
 METHODS = {
-    "simcse-unsup": MethodEntry(
-        config=SimcseUnsupConfig, read_rows=read_sentences, build=build_unsupervised, papers=(PAPER,)
-    ),
-    "simcse-sup": MethodEntry(
-        config=SimcseSupConfig, read_rows=read_triplets, build=build_contrastive, papers=(PAPER,)
-    ),
-    "info-nce": MethodEntry(config=InfoNceConfig, read_rows=read_pairs, build=build_contrastive, papers=(PAPER,)),
-    "documents": MethodEntry(
-        config=DocumentsConfig, read_rows=read_documents, build=build_contrastive, papers=(PAPER,)
-    ),
+    name: MethodEntry(config=kind, read_rows=read_rows, build=build, papers=(PAPER,))
+    for name, kind, read_rows, build in (
+        ("simcse-unsup", SimcseUnsupConfig, read_sentences, build_unsupervised),
+        ("simcse-sup", SimcseSupConfig, read_triplets, build_contrastive),
+        ("info-nce", InfoNceConfig, read_pairs, build_contrastive),
+        ("documents", DocumentsConfig, read_documents, build_contrastive),
+    )
 }

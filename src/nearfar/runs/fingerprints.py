@@ -47,27 +47,19 @@ def fingerprint_model(model: str | Path) -> str:
 
 
 def seen_hashes(
-    trained: Iterable[Sequence[Sequence[object]]],
-    dev: Sequence[Sequence[object]],
-    *,
-    keep: str,
-    patience: int | None,
-    before: SeenHashes | None,
+    trained: Iterable[Sequence[Sequence[object]]], chosen: Sequence[Sequence[object]], *, before: SeenHashes | None
 ) -> SeenHashes:
     """The hashes to save with the model of a run.
 
     Args:
         trained: the rows of each objective, as :func:`nearfar.data.fingerprints.row_hashes` takes them.
-        dev: the rows of the dev set, which count if they choose the step: if the best one is kept, or with patience.
-        keep: which weights are kept, best or last.
-        patience: evaluations without a better score after which training stops; None for never.
+        chosen: the rows of the dev set, where they choose the step.
         before: the hashes of the initial model, which the new model inherits; None if they are not known.
     """
     import numpy as np
 
     from nearfar.data.fingerprints import row_hashes
 
-    chooses = keep == "best" or patience is not None
-    rows, dev_rows = row_hashes(chain.from_iterable(trained)), row_hashes(dev if chooses else ())
+    rows, dev_rows = row_hashes(chain.from_iterable(trained)), row_hashes(chosen)
     seen = SeenHashes(*(np.unique(hashes) for hashes in (*rows, *dev_rows)))
     return seen if before is None else seen.union(before)

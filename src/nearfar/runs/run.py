@@ -171,7 +171,8 @@ class Run(Trainer):
         """
         if not self.config.fingerprints:
             return None
-        return seen_hashes(trained, dev, keep=self.config.keep, patience=self.config.patience, before=before)
+        chooses = self.config.keep == "best" or self.config.patience is not None
+        return seen_hashes(trained, dev if chooses else (), before=before)
 
     def execute(self) -> None:
         """Train, from the checkpoint if there is one, and write ``model/`` and ``run.json``.

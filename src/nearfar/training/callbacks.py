@@ -53,15 +53,7 @@ class Display:
     is shown.
     """
 
-    def __init__(
-        self,
-        console: Console,
-        *,
-        total_steps: int,
-        start: int = 0,
-        metric: str = "spearman",
-        evaluated_on: str = "the dev pairs",
-    ) -> None:
+    def __init__(self, console: Console, *, total_steps: int, start: int, metric: str, evaluated_on: str) -> None:
         self.console = console
         self.metric, self.evaluated_on = metric_title(metric), evaluated_on
         self.total_steps, self.every = total_steps, max(1, total_steps // 20)

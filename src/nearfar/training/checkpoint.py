@@ -22,7 +22,7 @@ from nearfar.disk.folders import forget_folder, new_folder, restore_folder
 from nearfar.training.optimiser import WeightAverage
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
-from nearfar.validation import InvalidValueError, convert
+from nearfar.validation import convert
 
 WEIGHTS, OPTIMISER_STATE, PROGRESS = "weights.safetensors", "optimiser.safetensors", "progress.json"
 METRICS = "metrics.jsonl"
@@ -206,13 +206,8 @@ class Checkpoints:
         return progress
 
     def _read_progress(self) -> Progress:
-        file = self.latest / PROGRESS
-        try:
-            return convert(read_json(file, otherwise=self._restart_advice), Progress)
-        except InvalidValueError as error:
-            raise NearfarError(
-                f"{file}: is damaged: it does not hold a run's progress ({error}). {self._restart_advice}"
-            ) from error
+        file, advice = self.latest / PROGRESS, self._restart_advice
+        return convert(read_json(file, otherwise=advice), Progress, source=f"{file}: is damaged. {advice}")
 
     @property
     def _restart_advice(self) -> str:
