@@ -1,4 +1,6 @@
-"""mlm: masked tokens and their rates, the loss by loops, micro-batches, invalid inputs, descriptions."""
+"""mlm: masked tokens and their rates, the loss by loops, micro-batches."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -7,7 +9,6 @@ from torch import nn
 from nearfar.data.batching import TextBatches
 from nearfar.encoder.heads import MaskedLmHead
 from nearfar.methods.masked_lm import MaskedSentence, masked_language_model
-from nearfar.types import NearfarError
 from tests.methods.table_encoder import assert_same_gradients
 
 DIM, VOCABULARY = 6, 30
@@ -35,14 +36,14 @@ class Words(nn.Module):
         return vectors + vectors.mean(dim=0) + torch.arange(len(ids))[:, None] / 10
 
 
-def build(rows=TRIPLETS, **settings):
+def build(rows=TRIPLETS, probability=0.15):
     torch.manual_seed(0)
     words = Words()
     head = MaskedLmHead(DIM, words.embeddings, std=0.5).double()
-    settings = {"mask_token": MASK, "vocabulary": VOCABULARY, "special": SPECIAL} | settings
-    probability = settings.pop("probability", 0.15)
+    tokenizer = SimpleNamespace(mask_token_id=MASK, all_special_ids=SPECIAL)
+    encoder = SimpleNamespace(ids=tokenise, hidden=words, encoder=SimpleNamespace(tokenizer=tokenizer))
     batches = TextBatches(rows, len(rows), min_batch_size=1)
-    method = masked_language_model(probability, tokenise, words, head, batches, **settings)
+    method = masked_language_model(probability, encoder, head, batches, lambda batch: batch.sentences)
     (batch,) = batches.epoch(0)
     return words, head, method, batch
 
@@ -101,11 +102,3 @@ def test_15_percent_are_masked_and_80_10_10_of_these():
     # one of 26 random words is the word itself
     assert outcomes["random"] / hidden == pytest.approx(0.1 * 25 / 26, abs=0.02)
     assert drawn == {MASK} | set(range(4, VOCABULARY))  # never a special token other than the mask
-
-
-# --- invalid inputs and descriptions ---
-
-
-def test_a_vocabulary_without_words_is_refused():
-    with pytest.raises(NearfarError, match="all 30 tokens of the vocabulary are special"):
-        build(special=range(VOCABULARY))

@@ -18,7 +18,7 @@ head              not given             the pretrained one            a new one,
 ================  ====================  ============================  ==========================================
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from torch import Tensor
 
 from nearfar.data.batching import TextBatch
 from nearfar.encoder.heads import MaskedLmHead
+from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.methods.base import describe_rows
 from nearfar.objectives import masked_lm, to_device
 from nearfar.types import Batches, Loss, Method, NearfarError
@@ -46,42 +47,34 @@ class MaskedSentence(NamedTuple):
 
 def masked_language_model(
     probability: float,
-    tokenise: Callable[[Sequence[Any]], Sequence[list[int]]],
-    hidden: Callable[[Sequence[Sequence[int]]], Tensor],
+    encoder: TrainingEncoder,
     head: MaskedLmHead,
     batches: Batches,
-    *,
-    mask_token: int,
-    vocabulary: int,
-    special: Collection[int],
-    texts: Callable[[Any], Sequence[Any]] = lambda batch: batch.sentences,
+    texts: Callable[[Any], Sequence[Any]],
 ) -> Method:
-    """Train the encoder to predict masked tokens.
+    """Train the encoder to predict masked tokens of the sentences that ``texts`` gives of a batch.
 
-    ``tokenise`` gives the token ids of each text, ``hidden`` the last hidden states [tokens, dim] of sentences given by
-    their ids, one sentence after the other, with gradient. ``special`` are the ids that are never masked and never
-    drawn; the mask token is always one of them. ``vocabulary`` is the number of ids. ``texts`` gives the sentences of a
-    batch, by default its distinct ones.
+    Each token that is not special for the encoder's tokenizer is masked with ``probability``. The masked tokens and
+    their replacements, which are no special tokens either, are drawn in each step from torch's global generator on the
+    CPU. A batch without masked tokens has loss 0. There are no terms.
 
-    Each token that is not special is masked with ``probability``. The masked tokens and their
-    replacements are drawn in each step from torch's global generator on the CPU. A batch without masked tokens has loss
-    0. There are no terms.
-
-    Raises NearfarError if the whole vocabulary is special.
+    Raises:
+        NearfarError: the tokenizer has no mask token.
     """
-    special_ids = torch.tensor(sorted({*special, mask_token}))
-    words = torch.arange(vocabulary)
+    tokenizer = encoder.encoder.tokenizer
+    if (mask := tokenizer.mask_token_id) is None:
+        raise NearfarError("--mlm-weight: this encoder's tokenizer has no mask token.")
+    special_ids = torch.tensor(sorted({*tokenizer.all_special_ids, mask}))
+    words = torch.arange(len(head.bias))
     words = words[~torch.isin(words, special_ids)]
-    if not len(words):
-        raise NearfarError(f"all {vocabulary} tokens of the vocabulary are special, so there is nothing to predict")
 
     def extract_items(batch: TextBatch) -> list[MaskedSentence]:
-        sentences = tokenise(texts(batch))
+        sentences = encoder.ids(texts(batch))
         before = torch.tensor([token for ids in sentences for token in ids])
         chosen = (torch.rand(len(before)) < probability) & ~torch.isin(before, special_ids)
         uniform = torch.rand(len(before))
         drawn = words[torch.randint(len(words), (len(before),))]
-        hidden_as = torch.where(uniform < 0.8, mask_token, torch.where(uniform < 0.9, drawn, before))
+        hidden_as = torch.where(uniform < 0.8, mask, torch.where(uniform < 0.9, drawn, before))
         after = torch.where(chosen, hidden_as, before)
         lengths = [len(ids) for ids in sentences]
         items: list[MaskedSentence] = []
@@ -91,7 +84,7 @@ def masked_language_model(
 
     def represent(items: Sequence[MaskedSentence]) -> Float[Tensor, "items 2"]:
         """The sum of the losses of each sentence's masked tokens, and their number."""
-        states = hidden([item.ids for item in items])
+        states = encoder.hidden([item.ids for item in items])
         positions: list[int] = []
         start = 0
         for item in items:

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from nearfar.config.bounds import Count, Epochs, File, Fraction, LearningRate, Length, OpenFraction, Steps, Weight
 from nearfar.methods import base
 from nearfar.methods.settings import DirectionSettings, HardNegativeSettings, InfoNceSettings, TextColumn
-from nearfar.types import Loss, Method, MethodEntry, NearfarError
+from nearfar.types import Loss, Method, MethodEntry
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -337,20 +337,8 @@ def _extra_losses(
     encoder = context.encoder.encoder
     words = encoder.backbone.get_input_embeddings()
     assert isinstance(words, nn.Embedding)
-    mask = encoder.tokenizer.mask_token_id
-    if mask is None:
-        raise NearfarError("--mlm-weight: this encoder's tokenizer has no mask token.")
-    method = masked_language_model(
-        config.mlm_probability,
-        context.encoder.ids,
-        context.encoder.hidden,
-        MaskedLmHead(encoder.backbone.config.hidden_size, words, std=base.initializer_range(encoder.backbone)),
-        batches,
-        mask_token=mask,
-        vocabulary=words.num_embeddings,
-        special=encoder.tokenizer.all_special_ids,
-        texts=texts,
-    )
+    head = MaskedLmHead(encoder.backbone.config.hidden_size, words, std=base.initializer_range(encoder.backbone))
+    method = masked_language_model(config.mlm_probability, context.encoder, head, batches, texts)
     return ((method, config.mlm_weight),)
 
 
