@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from nearfar.disk import check_regular
-from nearfar.disk.checks import path_errors
+from nearfar.disk.checks import expanded, path_errors
 from nearfar.types import NearfarError
 from nearfar.validation import format_value, nearest
 
@@ -15,10 +15,7 @@ def as_path(name: str | Path) -> Path:
     Raises NearfarError for the home of an unknown user, and as :func:`check_encodable`.
     """
     check_encodable(name)
-    try:
-        return Path(name).expanduser()
-    except RuntimeError as error:
-        raise NearfarError(f"{name}: {error} Write the full path.") from None
+    return expanded(name)
 
 
 def check_encodable(name: str | Path) -> None:

@@ -27,6 +27,18 @@ def path_errors() -> Iterator[None]:
         raise NearfarError(f"{name[:160]}: this path cannot be used ({error.strerror}); {way}.") from error
 
 
+def expanded(name: str | Path) -> Path:
+    """The path of a name, with ``~`` resolved.
+
+    Raises:
+        NearfarError: it is in the home of an unknown user.
+    """
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        raise NearfarError(f"{name}: {error} Write the full path.") from None
+
+
 @path_errors()
 def check_output_path(file: Path, *, flag: str = "--output") -> None:
     """Raise an error now if an output file could not be written at the end of a long computation.

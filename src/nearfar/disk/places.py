@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearfar.disk import check_regular, create_folder, disk_errors, publish, read_errors, sha256_of
-from nearfar.disk.checks import path_errors
+from nearfar.disk.checks import expanded, path_errors
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -170,10 +170,7 @@ def local_path(address: str) -> Path:
     Raises:
         NearfarError: it is in the home of an unknown user.
     """
-    try:
-        return Path(address.removeprefix(FILE)).expanduser().absolute()
-    except RuntimeError as error:
-        raise NearfarError(f"{address}: {error} Write the full path.") from None
+    return expanded(address.removeprefix(FILE)).absolute()
 
 
 def file_system(address: str, *, flag: str) -> "tuple[AbstractFileSystem, str]":

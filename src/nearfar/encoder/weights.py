@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from safetensors import SafetensorError, safe_open
 
 from nearfar import disk
+from nearfar.disk.checks import expanded
 from nearfar.disk.model_folder import model_of_run
 from nearfar.encoder.folder_checks import read_settings
 from nearfar.types import NearfarError
@@ -76,13 +77,11 @@ def path_of(name: str) -> Path:
     if not name:
         raise NearfarError("the model's name is empty: give a folder, or owner/name on the hub.")
     try:
-        folder = Path(name).expanduser()
+        folder = expanded(name)
         if folder.exists() and not folder.is_dir():
             raise NearfarError(f"{name}: is a file, but a model is a folder, or owner/name on the hub.")
     except OSError as error:
         raise NearfarError(f"{name}: cannot be read ({error.strerror}).") from error
-    except RuntimeError as error:  # from expanduser
-        raise NearfarError(f"{name}: there is no such model folder.") from error
     return folder
 
 

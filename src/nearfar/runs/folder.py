@@ -115,10 +115,7 @@ class RunFolder(ExitStack):
                 return precision_record(resolve(requested, device), device)
             recorded = self._before.get(PRECISION, "")
             if recorded not in RECORDED_PRECISIONS:
-                known = ", ".join(RECORDED_PRECISIONS)
-                raise NearfarError(
-                    f"{self.path / INPUTS}: is damaged: {PRECISION} is none of {known}. {_start_again(self.path)}"
-                )
+                raise NearfarError(f"{self.path / INPUTS}: is damaged: no {PRECISION}. {_start_again(self.path)}")
             return recorded
 
         with self._processes.joint_errors():

@@ -171,24 +171,23 @@ class _SharedError(NearfarError):
     """An error that is raised in all processes."""
 
 
+_GO_ON = (
+    "Look for the first error of the other processes; then start all of them again with --resume: the run continues "
+    "from its latest checkpoint."
+)
+
+
 @contextmanager
-def lost_process_errors() -> Iterator[None]:
-    """Turn the error of a connection to another process into one that says how to go on."""
+def lost_process_errors(
+    what: str = "the connection to another process ended", *, advice: str = _GO_ON
+) -> Iterator[None]:
+    """Turn an error of gloo or NCCL, the connection to another process, into one that says how to go on."""
     try:
         yield
     except RuntimeError as error:
-        if not is_connection_error(error):
+        if not isinstance(error, distributed.DistError) and "gloo" not in str(error):  # of a computation
             raise
-        reason = " ".join(str(error).split())[-120:]
-        raise NearfarError(
-            f"the connection to another process ended ({reason}). Look for the first error of the other processes; "
-            "then start all of them again with --resume: the run continues from its latest checkpoint."
-        ) from error
-
-
-def is_connection_error(error: RuntimeError) -> bool:
-    """Whether this is an error of gloo or NCCL, not one of a computation."""
-    return isinstance(error, distributed.DistError) or "gloo" in str(error)
+        raise NearfarError(f"{what} ({' '.join(str(error).split())[-160:]}). {advice}") from error
 
 
 def leave_process_group() -> None:
@@ -231,17 +230,12 @@ def join_process_group(*, cpu: bool, timeout: timedelta) -> torch.device:
     from accelerate import PartialState
 
     require_fresh_store()
-    try:
+    advice = (
+        f"Check that all nodes have started, and that no firewall is between them; {INTERFACE} (CPU) or "
+        "NCCL_SOCKET_IFNAME (GPUs) names the network interface to use, as in eth0."
+    )
+    with lost_process_errors("the processes of torchrun cannot connect to each other", advice=advice):
         device: torch.device = PartialState(cpu=cpu, timeout=timeout).device
-    except RuntimeError as error:
-        if not is_connection_error(error):
-            raise
-        reason = " ".join(str(error).split())[-160:]
-        raise NearfarError(
-            f"the processes of torchrun cannot connect to each other ({reason}). Check that all nodes have started, "
-            f"and that no firewall is between them; {INTERFACE} (CPU) or NCCL_SOCKET_IFNAME (GPUs) names the network "
-            "interface to use, as in eth0."
-        ) from error
     return device
 
 
