@@ -153,13 +153,14 @@ def test_changes_are_reported_at_the_end() -> None:
             next(watched)
 
 
-def test_blocks_are_limited_in_texts_and_characters() -> None:
+def test_blocks_are_limited_in_texts_and_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"{number:02}" for number in range(11)]
     cut = list(blocks(iter(texts), size=4))
-    assert [block.start for block in cut] == [0, 4, 8]
-    assert [text for block in cut for text in block.texts] == texts
-    assert [len(block.texts) for block in blocks(texts, size=11)] == [11]
+    assert [start for start, _ in cut] == [0, 4, 8]
+    assert [text for _, block in cut for text in block] == texts
+    assert [len(block) for _, block in blocks(texts, size=11)] == [11]
     assert list(blocks([], size=3)) == []
-    sizes = [block.texts for block in blocks(["aaa", "b", "c" * 9, "d", "", "e" * 4], size=10, characters=5)]
-    assert sizes == [["aaa", "b"], ["c" * 9], ["d", "", "e" * 4]]
-    assert [block.start for block in blocks(["aaa", "bbb", "c"], size=10, characters=5)] == [0, 1]
+    monkeypatch.setattr("nearfar.data.lines.MAX_BLOCK_CHARACTERS", 5)
+    cut = list(blocks(["aaa", "b", "c" * 9, "d", "", "e" * 4], size=10))
+    assert cut == [(0, ["aaa", "b"]), (2, ["c" * 9]), (3, ["d", "", "e" * 4])]
+    assert [start for start, _ in blocks(["aaa", "bbb", "c"], size=10)] == [0, 1]

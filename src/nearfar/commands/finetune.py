@@ -262,8 +262,8 @@ class ClassifierRun(Run):
     ) -> None:
         self.task, self.classifier = task, classifier
         prepared = prepare(config, task, classifier, processes=context.processes.size)
-        how: dict[str, Any] = {"folder": folder, "context": context, "evaluated_on": f"{config.task}, validation"}
-        super().__init__(config, prepared, **how, metric=main_metric(task, config.metric))
+        super().__init__(config, prepared, folder=folder, context=context)
+        self.metric, self.evaluated_on = main_metric(task, config.metric), f"{config.task}, validation"
         trained = [task.train.texts]
         if config.noise != "none":  # the texts before it are what the model has seen too
             trained.append(load_task(replace(config, noise="none")).train.texts)

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from nearfar.data.cells import text_field
 from nearfar.data.files import is_known, read_lines
@@ -30,11 +30,8 @@ class SourceSummary(NamedTuple):
     """Whether all texts are empty."""
 
 
-class Block(NamedTuple):
-    """Consecutive texts; the first has the index ``start`` in the source, counted from 0."""
-
-    start: int
-    texts: list[str]
+Block: TypeAlias = tuple[int, list[str]]
+"""Consecutive texts, after the index of the first in the source, counted from 0."""
 
 
 def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
@@ -82,19 +79,17 @@ def verify_unchanged(texts: Iterable[str], summary: SourceSummary, source: objec
         raise SourceChangedError(f"{source}: changed while it was read. Start again when it no longer changes.")
 
 
-def blocks(
-    texts: Iterable[str], *, size: int, characters: int = MAX_BLOCK_CHARACTERS, start: int = 0
-) -> Iterator[Block]:
-    """Split texts into blocks of ``size``, or fewer if they exceed ``characters`` in total; at least one per block.
+def blocks(texts: Iterable[str], *, size: int, start: int = 0) -> Iterator[Block]:
+    """Split texts into blocks of ``size``, or of fewer with :data:`MAX_BLOCK_CHARACTERS`; at least one per block.
 
     The first text has the index ``start``.
     """
     block, length = list[str](), 0
     for text in texts:
-        if block and (len(block) == size or length + len(text) > characters):
-            yield Block(start, block)
+        if block and (len(block) == size or length + len(text) > MAX_BLOCK_CHARACTERS):
+            yield start, block
             start, block, length = start + len(block), [], 0
         block.append(text)
         length += len(text)
     if block:
-        yield Block(start, block)
+        yield start, block

@@ -117,27 +117,19 @@ class Run(Trainer):
         prepared: what is trained.
         folder: the run folder.
         context: the processes, and where to print.
-        metric: name of the dev score: spearman, accuracy, mrr@10; None if nothing is scored.
-        evaluated_on: the name of the dev set.
     """
 
     stream: Mixture
     checkpoints: Checkpoints
+    metric: str | None
+    """Name of the dev score, which a subclass sets: spearman, accuracy, mrr@10; None if nothing is scored."""
+    evaluated_on: str
+    """The name of the dev set, which a subclass sets."""
     seen: SeenHashes | None
     """The hashes of what the model has seen, which a subclass sets at the latest when it saves the model."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        prepared: Prepared,
-        *,
-        folder: RunFolder,
-        context: ProcessContext,
-        metric: str | None,
-        evaluated_on: str,
-    ) -> None:
+    def __init__(self, config: RunConfig, prepared: Prepared, *, folder: RunFolder, context: ProcessContext) -> None:
         self.config, self.folder, self.context, self.facts = config, folder, context, prepared.facts
-        self.metric, self.evaluated_on = metric, evaluated_on
         self.outcome: dict[str, Any] = {}
         """Further entries of run.json, which saving the model may add."""
         mixture = prepared.mixture

@@ -214,7 +214,8 @@ class EncoderRun(Run):
         folder: RunFolder,
         context: ProcessContext,
     ) -> None:
-        super().__init__(config, prepared, folder=folder, context=context, metric=dev.metric, evaluated_on=dev.name)
+        super().__init__(config, prepared, folder=folder, context=context)
+        self.metric, self.evaluated_on = dev.metric, dev.name
         self.prepared, self.encoder, self.objectives, self.dev = prepared, prepared.encoder, objectives, dev
         self.guard = guard
         self.guarded: ComparisonResult | None = None
