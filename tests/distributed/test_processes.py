@@ -124,9 +124,8 @@ def never(texts: Sequence[str]) -> tuple[list[list[int]], int]:
 def share_tokens(rank: int, size: int, folder: Path) -> None:
     join(rank, size, folder)
     tokens.BLOCK, tokens.SHARED_FROM = 7, 1
-    store = TokenStore(
-        never if rank else character_codes, vocabulary=256, broadcast_from_first=Processes().broadcast_from_first
-    )
+    broadcast = Processes().broadcast_from_first
+    store = TokenStore(never if rank else character_codes, vocabulary=256, broadcast_from_first=broadcast, console=None)
     store.read(TEXTS[:20])
     store.read(TEXTS)
     expected, truncated = character_codes(TEXTS)

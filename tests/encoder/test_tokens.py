@@ -34,7 +34,7 @@ def character_codes(texts: Sequence[str], *, longest: int = 10) -> tuple[list[li
 def test_batches_and_vectors_equal_those_without_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens_module, "BLOCK", 7)
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, dropout=0.0))
-    training = TrainingEncoder(encoder, max_length=12, bf16=False, broadcast_from_first=single_process)
+    training = TrainingEncoder(encoder, max_length=12, bf16=False, broadcast_from_first=single_process, console=None)
     training.read([TEXTS[:20], TEXTS[10:30]])
     training.read([(text,) for text in TEXTS])
     texts = [*TEXTS[35:], *TEXTS[:9], TEXTS[2]]
@@ -65,7 +65,7 @@ def test_each_text_is_tokenised_and_counted_once(monkeypatch: pytest.MonkeyPatch
         tokenised.extend(texts)
         return character_codes(texts)
 
-    store = TokenStore(tokenize, vocabulary=256, broadcast_from_first=single_process)
+    store = TokenStore(tokenize, vocabulary=256, broadcast_from_first=single_process, console=None)
     long = "rather a long text"
     store.read([long, "short", long])
     before = store.select(["short"])
@@ -80,7 +80,7 @@ def test_each_text_is_tokenised_and_counted_once(monkeypatch: pytest.MonkeyPatch
 
 
 def test_more_tokens_than_32_bits_can_index(tmp_path: Path) -> None:
-    store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process)
+    store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process, console=None)
     store.read(["a"])
     assert store.offsets.dtype == np.int64
     start = 2**31 + 5

@@ -169,8 +169,6 @@ def _find_on_hub(name: str, split: str, folder: Path | None, missing: Sequence[P
 
 
 def _find_unnamed(spec: str) -> list[Table]:
-    if not spec.strip():
-        raise NearfarError("The name of the data set is empty; name a file or a data set.")
     if spec.startswith("hub:"):
         name, colon, rest = spec.removeprefix("hub:").partition(":")  # the first colon: train[:1000] has another
         return _open_splits(f"hub:{name}", _splits(rest, spec) if colon else ())

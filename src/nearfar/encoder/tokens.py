@@ -87,6 +87,10 @@ See :meth:`nearfar.training.processes.Processes.broadcast_from_first`.
 """
 
 
+Tokenize: TypeAlias = Callable[[Sequence[str]], tuple[Sequence[Sequence[int]], int]]
+"""Texts -> the token ids of each, and the number of truncated texts; the same in all processes."""
+
+
 @dataclass(frozen=True, eq=False)
 class TokenRows(Sequence[list[int]]):
     """The token ids of some texts of a store: text i is ``flat[starts[i] : starts[i] + lengths[i]]``.
@@ -122,7 +126,7 @@ class TokenStore:
     From :data:`SHARED_FROM` characters on, the first of several processes tokenises for all.
 
     Args:
-        tokenize: texts -> the token ids of each, and the number of truncated texts; the same in all processes.
+        tokenize: computes the token ids.
         vocabulary: size of the vocabulary.
         broadcast_from_first: communication between the processes that train together; all of them read the same texts.
         console: shows a progress bar while many texts are tokenised; none if None or not a terminal.
@@ -130,11 +134,11 @@ class TokenStore:
 
     def __init__(
         self,
-        tokenize: Callable[[Sequence[str]], tuple[Sequence[Sequence[int]], int]],
+        tokenize: Tokenize,
         *,
         vocabulary: int,
         broadcast_from_first: BroadcastFromFirst,
-        console: "Console | None" = None,
+        console: "Console | None",
     ) -> None:
         self.flat: NDArray[Any] = np.empty(0, dtype=np.uint16 if vocabulary <= 2**16 else np.int32)
         self.offsets = np.zeros(1, dtype=np.int64)  # start of each text in ``flat``, and the end of the last one

@@ -21,7 +21,7 @@ from rich.progress import track
 
 from nearfar.evaluation import correlation, results, statistics
 from nearfar.evaluation.correlation import Aggregate, Floats, Units, weighted_spearman
-from nearfar.evaluation.statistics import MARGIN
+from nearfar.evaluation.statistics import MARGIN, SideScores
 from nearfar.evaluation.tables.evaluation import seen_of
 from nearfar.evaluation.tasks import SIMILARITY_AVERAGES, TRANSFER_AVERAGES
 from nearfar.types import NearfarError
@@ -56,7 +56,7 @@ class RunScores(NamedTuple):
     bound: float = 0.0
     """Of means over units, the largest difference of a unit, as ``crossed_difference`` takes it."""
 
-    def of(self, runs: Sequence[int]) -> tuple[tuple[Floats, Floats], str | None]:
+    def of(self, runs: Sequence[int]) -> tuple[SideScores, str | None]:
         """The scores of some of the runs, by their positions, and why they have none, if they have none."""
         positions = list(runs)
         reason = next((self.reasons[run] for run in positions if self.reasons[run]), None)
@@ -327,8 +327,8 @@ def _with_verdict(row: _Test, p_holm: float, margin: float) -> _Test:
 
 
 def difference_fields(
-    first: tuple[Floats, Floats],
-    second: tuple[Floats, Floats],
+    first: SideScores,
+    second: SideScores,
     *,
     units: int,
     order: Sequence[int] | None,

@@ -1,7 +1,7 @@
 """Intervals of scores and of differences, over test units and training runs; verdicts, and Holm's correction."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -81,6 +81,10 @@ MARGIN = 0.5
 """The largest difference, in points, that counts as level unless another margin is given."""
 
 
+SideScores: TypeAlias = tuple[Floats, Floats]
+"""The scores of the runs of a side on the data [runs], and on resamples of the units [runs, resamples]."""
+
+
 class CrossedDifference(NamedTuple):
     """``first - second`` with one 95% interval over both test units and training runs, and what it is made of."""
 
@@ -96,12 +100,7 @@ class CrossedDifference(NamedTuple):
 
 
 def crossed_difference(
-    first: tuple[Floats, Floats],
-    second: tuple[Floats, Floats],
-    *,
-    units: int,
-    order: Sequence[int] | None = None,
-    bound: float = 0.0,
+    first: SideScores, second: SideScores, *, units: int, order: Sequence[int] | None = None, bound: float = 0.0
 ) -> CrossedDifference | None:
     """The difference of two sides' mean scores, with an interval over test units and training runs, crossed.
 
@@ -119,8 +118,8 @@ def crossed_difference(
     by all that is possible between one run of each side. ``studies/coverage.py`` measures how often the interval holds.
 
     Args:
-        first: the scores of the runs on the data [runs], and on resamples of the units [runs, resamples].
-        second: the same of the other side, on the same resamples.
+        first: the scores of one side.
+        second: those of the other side, on the same resamples.
         units: the number of units that were resampled.
         order: where run ``i`` of the first side belongs to run ``order[i]`` of the second, such as by a shared training
             seed; None for independent runs.

@@ -286,11 +286,10 @@ def neighbour_vote(
     labelled: NDArray[np.float32],
     labels: Sequence[str],
     *,
-    k: int = NEIGHBOURS,
     similarity: VectorSimilarity = "cosine",
     device: str = "cpu",
 ) -> list[str]:
-    """The most frequent label among the ``k`` labelled texts with the highest similarity.
+    """The most frequent label among the :data:`NEIGHBOURS` labelled texts with the highest similarity.
 
     Of labels with equally many votes, the one with the highest sum of similarities wins, then the first in text order.
 
@@ -298,7 +297,6 @@ def neighbour_vote(
         vectors: texts to label [texts, dim].
         labelled: labelled texts [labelled, dim].
         labels: their labels.
-        k: number of neighbours.
         similarity: how vectors are compared.
         device: where similarities are computed.
 
@@ -307,7 +305,7 @@ def neighbour_vote(
     """
     if similarity == "cosine":
         vectors, labelled = (unit_rows(np.array(side, dtype=np.float32)) for side in (vectors, labelled))
-    found = nearest(vectors, labelled, k, similarity=similarity, device=device)
+    found = nearest(vectors, labelled, NEIGHBOURS, similarity=similarity, device=device)
     winners = []
     for places, similarities in zip(found.ids.tolist(), found.scores.tolist(), strict=True):
         votes = defaultdict[str, NDArray[np.float64]](lambda: np.zeros(2))

@@ -53,6 +53,9 @@ class JobEvent:
     """Number of jobs of the run, those found at the start included."""
 
 
+OnEvent: TypeAlias = Callable[[JobEvent], None]
+
+
 class JobFailure(NamedTuple):
     """A job that failed."""
 
@@ -122,7 +125,7 @@ def run_jobs(
     retries: int = 2,
     shard: tuple[int, int] = (1, 1),
     ray_address: str | None = None,
-    on_event: Callable[[JobEvent], None] | None = None,
+    on_event: OnEvent | None = None,
 ) -> None:
     """Run the jobs that are not finished, and before them the unfinished jobs that they need.
 
@@ -182,12 +185,7 @@ class _Loop:
     """The state of one run."""
 
     def __init__(
-        self,
-        todo: list[Job],
-        found: list[Job],
-        store: JobStore | None,
-        retries: int,
-        on_event: Callable[[JobEvent], None] | None,
+        self, todo: list[Job], found: list[Job], store: JobStore | None, retries: int, on_event: OnEvent | None
     ) -> None:
         self.failures: list[JobFailure] = []
         self.waiting = dict.fromkeys(todo)

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from nearfar.data.rows import TextData
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.frozen import Guide
-    from nearfar.objectives import RowMask
 
 DriftFn: TypeAlias = "Callable[[], Tensor]"
 """The squared distance of the trained weights from the initial ones: a scalar with gradient."""
@@ -190,7 +189,7 @@ def build_self_guided(config: KimConfig, context: base.BuildContext, rows: "Text
     import torch
     from torch.nn import functional
 
-    from nearfar.objectives import below_positive, masked_fraction, self_guided
+    from nearfar.objectives import below_positive, distinct_rows, masked_fraction, self_guided
 
     variant, margin, guided = config.variant, config.false_negative_margin, isinstance(config, GuidedConfig)
     name = next(name for name, entry in METHODS.items() if entry.config is type(config))
@@ -213,7 +212,7 @@ def build_self_guided(config: KimConfig, context: base.BuildContext, rows: "Text
         projected = project(torch.cat([own, guiding if variant == "opt3" else draw_layer(guiding)], dim=1))
         cls, seen = projected[:, 0], projected[:, 1:]
         left_out: dict[str, Tensor] = {}
-        known = mask = _negatives_mask(batch).to(cls.device)
+        known = mask = distinct_rows(*(torch.tensor(texts) for texts in batch.columns)).to(cls.device)
         if margin is not None:
             # The mean cosine with several views is the dot product with the mean of their unit vectors.
             mean = functional.normalize(seen.detach(), dim=2).mean(dim=1)
@@ -255,15 +254,6 @@ def _text_pairs(batch: "TextBatch") -> list[TextPair]:
     """Each row's text for T and for F: the same text twice if the row has one."""
     own, guiding = batch.columns[0], batch.columns[-1]
     return [(batch.sentences[first], batch.sentences[second]) for first, second in zip(own, guiding, strict=True)]
-
-
-def _negatives_mask(batch: "TextBatch") -> "RowMask":
-    """Whether row j may be a negative of row i: it shares no text with it."""
-    import torch
-
-    from nearfar.objectives import distinct_rows
-
-    return distinct_rows(*(torch.tensor(column) for column in batch.columns))
 
 
 def draw_layer(views: 'Float[Tensor, "batch layers dim"]') -> 'Float[Tensor, "batch 1 dim"]':

@@ -30,6 +30,8 @@ MAX_TOKENS = 128
 """Longest text that the attention kernels support, in tokens."""
 HEAD_DIMS = (16, 32, 64)
 Heads: TypeAlias = Float[Tensor, "tokens heads head_dim"]
+SoftmaxStats: TypeAlias = Float[Tensor, "tokens heads 2"]
+"""What the backward pass of attention needs of the forward pass."""
 Mask: TypeAlias = tuple[int, int, float]
 """A :class:`nearfar.encoder.dropout.DropoutMask`: seed, threshold and scale."""
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
@@ -78,8 +80,8 @@ class Kernels:
         self._function("drop", x)(ctypes.byref(_Mask(*mask)), *_pointers(x, out), ctypes.c_int64(x.numel()))
         return out
 
-    def attend(self, query: Heads, key: Heads, value: Heads, batch: AttentionBatch) -> tuple[Tensor, Tensor]:
-        """Attention, and the softmax statistics [tokens, heads, 2] that the backward pass needs."""
+    def attend(self, query: Heads, key: Heads, value: Heads, batch: AttentionBatch) -> tuple[Heads, SoftmaxStats]:
+        """Attention, and the softmax statistics that the backward pass needs."""
         out, softmax_stats = torch.empty_like(query), query.new_empty(*query.shape[:2], 2, dtype=torch.float32)
         self._function("attend", query, query.shape[2])(
             ctypes.byref(batch), *_pointers(query, key, value, out, softmax_stats)
@@ -87,11 +89,7 @@ class Kernels:
         return out, softmax_stats
 
     def attend_backward(
-        self,
-        inputs: tuple[Heads, Heads, Heads],
-        grad_output: Heads,
-        softmax_stats: Float[Tensor, "tokens heads 2"],
-        batch: AttentionBatch,
+        self, inputs: tuple[Heads, Heads, Heads], grad_output: Heads, softmax_stats: SoftmaxStats, batch: AttentionBatch
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of query, key and value."""
         query, key, value = inputs
