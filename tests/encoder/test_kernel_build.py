@@ -67,7 +67,7 @@ def test_built_once_or_on_request(
     monkeypatch.setenv("NEARFAR_KERNELS", "rebuild")
     built()
     assert len(calls()) == 2
-    assert machine.PROVENANCE_PROVIDERS["kernels"]() == {"used": True, "compiler": "compiler"}
+    assert kernels_status() == {"used": True, "compiler": "compiler"}
 
 
 @pytest.mark.long

@@ -126,11 +126,6 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
             return True
         return has_magic(self.input) and not os.path.lexists(self.input)
 
-    @property
-    def shard_numbers(self) -> tuple[int, int]:
-        """``17/1000`` as (17, 1000); (1, 1) without ``--shard``."""
-        return bounds.shard_numbers(self.shard)
-
 
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig(PassageOptions, SearchOptions, ComputeOptions):

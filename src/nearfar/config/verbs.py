@@ -443,11 +443,6 @@ class StudyConfig(Settings):
         if self.engine == "inline" and self.workers > 1:
             yield "--engine inline runs one cell at a time; leave --workers out, or use --engine process."
 
-    @property
-    def shard_numbers(self) -> tuple[int, int]:
-        """``3/40`` as (3, 40); (1, 1) without shards."""
-        return bounds.shard_numbers(self.shard)
-
 
 Scale: TypeAlias = Literal["tiny", "here", "paper"]
 SCALES: tuple[Scale, ...] = ("paper", "here", "tiny")

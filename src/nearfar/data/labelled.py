@@ -33,7 +33,7 @@ from nearfar.data import cells
 from nearfar.data.catalog import find
 from nearfar.data.cells import Check, Location
 from nearfar.data.named_sets import PROBE_TASKS
-from nearfar.data.sources import Table, column_names, skips_empty
+from nearfar.data.sources import SKIPS_EMPTY, Table, column_names
 from nearfar.types import NearfarError
 from nearfar.validation import format_value, nearest
 
@@ -129,7 +129,7 @@ def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: st
 def _read_labels(tables: Sequence[Table], column: str) -> list[tuple[Location, object]]:
     """The values of the labels; raises NearfarError if there are no rows."""
     labels = chain.from_iterable(found.rows((column,)) for found in tables)
-    read = [(where, value) for where, (value,) in labels if not (skips_empty() and cells.is_blank(value))]
+    read = [(where, value) for where, (value,) in labels if not (SKIPS_EMPTY.get() and cells.is_blank(value))]
     if not read:
         raise NearfarError(f"{_title(tables)}: no rows, only a header.")
     return read

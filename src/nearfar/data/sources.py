@@ -99,7 +99,8 @@ def _one_line_errors(start: str) -> Iterator[None]:
 _INDEX = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")
 """Names that pandas gives to the index of a table."""
 _SHOWN_ROWS = 5
-_SKIPS_EMPTY: ContextVar[bool] = ContextVar("skips_empty", default=False)
+SKIPS_EMPTY: ContextVar[bool] = ContextVar("skips_empty", default=False)
+"""Whether rows with an empty cell are left out (:func:`skipping_empty`)."""
 
 
 @contextmanager
@@ -108,16 +109,11 @@ def skipping_empty(skip: bool) -> Iterator[None]:
 
     It holds for all files of a command, whatever reads them.
     """
-    token = _SKIPS_EMPTY.set(skip)
+    token = SKIPS_EMPTY.set(skip)
     try:
         yield
     finally:
-        _SKIPS_EMPTY.reset(token)
-
-
-def skips_empty() -> bool:
-    """Whether rows with an empty cell are left out (:func:`skipping_empty`)."""
-    return _SKIPS_EMPTY.get()
+        SKIPS_EMPTY.reset(token)
 
 
 class Part(NamedTuple):
@@ -229,7 +225,7 @@ class Table:
             except EmptyCellError as error:
                 empty.append((where, error))
                 continue
-            if not empty or skips_empty():  # else the rows are refused, and the others are only looked at
+            if not empty or SKIPS_EMPTY.get():  # else the rows are refused, and the others are only looked at
                 yield from entries
         if empty:
             _report_empty(self.title, empty)
@@ -265,7 +261,7 @@ def _report_empty(title: str, empty: "Sequence[tuple[Location, EmptyCellError]]"
     """Warn of the rows with an empty cell if they are left out, else raise the error of all of them."""
     (first, error), more = empty[0], ", ..." * (len(empty) > _SHOWN_ROWS)
     counted = f"{len(empty):,} ({first.unit} {', '.join(str(where.number) for where, _ in empty[:_SHOWN_ROWS])}{more})"
-    if not skips_empty():
+    if not SKIPS_EMPTY.get():
         cell = str(error).partition(" is empty")[0]
         way = "Fill them in, or leave them out by --skip-empty."
         raise EmptyCellError(f"{cell} is empty. Rows with empty cells: {counted}. {way}")

@@ -370,12 +370,6 @@ def remove(path: Path) -> None:
         raise NearfarError(f"{path}: cannot be deleted ({error.strerror or error}). Delete it.") from error
 
 
-def flush(path: Path) -> None:
-    """Wait until a file, or a folder and everything in it, is on the disk, and its entry in its folder too."""
-    flush_tree(path)
-    flush_entries(path.parent)
-
-
 def flush_tree(path: Path) -> None:
     """Wait until a file, or a folder and everything in it, is on the disk; not its entry in its folder.
 

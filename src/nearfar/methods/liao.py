@@ -244,8 +244,10 @@ def _caps(config: Contrasting) -> dict[str, Any]:
     return {name: None if cap == "all" else cap for name, cap in caps.items()}
 
 
-def augmented_pairs(pairs: Pairs, *, max_positives: int | None, max_negatives: int | None) -> Pairs:
+def augmented_pairs(pairs: Pairs, **caps: Any) -> Pairs:
     """Turn the positives and negatives of every anchor, capped as in SCL, into further labelled pairs.
+
+    ``caps`` are ``max_positives`` and ``max_negatives``, None for all.
 
     An anchor's positives but its own hypothesis become entailment pairs. They are rows of the batch already, as
     positives share the anchor's premise, and so count once more; that is all that more positives can do for CE.
@@ -257,13 +259,7 @@ def augmented_pairs(pairs: Pairs, *, max_positives: int | None, max_negatives: i
 
     from nearfar.objectives import premise_sets
 
-    sets = premise_sets(
-        pairs.premises,
-        pairs.labels,
-        max_positives=max_positives,
-        max_negatives=max_negatives,
-        hypothesis_ids=pairs.hypotheses,
-    )
+    sets = premise_sets(pairs.premises, pairs.labels, hypothesis_ids=pairs.hypotheses, **caps)
     positives, negatives = sets.positives[:], sets.negatives[:]
     own = sets.anchors[:, None] == torch.arange(len(pairs.labels))
     elsewhere = pairs.premises[sets.anchors, None] != pairs.premises

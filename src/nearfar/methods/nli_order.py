@@ -95,22 +95,16 @@ def build(config: NliOrderConfig, context: BuildContext, data: "TextData") -> Bu
         queries, documents = roles.split(embeddings, batch)
         (anchors, positives), (owners, negatives) = (pairs.labelled(label) for label in (ENTAILMENT, CONTRADICTION))
         candidates = torch.cat([positives, negatives])
-        masks = direction_masks(
-            config.directions,
-            anchors,
-            positives,
-            negatives,
-            owners=owners,
-            near=pairs.labelled(NEUTRAL),
-            distinct=True,
-        )
+        texts = anchors, positives, negatives
+        near = pairs.labelled(NEUTRAL)
+        masks = direction_masks(config.directions, *texts, owners=owners, near=near, distinct=True)
 
         def contradicted(rows: slice) -> "Tensor":
             """Where a candidate's text is a contradicted hypothesis of the row's premise, or the premise itself."""
             known = torch.cat([anchors, owners]), torch.cat([anchors, negatives])
             return ~not_known_positive(*known, candidates)[rows]
 
-        ids = [to_device(texts, device) for texts in (anchors, positives, negatives)]
+        ids = [to_device(column, device) for column in texts]
         losses, terms = contrastive_loss(
             config,
             queries[ids[0]],

@@ -1,9 +1,8 @@
-"""The processor and its instruction sets, and provenance information of other modules for result files."""
+"""The processor and its instruction sets."""
 
 import os
 import platform
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 SYSTEM: str = sys.platform
@@ -13,9 +12,6 @@ INSTRUCTION_SETS = {name: "neon" if name == "asimd" else name for name in _NAMES
 """Instruction sets that are relevant to matrix products: Linux's name -> nearfar's name."""
 _UNLIMITED = ("", "all", "avx512", "avx512_core_amx")
 """Values of ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA that do not limit torch's kernels and matrix products."""
-
-PROVENANCE_PROVIDERS: dict[str, Callable[[], object]] = {}
-"""Functions that imported modules register to add information to result files: name -> function of a JSON value."""
 
 
 def processor() -> str:

@@ -17,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nearfar.config.bounds import shard_numbers
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import StudyConfig
 from nearfar.data.paths import as_path
@@ -185,7 +186,7 @@ def _run_cells(
         if event.kind == "finished" and config.discard_models:  # now, so that models do not fill the disk
             discard_models()
 
-    jobs = shard_of(all_jobs(in_rounds(runnable)), config.shard_numbers)
+    jobs = shard_of(all_jobs(in_rounds(runnable)), shard_numbers(config.shard))
     for job in _remove_without_model(jobs, store):
         say(f"its model was discarded, so it is trained again: {job.key}")
     cores = min(available_cores(), cpu_quota() or available_cores())
@@ -314,6 +315,6 @@ def dry_run(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> DryR
         NearfarError: as :func:`nearfar.study` before its first job.
     """
     loaded, _, cells, store = _plan(file, config)
-    jobs = shard_of(all_jobs(cell for cell in cells if not cell.missing), config.shard_numbers)
+    jobs = shard_of(all_jobs(cell for cell in cells if not cell.missing), shard_numbers(config.shard))
     count = len(with_inputs(jobs))
     return DryRun(loaded, tuple(cells), store, count, count - len(unfinished(jobs, store)[0]))

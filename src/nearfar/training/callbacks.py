@@ -102,11 +102,8 @@ class MetricsFile:
     def on_evaluate(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
         """Append a line for the evaluation."""
         rounded = {name: round(value, 6) for name, value in evaluation.measures.items()}
-        if evaluation.score is None:
-            scored: dict[str, object] = {"metric": None}
-        else:
-            scored = {"metric": self.metric, self.metric: evaluation.score}
-        self._append({"step": step, **scored, "best": best, **rounded})
+        scored = {} if evaluation.score is None else {self.metric: evaluation.score}
+        self._append({"step": step, "metric": next(iter(scored), None), **scored, "best": best, **rounded})
 
     def _append(self, record: Mapping[str, object]) -> None:
         with disk_errors(self.file), self.file.open("a", encoding="utf-8") as stream:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from nearfar.disk import apply_umask, disk_errors, flush, publish, read_json, remove
+from nearfar.disk import apply_umask, disk_errors, flush_entries, publish, read_json, remove
 from nearfar.disk.folders import forget_folder, new_folder, restore_folder
 from nearfar.training.optimiser import WeightAverage
 from nearfar.training.processes import Processes
@@ -167,7 +167,7 @@ class Checkpoints:
                 _save(tensors, fresh / name)
             (fresh / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
             if (metrics := self.latest.with_name(METRICS)).exists():  # a run that continues keeps its lines
-                flush(metrics)
+                flush_entries(metrics)
 
     def check(self, *, best: bool) -> None:
         """Check the files before anything slow is done; with ``best`` also the best weights.

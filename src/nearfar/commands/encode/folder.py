@@ -7,6 +7,7 @@ from typing import Any
 from nearfar.commands.encode.corpus import InputFile, column_reader, list_files, read_footers, read_texts
 from nearfar.commands.encode.parts import Parts, Plan, file_name, read_plan
 from nearfar.commands.encode.run import EncodeResult, agreed_parts, computes_here, load_encoder, open_planned
+from nearfar.config.bounds import shard_numbers
 from nearfar.config.encoding import EncodeConfig
 from nearfar.data import lines
 from nearfar.disk.checks import check_writable_folder
@@ -52,7 +53,7 @@ def encode_folder(model: str, config: EncodeConfig, block: int, *, progress: boo
     uses = "gpu" if config.engine == "ray" and str(config.device).startswith("cuda") else None
     settings: list[dict[str, Any]] = [{"part": part, "plan": parts.plan.digest} for part in range(parts.plan.parts)]
     numbers = {Job(JOB, each, local=local, uses=uses): part for part, each in enumerate(settings)}
-    own = {job: numbers[job] for job in shard_of(list(numbers), config.shard_numbers)}
+    own = {job: numbers[job] for job in shard_of(list(numbers), shard_numbers(config.shard))}
     _run_jobs(parts, own, config, engine="inline" if here else config.engine, progress=progress)
     records = parts.records()
     complete = len(records) == parts.plan.parts

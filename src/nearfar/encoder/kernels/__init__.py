@@ -151,9 +151,6 @@ def kernels_status() -> dict[str, Any]:
     return {"used": True, "compiler": Path(build.find_compiler()[0]).name}
 
 
-machine.PROVENANCE_PROVIDERS["kernels"] = kernels_status
-
-
 def _pointers(*tensors: Tensor) -> list[ctypes.c_void_p]:
     assert all(tensor.is_contiguous() for tensor in tensors)
     return [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]

@@ -233,6 +233,7 @@ def provenance() -> Provenance:
     """The provenance of a result that is computed now, by this process."""
     program = Path(sys.argv[0]).name
     torch = sys.modules.get("torch")  # if torch was never imported, it computed nothing
+    kernels = sys.modules.get("nearfar.encoder.kernels")
     return Provenance.from_dict(
         {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -247,7 +248,7 @@ def provenance() -> Provenance:
                 "threads": torch and torch.get_num_threads(),
                 "accelerator": torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None,
             },
-            **{name: provider() for name, provider in machine.PROVENANCE_PROVIDERS.items()},
+            **({"kernels": kernels.kernels_status()} if kernels else {}),
         },
         source="the provenance",
     )
