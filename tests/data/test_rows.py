@@ -22,7 +22,6 @@ def test_rows_of_several_sources_in_order(tmp_path):
     second = write(tmp_path / "second.jsonl", '{"premise": "p", "hypothesis": "h", "label": 1}\n')
     data = load_nli([first, second])
     assert data.rows == [NliRow("p0", "h0", ENTAILMENT), NliRow("p1", "h1", CONTRADICTION), NliRow("p", "h", NEUTRAL)]
-    assert data.counts == {"entailment": 1, "neutral": 1, "contradiction": 1}
     assert data.dropped == 1
     assert data.repaired == 0
     assert data.sources == (f"{first}: 2 labelled NLI rows, 1 dropped", f"{second}: 1 labelled NLI rows")

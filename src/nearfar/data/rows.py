@@ -46,12 +46,6 @@ class TextData:
         """Whether its rows are NLI rows."""
         return bool(self.rows) and isinstance(self.rows[0], NliRow)
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """Label name -> number of NLI rows."""
-        tally = Counter(row.label for row in self.rows)
-        return {name: tally[label] for label, name in enumerate(LABEL_NAMES)}
-
 
 Described: TypeAlias = tuple[str, Iterable[Entry], str]
 """A table to read: its title, its rows, and what ends its description."""

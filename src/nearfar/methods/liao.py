@@ -37,6 +37,7 @@ optimiser         Adam                      AdamW                          the l
 ================  ========================  =============================  ==============================
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -156,7 +157,8 @@ def batch_nli(
     context.encoder.read(context.roles.rows(texts))
     settings = {"order": "premise", "min_batch_size": 1, **settings}
     batches = TextBatches(texts, context.batch_size, config.seed, labels, **settings)
-    counts = ", ".join(f"{count:,} {label}" for label, count in data.counts.items())
+    tally = Counter(row.label for row in data.rows)
+    counts = ", ".join(f"{tally[label]:,} {name}" for label, name in enumerate(LABEL_NAMES))
     facts = [*data.sources, f"{len(data.rows):,} rows: {counts}", f"{len(batches.premises):,} premises"]
     if len(rows) < len(data.rows):
         facts.append(f"the first {len(rows):,} rows are used")
