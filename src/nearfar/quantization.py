@@ -115,6 +115,8 @@ def read_ranges(file: Path, *, flag: str) -> NDArray[np.float32]:
         if file.exists() and not (file.is_file() or file.is_dir()):  # a pipe or a device may never end
             raise NearfarError(f"{flag} {file}: is not a regular file.")
         vectors = np.load(file, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise NearfarError(f"{flag} {file}: does not exist.") from None
     except ARRAY_ERRORS as error:
         raise NearfarError(f"{flag} {file}: cannot be read as a .npy file ({error}).") from error
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind != "f":
