@@ -14,6 +14,7 @@ from functools import cache
 from itertools import combinations
 from pathlib import Path
 from statistics import mean
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -592,6 +593,22 @@ def board(words: str) -> str:
     return "\n\n".join(to_markdown(replace(table, title="", notes=[])).strip() for table in tables)
 
 
+def pooled(words: str) -> str:
+    """``STUDY ...``: the rows of studies of one kind of retrieval, on the queries of all of them together."""
+    frames = []
+    for name in words.split():
+        lines = pd.read_parquet(RESULTS / "tables" / name / "units.parquet")
+        queries = lines[(lines["statistic"] == "mean") & lines["digest"].str.contains("ndcg@10")]
+        seeds = [json.loads(replicate).get("seed", 0) for replicate in queries["replicate"]]
+        units = name + queries["unit"].astype(str)
+        columns = {"system": queries["row"].astype(str), "seed": seeds, "task": "queries", "unit": units}
+        frames.append(pd.DataFrame({**columns, "score": queries["value"]}))
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "queries.parquet"
+        pd.concat(frames).to_parquet(file, index=False)
+        return board(str(file))
+
+
 def mined(_: str) -> str:
     """Retrieval of captions without training, after pairs alone, and after the triplets of ``mine``."""
     arms = {
@@ -623,6 +640,7 @@ TABLES: dict[str, Callable[[str], str]] = {
     "demo": demo,
     "words": words,
     "board": board,
+    "pooled": pooled,
     "mined": mined,
 }
 
