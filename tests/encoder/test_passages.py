@@ -63,7 +63,7 @@ def test_the_score_of_a_document_is_that_of_its_best_passage(encoder: Encoder) -
             assert [hit.score for hit in hits] == pytest.approx(best[number][order], abs=1e-5)
             assert all(hit.text in passages[hit.row] for hit in hits)
             assert [hit.columns["number"] for hit in hits] == [str(row) for row in order]
-    with pytest.raises(NearfarError, match="is the index of another model or other settings: chunk"):
+    with pytest.raises(NearfarError, match="is the index of another model or other settings: --chunk was 6"):
         search(queries, model="tiny", input="docs.tsv", **HOW)
 
 
