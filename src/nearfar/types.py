@@ -76,6 +76,8 @@ class ScoredPair(NamedTuple):
 
 Encode: TypeAlias = "Callable[[Sequence[str]], np.ndarray]"
 """A function from texts to a float array [texts, dim]; evaluation needs nothing else of a model."""
+Cut: TypeAlias = Callable[[Sequence[str]], list[list[str]]]
+"""A function from documents to the passages of each."""
 
 
 ARRAY_HEADER_ERRORS = (ValueError, EOFError, OverflowError, TypeError, SyntaxError, TokenError)

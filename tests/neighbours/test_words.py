@@ -4,6 +4,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -98,3 +99,6 @@ def test_without_bm25s_or_words_there_is_no_search_by_words(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "bm25s", None)
     with pytest.raises(NearfarError, match=r"pip install 'nearfar\[search\]'"):
         WordSearch(DOCUMENTS)
+    for call in (partial(search, "a", input="missing.tsv"), partial(evaluate, retrieval=["missing.tsv"])):  # at once
+        with pytest.raises(NearfarError, match=r"pip install 'nearfar\[search\]'"):
+            call(model="missing", hybrid=True)

@@ -21,9 +21,9 @@ sentence-transformers divides the average precision by min(R, 100), so ``map@100
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, Never, TypeAlias
+from typing import Any, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,10 +35,8 @@ from nearfar.evaluation.statistics import bootstrap_means, estimate, plain_numbe
 from nearfar.evaluation.tasks import ScoredTasks, TextEmbeddings, embed
 from nearfar.neighbours import pair_similarities, unit_rows
 from nearfar.runtime.progress import progress_bar
-from nearfar.types import Encode, NearfarError, VectorSimilarity
+from nearfar.types import Cut, Encode, NearfarError, VectorSimilarity
 
-Cut: TypeAlias = Callable[[Sequence[str]], list[list[str]]]
-"""Texts -> the passages of each."""
 DEPTH = 100
 """The number of ranks that the measures need."""
 COPIES = "documents that have the same text as a relevant one but count as not relevant"

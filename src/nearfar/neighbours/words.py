@@ -13,6 +13,7 @@ from 1, score(d) = sum over the rankings that have d of 1 / (60 + r).
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,19 @@ DEPTH = 100
 """Number of documents of each ranking that are fused."""
 
 
+def load_bm25s() -> Any:
+    """The package, to be called before anything slow is done.
+
+    Raises:
+        NearfarError: it is not installed.
+    """
+    try:
+        import bm25s
+    except ImportError:
+        raise NearfarError("--hybrid: needs bm25s: pip install 'nearfar[search]'.") from None
+    return bm25s
+
+
 class WordSearch:
     """Documents, to be searched by BM25.
 
@@ -32,10 +46,7 @@ class WordSearch:
     """
 
     def __init__(self, documents: Iterable[str]) -> None:
-        try:
-            import bm25s
-        except ImportError:
-            raise NearfarError("--hybrid: needs bm25s: pip install 'nearfar[search]'.") from None
+        bm25s = load_bm25s()
         self._tokenize, self._index = bm25s.tokenize, bm25s.BM25()
         words = self._words(list(documents))
         if not any(words):

@@ -37,6 +37,7 @@ from nearfar.evaluation.results import EvaluationResult, ProbeSettings, Transfer
 from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.sts import evaluate_sts
 from nearfar.evaluation.tables import save_with_tables
+from nearfar.neighbours.words import load_bm25s
 from nearfar.runs.folder import read_run_info
 from nearfar.runs.held_out import TASK
 from nearfar.types import NearfarError
@@ -81,6 +82,8 @@ def evaluate(
             are not finite for any task, an output that cannot be written.
     """
     check_computing(config.device, config.precision)
+    if config.hybrid:
+        load_bm25s()
     probe, held_out = configured_probe(config), find_held_out(model, config)
     named = (*named_tasks(config), *([TASK] if held_out else []))
     name, file = config.name or model_name(model), None

@@ -16,10 +16,9 @@ from nearfar.config.verbs import EvaluateConfig
 from nearfar.disk.model_folder import SeenHashes, read_seen
 from nearfar.encoder.prompts import Role, choose_width
 from nearfar.encoder.weights import locate
-from nearfar.evaluation.retrieval import Cut
 from nearfar.quantization import Quantization, dequantize, int8_ranges, quantize
 from nearfar.runs.fingerprints import fingerprint_model
-from nearfar.types import Encode, NearfarError, Precision, VectorSimilarity
+from nearfar.types import Cut, Encode, NearfarError, Precision, VectorSimilarity
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -26,7 +26,7 @@ from nearfar.encoder.precision import check_computing
 from nearfar.encoder.prompts import choose_width
 from nearfar.neighbours import NORMS
 from nearfar.neighbours.exact import Neighbours
-from nearfar.neighbours.words import DEPTH, WordSearch, fuse
+from nearfar.neighbours.words import DEPTH, WordSearch, fuse, load_bm25s
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
@@ -176,6 +176,8 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     check_computing(config.device, config.precision)
     if config.approximate:
         check_installed()
+    if config.hybrid:
+        load_bm25s()
     corpus = Corpus(config.input, config.column, config.show, skip_empty=config.skip_empty)
     folder = Path(config.index).expanduser() if config.index else corpus.path.with_name(corpus.path.name + ".index")
     recorded, precision = choose_precision(config.precision, None if config.rebuild else folder, config.device)

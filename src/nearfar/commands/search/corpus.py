@@ -10,8 +10,7 @@ from nearfar.data.files import is_plain_text
 from nearfar.data.paths import as_path, check_file
 from nearfar.data.sources import column_names, open_table
 from nearfar.data.triplets import PAIR_NAMES
-from nearfar.evaluation.retrieval import Cut
-from nearfar.types import NearfarError
+from nearfar.types import Cut, NearfarError
 
 DOCUMENT_NAMES = ("text", *dict.fromkeys(positive for _, positive in PAIR_NAMES))
 """Columns of texts to search in, by default the first that is there: of pairs, the second texts."""
