@@ -67,7 +67,7 @@ def _measure(task: str, batch_size: int) -> dict[str, Any]:
 
 def _batch(run: Prepared, number: int) -> Any:
     """One step's batch, the same for both losses."""
-    steps = run.mixture.parts[0][0].batches.steps(0)
+    steps = run.mixture.losses[0].batches.steps(0)
     parts = next(iter(run.mixture.epoch(number // steps, number % steps)))
     for module in (run.encoder, *run.mixture.heads):
         module.train()

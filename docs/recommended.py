@@ -57,12 +57,13 @@ def _row(name: str, start: str, recipe: Recipe) -> str:
 
 def flags(values: Mapping[str, Any]) -> str:
     """The settings as on the command line, such as ``--distinct-texts --dropout 0 --learning-rate 2e-4``."""
-    return " ".join(flag(name) if value is True else f"{flag(name)} {_shown(value)}" for name, value in values.items())
+    sets = [f"--data {' '.join(table['data'])}={table['weight']:g}" for table in values.get("sets", ())]
+    others = ((name, value) for name, value in values.items() if name != "sets")
+    words = [flag(name) if value is True else f"{flag(name)} {_shown(value)}" for name, value in others]
+    return " ".join([*words, *sets])
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        return " ".join(value)
     if not isinstance(value, float):
         return str(value)
     return f"{value:.0e}".replace("e-0", "e-") if 0 < value < 0.001 else f"{value:g}"

@@ -30,7 +30,7 @@ AVX2 = {
 }
 """Environment variables that limit torch and its libraries to AVX2, where the compiled kernels are off."""
 PRECISION = "fp32"
-WORDS = ("--sentences", "vocabulary", "--second-weight", "0.1")
+WORDS = ("--data", "vocabulary=0.1")
 """Flags of the runs with random words: those of docs/measured/pairs.md."""
 
 

@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=[], help="similarity tasks")
     parser.add_argument("--retrieval", nargs="+", default=[], help="retrieval tasks")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="bf16", help="of training and evaluation")
+    parser.add_argument("--beside", help="a further set of rows with its weight, as in sentences=0.3")
     trainer = parser.add_mutually_exclusive_group(required=True)
     trainer.add_argument("--method", help="of nearfar train")
     trainer.add_argument("--trainer", help="script in the folder of this file")
@@ -48,7 +49,7 @@ def main() -> None:
         command = [sys.executable, str(script)]
     else:
         parser.error(f"--trainer {options.trainer}: there is no such file in {HERE}")
-    forwarded += ["--precision", options.precision]
+    forwarded += ["--precision", options.precision, *(["--data", options.beside] if options.beside else [])]
     folders, started = [], time.perf_counter()
     for seed in member_seeds(options.seed, options.members):
         folder = options.output / f"member-{seed}"

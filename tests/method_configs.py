@@ -1,6 +1,5 @@
 """A small run of every method, on generated rows and a tiny encoder."""
 
-import json
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -82,15 +81,12 @@ def config(method: str, folder: Path, **settings: Any) -> TrainConfig:
     return METHODS[method](**{**values, **settings})
 
 
-def second_file(target: Path, kind: str, folder: Path, **settings: object) -> Path:
-    """A second objective: ``labels``, ``sentences`` (a method with a head), ``nli`` or ``order``."""
+def further_set(kind: str, folder: Path, **settings: object) -> dict[str, object]:
+    """A further set of rows: ``labels``, ``sentences`` (a method with a head), ``nli`` or ``order``."""
     method, data = {
         "labels": ("supcon-text", "labelled.tsv"),
         "sentences": ("simcse-unsup", "sentences.txt"),
         "nli": ("scl", "nli.tsv"),
         "order": ("nli-order", "nli.tsv"),
     }[kind]
-    given = {"method": method, "data": [str(folder / data)], "batch_size": 6, **settings}
-    file = target / f"{kind}.toml"
-    file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in given.items()))
-    return file
+    return {"method": method, "data": [str(folder / data)], "batch_size": 6, **settings}

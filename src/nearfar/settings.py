@@ -121,13 +121,18 @@ def check_keys(kind: type[Settings], values: Mapping[str, Any], *, source: str |
             raise NearfarError(f"{source}: {unknown_name_message(key, names, what='key')}{belongs}")
 
 
-def dump_toml(config: RunConfig, *, without: Collection[str] = ()) -> str:
-    """The resolved config as TOML that :func:`load_toml` reads back, but for the keys ``without``.
+def dump_toml(config: RunConfig) -> str:
+    """The resolved config as TOML that :func:`load_toml` reads back."""
+    import tomli_w
+
+    return tomli_w.dumps(as_table(config))
+
+
+def as_table(config: RunConfig, *, without: Collection[str] = ()) -> dict[str, Any]:
+    """The method of a config and its settings as a TOML table has them, but for the keys ``without``.
 
     TOML has no null: a setting left open (None) is left out, or "none" where the method's default is something else.
     """
-    import tomli_w
-
     values = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}
     defaults = {field.name: field.default for field in fields(config)}
     kept = {
@@ -135,4 +140,4 @@ def dump_toml(config: RunConfig, *, without: Collection[str] = ()) -> str:
         for key, value in values.items()
         if key not in without and (value != defaults[key] or value)
     }
-    return tomli_w.dumps({"method": method_of(config), **kept})
+    return {"method": method_of(config), **kept}

@@ -42,6 +42,8 @@ Resolved: TypeAlias = Literal["fp32", "bf16"]
 """The precision of the computation."""
 Precision: TypeAlias = Literal["auto", "fp32", "bf16"]
 """The precision setting; :func:`nearfar.encoder.precision.resolve` resolves ``auto``."""
+Mix: TypeAlias = Literal["together", "proportional", "round-robin", "weighted"]
+"""How sets of rows make batches: a batch of each at every step, or one of one set by size, in turn, or by weight."""
 Schedule: TypeAlias = Literal["linear", "cosine", "constant"]
 """The learning rate after the warm-up."""
 SelfGuidedVariant: TypeAlias = Literal["sg", "opt1", "opt2", "opt3"]

@@ -23,10 +23,6 @@ WITH_METHOD = [file for file in sorted((ROOT / "configs").glob("*.toml")) if "ba
 FINETUNES = [file for file in WITH_METHOD if issubclass(load_toml(file)[0], FinetuneConfig)]
 CONFIGS = [file for file in WITH_METHOD if file not in FINETUNES]
 """Those for ``nearfar train``."""
-FIRST_OBJECTIVES = {file: load_toml(file)[1]["second"] for file in CONFIGS if "second" in load_toml(file)[1]}
-"""The configs that ask for a second objective, and what they ask for."""
-SECOND_OBJECTIVES = {ROOT / second for second in FIRST_OBJECTIVES.values()}
-RUNS = [file for file in CONFIGS if file not in SECOND_OBJECTIVES]
 WORDS = {
     **dict.fromkeys(("info-nce", "simcse-sup"), ("anchor  ", "  positive  ", "  negative  ")),
     **dict.fromkeys(("sbert", "scl", "augment", "nli-order"), ("premise  ", "  entailment  ", "  contradiction  ")),
@@ -48,7 +44,7 @@ def method_in_name(file: Path) -> str:
 
 
 def test_every_method_has_a_config() -> None:
-    assert {method_of(loaded(file)) for file in RUNS} == set(METHODS)
+    assert {method_of(loaded(file)) for file in CONFIGS} == set(METHODS)
 
 
 def test_the_method_of_a_config_matches_its_file_name(tmp_path: Path) -> None:
@@ -86,7 +82,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("file", RUNS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)
 def test_a_config_shows_its_batches(
     file: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,12 +97,11 @@ def test_a_config_shows_its_batches(
     expected = [*WORDS.get(method, ("sentence  ",))]
     if getattr(config, "mlm_weight", 0):
         expected.append("and 0.1 times mlm:")
-    if file in FIRST_OBJECTIVES:
-        second = ROOT / FIRST_OBJECTIVES[file]
-        rows = folder / DATA[method_in_name(second)]
-        Path("second.toml").write_text(re.sub("data = .*", f"data = ['{rows}']", second.read_text()))
-        flags += ["--second", "second.toml"]
-        expected.append(f"and 0.1 times {method_in_name(second)}:")
+    if config.sets:
+        sets = tuple({**table, "data": [str(folder / DATA[table["method"]])]} for table in config.sets)
+        expected += [f"and {table['weight']:g} times {table['method']}:" for table in sets]
+        file = tmp_path / "run.toml"
+        file.write_text(dump_toml(replace(config, sets=sets)))
 
     assert main(["train", str(file), "--output", "run", *flags, "--dry-run"]) == 0
     output = capsys.readouterr().out
@@ -130,7 +125,7 @@ def test_as_coded_differs_from_the_paper_only_in_the_documented_settings() -> No
 
 
 @pytest.mark.parametrize(
-    "file", [file for file in RUNS if re.match("liao|kim|simcse", file.stem)], ids=lambda f: f.stem
+    "file", [file for file in CONFIGS if re.match("liao|kim|simcse", file.stem)], ids=lambda f: f.stem
 )
 def test_the_weights_that_are_tested_are_those_of_the_paper(file: Path) -> None:
     """Liao tests the last weights, once; Kim et al. and Gao et al. keep the best step on STS-B dev."""

@@ -81,10 +81,9 @@ def test_two_processes_equal_one(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_ctrl_c_saves_and_both_resume(folder: Path, tmp_path: Path) -> None:
-    """With a second objective too; the result equals an uninterrupted run of one process."""
-    second = tmp_path / "second.toml"
-    second.write_text(f'method = "supcon-text"\ndata = ["{folder / "labelled.tsv"}"]\n')
-    shared = {"model": str(folder / "tiny"), "second": str(second), "max_negatives": 5, "epochs": 40, "max_steps": 100}
+    """With a further set too; the result equals an uninterrupted run of one process."""
+    further = {"method": "supcon-text", "data": [str(folder / "labelled.tsv")]}
+    shared = {"model": str(folder / "tiny"), "sets": (further,), "max_negatives": 5, "epochs": 40, "max_steps": 100}
     shared |= {"checkpoint_every": 10_000, "evaluate_every": 50, "learning_rate": 1e-4}
     two = config("scl", folder, output=str(tmp_path / "two"), batch_size=5, **shared)
     process = start(two)

@@ -31,7 +31,7 @@ class Step(NamedTuple):
 def prepared(
     method: str, folder: Path, device: str, *, processes: int = 1, soft: bool = False, **settings: Any
 ) -> Prepared:
-    """A run of ``method`` on an encoder without dropout; ``mlm`` is the second objective of simcse-unsup."""
+    """A run of ``method`` on an encoder without dropout; ``mlm`` is the further loss of simcse-unsup."""
     if method == CLASSIFIER:
         return _classifier(folder, device, processes=processes, **settings)
     name, overrides = ("simcse-unsup", {"mlm_weight": 0.5}) if method == "mlm" else (method, {})

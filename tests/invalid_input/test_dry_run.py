@@ -37,7 +37,6 @@ def run(*, finished: bool) -> Callable[[], object]:
     return prepare
 
 
-SECOND = 'method = "bt"\ndata = ["{}"]\nbatch_size = 9\nsentence_column = "a"\ntranslation_column = "b"\n'
 ROWS: dict[str, tuple[Callable[[], object], str, str]] = {
     # id: what is prepared, flags that replace those of TRAIN, expected message
     "dev pairs are a pipe": (lambda: os.mkfifo("bad.tsv"), "--evaluate-on bad.tsv", "is a pipe"),
@@ -45,7 +44,7 @@ ROWS: dict[str, tuple[Callable[[], object], str, str]] = {
     "another run is in the way": (run(finished=True), "--learning-rate 0.5", "--learning-rate"),
     "this run, unfinished": (run(finished=False), SAME, "--resume"),
     "no such model": (nothing, "--model nowhere/at/all", "nowhere/at/all"),
-    "second's data missing": (text("second.toml", SECOND.format("no.tsv")), "--second second.toml", "no.tsv"),
+    "data of a further set missing": (nothing, "--data nli.tsv --data no.tsv=0.5", "set 2: no.tsv"),
     "views": (nothing, "train sg --data texts.txt --views 0-99", "--views 0 to 99"),
 }
 

@@ -145,15 +145,14 @@ def stop_at_the_end(argv: list[str], folder: str) -> None:
     Path(folder, "run.json").unlink()
 
 
-def test_rows_beyond_the_limit_may_change_those_of_a_second_objective_not(runs: Path) -> None:
-    Path("second.toml").write_text('method = "simcse-unsup"\ndata = ["texts.txt"]\n', encoding="utf-8")
-    argv = [*STOPPED[:-1], "mixed", "--limit", "60", "--second", "second.toml"]
+def test_rows_beyond_the_limit_may_change_those_of_a_further_set_not(runs: Path) -> None:
+    argv = [*STOPPED[:-1], "mixed", "--limit", "60", "--data", "texts.txt"]
     stop_at_the_end(argv, "mixed")
     with_other_end = Path("nli.tsv").read_text(encoding="utf-8").rsplit("\n", 2)[0] + "\na dog\ta cat\tneutral\n"
     Path("nli.tsv").unlink()
     Path("nli.tsv").write_text(with_other_end, encoding="utf-8")
     new_text("texts.txt", "\n", " dog\n")()
-    assert_refused([*argv, "--resume"], "the data of --second second.toml changed since this run started")
+    assert_refused([*argv, "--resume"], "set 2, --data texts.txt changed since this run started")
     new_text("texts.txt", " dog\n", "\n")()
     assert run_cli([*argv, "--resume"]).status == 0
 
@@ -163,7 +162,7 @@ def test_rows_beyond_the_limit_may_change_those_of_a_second_objective_not(runs: 
 
 @pytest.mark.parametrize(
     ("left", "resume"),
-    [("", True), ("inputs.json.new", False), ("inputs.json", True), ("inputs.json second.toml config.toml.new", False)],
+    [("", True), ("inputs.json.new", False), ("inputs.json", True), ("inputs.json config.toml.new", False)],
 )
 def test_leftover_files_of_a_killed_run_have_no_effect(runs: Path, left: str, resume: bool) -> None:
     Path("half").mkdir()

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tests.invalid_input.cli_runner import assert_refused
-from tests.tiny import write_pairs
 
 HEAD = b'method = "scl"\noutput = "x"\n'
 CLASSIFIER = b'method = "scl-finetune"\noutput = "x"\n'
@@ -24,6 +23,8 @@ ROWS: dict[str, tuple[bytes, str]] = {
     "unknown key": (HEAD + b"temprature = 1", "no key is called 'temprature'. Did you mean 'temperature'?"),
     "key of another method": (b'method = "sbert"\noutput = "x"\nscl_weight = 0.3', "'scl_weight' is a setting of scl."),
     "flag that is no setting": (HEAD + b"resume = true", "no key is called 'resume'"),
+    "sets that are no tables": (HEAD + b"sets = ['texts.txt']", "sets[0] = 'texts.txt': must be a table"),
+    "setting of the run in a set": (HEAD + b"[[sets]]\nmethod = 'scl'\nepochs = 3", "set 2: epochs belongs to the run"),
     "two ways to say how much": (HEAD + b"micro_batch = 2\nmicro_batch_tokens = 9", "--micro-batch-tokens"),
 }
 TRANSLATE = "back-translate run.toml --input a.txt --output b.tsv"
@@ -33,13 +34,6 @@ COMMANDS = {
     "translation, out of bounds": (TRANSLATE, b"beams = 0", "beams = 0: must be at least 1"),
     "encoder's method": ("finetune run.toml", HEAD, "nearfar train run.toml"),
 } | {name: ("train run.toml", *row) for name, row in ROWS.items()}
-SECOND: dict[str, tuple[bytes, str]] = {
-    # invalid content of --second second.toml
-    "no method": (b"temperature = 1", "second.toml: lacks the key 'method'"),
-    "fine-tuning": (CLASSIFIER, "second.toml: is a config for fine-tuning a classifier"),
-    "key of the run": (b'method = "info-nce"\nepochs = 3', "epochs belongs to the run"),
-    "unknown key": (b'method = "info-nce"\nscl_weight = 1', "second.toml: no key is called 'scl_weight'"),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -55,11 +49,3 @@ def test_an_error_in_a_file(folder: Path, name: str) -> None:
     Path("run.toml").write_bytes(content)
     assert_refused(command.split(), "run.toml", message)
     assert [path.name for path in folder.iterdir()] == ["run.toml"]
-
-
-@pytest.mark.parametrize("name", SECOND)
-def test_an_error_in_a_second_file(name: str) -> None:
-    content, message = SECOND[name]
-    Path("second.toml").write_bytes(content)
-    write_pairs(Path("pairs.tsv"))
-    assert_refused("train scl --output x --evaluate-on pairs.tsv --second second.toml".split(), message)

@@ -92,9 +92,8 @@ def test_the_loss_is_the_sum_of_the_losses_of_the_first_dimensions(method: str, 
 
 @pytest.mark.long
 def test_a_run_records_its_widths(folder: Path, tmp_path: Path) -> None:
-    second = tmp_path / "second.toml"
-    second.write_text(f'method = "scl"\ndata = ["{(folder / "nli.tsv").as_posix()}"]\n')
-    settings = config("info-nce", folder, matryoshka=(16, 32), micro_batch=4, epochs=2, second=str(second))
+    sets = ({"method": "scl", "data": [str(folder / "nli.tsv")]},)
+    settings = config("info-nce", folder, matryoshka=(16, 32), micro_batch=4, epochs=2, sets=sets)
     train(replace(settings, output=str(tmp_path / "whole")))
     assert "matryoshka = [\n    16,\n    32,\n]" in (tmp_path / "whole" / "config.toml").read_text()
     record = json.loads((tmp_path / "whole" / "run.json").read_text())

@@ -123,15 +123,16 @@ def test_the_command_line_trains_and_describes_it(toy: None, folder: Path, capsy
 
 
 @pytest.mark.long
-def test_a_file_can_name_it_also_as_second_objective(toy: None, folder: Path) -> None:
+def test_a_file_can_name_it_also_for_a_further_set(toy: None, folder: Path) -> None:
     Path("toy.toml").write_text('method = "toy"\ndata = ["texts.txt"]\nsharpness = 0.5\n')
     assert load_toml("toy.toml")[0] is ToyConfig
     assert method_of(ToyConfig(output="x")) == "toy"
     assert dump_toml(ToyConfig(output="x", sharpness=3)).startswith('method = "toy"\noutput = "x"\n')
     train("toy.toml", output="file", max_steps=2, **SETTINGS)
     assert "sharpness = 0.5" in Path("file/config.toml").read_text()
-    train("scl", data="nli.tsv", output="both", second="toy.toml", max_steps=2, **SETTINGS)
-    assert "sharpness = 0.5" in Path("both/second.toml").read_text()
+    sets = [{"method": "toy", "data": "texts.txt", "sharpness": 0.5}]
+    train("scl", data="nli.tsv", output="both", sets=sets, max_steps=2, **SETTINGS)
+    assert "sharpness = 0.5" in Path("both/config.toml").read_text()
     assert '"toy' in Path("both/metrics.jsonl").read_text()
 
 

@@ -69,10 +69,9 @@ def test_a_run_leaves_the_hashes_of_its_rows(config: SclConfig) -> None:
 
 
 @pytest.mark.long
-def test_the_second_objective_counts_too(config: SclConfig, tmp_path: Path) -> None:
+def test_a_further_set_counts_too(config: SclConfig, tmp_path: Path) -> None:
     scored = write_pairs(tmp_path / "scored.tsv", seed=3)
-    (tmp_path / "second.toml").write_text(f'method = "regression"\ndata = ["{scored}"]\nlimit = 12\n')
-    train(replace(config, second=str(tmp_path / "second.toml")))
+    train(replace(config, sets=({"method": "regression", "data": [str(scored)], "limit": 12},)))
     seen = read_seen(Path(config.output) / "model")
     assert seen is not None
     pairs = load_pairs(str(scored))

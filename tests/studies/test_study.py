@@ -337,14 +337,12 @@ train = { TRAINING }
 """
 WITH_TEACHER = (
     'method = "distill", teacher = "TEACHER", keep_layers = "1"',
-    'method = "simcse-unsup", second = "second.toml"',
+    'method = "simcse-unsup", sets = [{ method = "distill", data = ["texts.txt"], teacher = "TEACHER" }]',
 )
 
 
 def cell(training: str, teacher: str = "") -> Cell:
     """The only cell of the study with this training."""
-    second = f'method = "distill"\ndata = ["texts.txt"]\nteacher = "{teacher}"\n'
-    Path("second.toml").write_text(second if teacher else 'method = "simcse-unsup"\n', encoding="utf-8")
     (only,) = cells_of(DISTILLED.replace("TRAINING", training).replace("TEACHER", teacher), Path())
     return only
 

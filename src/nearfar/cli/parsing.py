@@ -114,6 +114,8 @@ def parse(
     from_file = check_values(kind, values or {}, source=source or prog.partition(" [")[0])
     described, options = describe_fields(kind), [*extras]
     for setting in fields_in_order(kind):
+        if FieldType(setting.type).scalar is dict:
+            continue  # tables are written in a file
         group, text = described.get(setting.name, (OPTIONS, ""))
         default = from_file.get(setting.name, setting.default)
         options.append(Option(setting.name, setting.type, text, default, group=group))

@@ -1,5 +1,6 @@
 """The verbs that make models and what they are trained on: train, finetune, mine, soup, static, back-translate."""
 
+import re
 import shlex
 import sys
 from argparse import ArgumentParser
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from nearfar.commands.train.plan import Plan
 
 
+_WEIGHT = re.compile(r"\d*\.?\d+(e-?\d+)?")
+"""The weight of a set, after the name of its file."""
 RESUME = Option("resume", bool, "Resume the run in OUTPUT; all settings must be the same.", False, group="Run")
 DRY_RUN = Option(
     "dry_run",
@@ -47,10 +50,12 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
         return 0 if argv else 2
     call = Call("train", argv, make_console)
     method, flags = _first_and_flags(argv)
+    flags, of_sets = split_sets(flags)
     if method is None:
-        choice = _choose(flags)
-        return _train(call, METHODS[choice.method], choice.values, flags, note=choice.explain())
+        choice = _choose(flags, of_sets)
+        return _train(call, METHODS[choice.method], {**choice.values, **of_sets}, flags, note=choice.explain())
     kind, values = load_method(method)
+    values = {**values, **of_sets}
     if method.endswith(".toml"):
         return _train(call, kind, values, flags, source=method)
     note = (
@@ -68,8 +73,9 @@ def adapt(argv: list[str], make_console: MakeConsole) -> int:
         return _train(call, kind, {}, flags)
     if documents is None:
         raise NearfarError("name the documents first: nearfar adapt DOCUMENTS --output RUN")
-    choice = _choose(["--data", documents, *flags], documents=True)
-    return _train(call, kind, {**choice.values, "data": (documents,)}, flags, note=choice.explain())
+    flags, of_sets = split_sets(["--data", documents, *flags])
+    choice = _choose(flags, of_sets, documents=True)
+    return _train(call, kind, {**choice.values, **of_sets}, flags, note=choice.explain())
 
 
 def _train(
@@ -85,7 +91,7 @@ def _train(
 
     ``note`` says which method it is and why; ``source`` is the file that the values are from.
     """
-    first = "DOCUMENTS" if call.verb == "adapt" else " ".join(call.argv[: len(call.argv) - len(flags)])
+    first = "DOCUMENTS" if call.verb == "adapt" else _first_and_flags([*call.argv])[0] or ""
     prog = f"nearfar {call.verb} {first}".rstrip()
     config, options = parse(
         kind, flags, prog=prog, extras=(RESUME, DRY_RUN, VERBOSE), values=dict(values), source=source
@@ -126,7 +132,39 @@ def _next_commands(run: Path, model: str, *, held_out: bool, labels: bool) -> li
     return [f"  {shlex.join(line)}" for line in lines]
 
 
-def _choose(flags: list[str], *, documents: bool = False) -> "Choice":
+def split_sets(flags: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """The flags with the first --data alone, and the settings ``sets`` and ``weight`` that all of them ask for.
+
+    Each further --data names a set of its own. A number after the last file, as in pairs.tsv=0.3, is a set's weight.
+    """
+    others: list[str] = []
+    groups: list[list[str]] = []
+    words = others
+    for word in flags:
+        name, equals, value = word.partition("=")
+        if name == "--data":
+            words = [value] if equals else []
+            groups.append(words)
+            continue
+        words = others if word.startswith("-") else words
+        words.append(word)
+    if not groups:
+        return flags, {}
+    first, *sets = map(_weighted, groups)
+    return ["--data", *first.pop("data"), *others], first | ({"sets": sets} if sets else {})
+
+
+def _weighted(words: list[str]) -> dict[str, Any]:
+    """The data of a set, and its weight if the last word ends in one."""
+    if not words:
+        raise NearfarError("--data: needs a value; give one or more.")
+    name, _, weight = words[-1].rpartition("=")
+    if not (name and _WEIGHT.fullmatch(weight)) or Path(words[-1]).exists():
+        return {"data": words}
+    return {"data": [*words[:-1], name], "weight": float(weight)}
+
+
+def _choose(flags: list[str], of_sets: Mapping[str, Any], *, documents: bool = False) -> "Choice":
     """The method that the columns of --data choose; with ``documents``, that for documents."""
     from nearfar.commands.train.choose import CHANGES_RECIPE, choose_method
     from nearfar.commands.train.recipes import COLUMN_SETTINGS
@@ -137,7 +175,8 @@ def _choose(flags: list[str], *, documents: bool = False) -> "Choice":
     given = {name: words for name, words in vars(parser.parse_known_args(flags)[0]).items() if words}
     data = check_values(TrainConfig, {"data": given.pop("data", ())}, source="nearfar train")["data"]
     model, *_ = given.pop("model", [TrainConfig.model])
-    return choose_method(data, {name: words[0] for name, words in given.items()}, model=model, documents=documents)
+    own = {**of_sets, **{name: words[0] for name, words in given.items()}}
+    return choose_method(data, own, model=model, documents=documents)
 
 
 def _say_plan(call: Call, plan: "Plan") -> None:

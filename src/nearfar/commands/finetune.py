@@ -240,7 +240,7 @@ def prepare(
     if trained.truncated:
         length = min(config.train_max_length or classifier.max_length, classifier.max_length)
         facts.append(f"{trained.truncated} of {len(texts)} training rows have over {length} tokens and are truncated")
-    mixture = Mixture(((replace(method, count_tokens=trained.lengths), 1.0),))
+    mixture = Mixture((((replace(method, count_tokens=trained.lengths), 1.0),),))
     return Prepared(encoder=classifier.backbone, mixture=mixture, facts=facts)
 
 

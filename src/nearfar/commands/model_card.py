@@ -26,7 +26,7 @@ from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from nearfar.evaluation.tables.comparison import queries_in_words
 from nearfar.evaluation.tables.evaluation import evaluation_tables
 from nearfar.registry import find_entry
-from nearfar.runs.folder import CONFIG, HELD_OUT, RUN_INFO, SECOND, read_run_info
+from nearfar.runs.folder import CONFIG, HELD_OUT, RUN_INFO, read_run_info
 from nearfar.runs.held_out import (
     COMPARISON,
     before_after,
@@ -39,13 +39,13 @@ from nearfar.runs.held_out import (
 from nearfar.settings import read_toml
 from nearfar.types import NearfarError
 
-PATHS = ("data", "sentences", "task", "evaluate_on", "guard", "model", "teacher")
+PATHS = ("data", "task", "evaluate_on", "guard", "model", "teacher")
 """Settings that may name files or folders."""
 _LICENCE_LINE = re.compile(r"^(license(?:_name|_link)?): *[\"']?([\w./:-][\w ./:-]*)", re.MULTILINE)
 """The keys of a card's metadata that say the licence."""
 SHOWN_ROWS, SHOWN_LETTERS = 3, 200
 """With ``examples``: the number of rows, and the longest start of a text."""
-LOCAL_SETTINGS = frozenset({*PATHS, "output", "device", "second", "checkpoint_every"})
+LOCAL_SETTINGS = frozenset({*PATHS, "output", "device", "sets", "checkpoint_every"})
 """Settings that a card does not list: paths, which have rows of their own, and settings without effect on the model."""
 
 
@@ -73,9 +73,8 @@ class RunRecords:
         """Scores of a fine-tuned classifier on its test rows."""
         self.guard, self.tried = load_guard(folder) if is_run else (None, ())
         """The encoder against its start on the guard sets, and the averages of both that were tried."""
-        has_second = self.config.get("second") or self.config.get("sentences")
-        self.second = read_toml(folder / SECOND) if has_second else {}
-        """Settings of its second objective, as second.toml has them; empty without one."""
+        self.sets: Sequence[Mapping[str, Any]] = [self.config, *(self.config.get("sets") or ())]
+        """The settings of each set of rows; of the first one, those of the run."""
 
 
 @path_errors()
@@ -117,7 +116,7 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
     results = [*([run.test] if run.test else []), *results]
     shown = name or re.sub(r"[^\w.-]+", "-", model.name)  # the name of a folder may hold anything
     licence, info, config = _licence(model, run), run.info, run.config
-    specs = [spec.partition(":")[0] for key in ("data", "sentences", "task") for spec in _texts(config.get(key))]
+    specs = [spec.partition(":")[0] for spec in [*_data(run), *_texts(config.get("task"))]]
     tables = [table for result in results for table in evaluation_tables(result)]
     if run.held_out is not None:
         first = before_after(run.held_out)
@@ -144,7 +143,7 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
         queries=queries_in_words(run.held_out, trained=True) if examples and run.held_out else None,
         papers=run.entry.papers if run.entry is not None else (),
     )
-    paths = [path for config in (run.config, run.second) for key in PATHS for path in _texts(config.get(key))]
+    paths = [path for settings in run.sets for key in PATHS for path in _texts(settings.get(key))]
     return _without_folders(text, [*paths, *(task for result in results for task in result.all_tasks)])
 
 
@@ -196,12 +195,15 @@ def _hub_name(model: object) -> str | None:
     return text if is_name and not Path(text).exists() else None
 
 
+def _data(run: RunRecords) -> list[str]:
+    """The data of all sets of rows."""
+    return [spec for settings in run.sets for spec in _texts(settings.get("data"))]
+
+
 def _hub_data_sets(run: RunRecords) -> list[str]:
     """The data sets on the hub that hold the same rows as the training data."""
     names = []
-    for first, _, rest in (
-        spec.partition(":") for key in ("data", "sentences") for spec in _texts(run.config.get(key))
-    ):
+    for first, _, rest in (spec.partition(":") for spec in _data(run)):
         if address := rest.partition(":")[0] if first == "hub" else first in CATALOG and CATALOG[first].hub:
             names.append("/".join(address.split("/")[:2]))
     return list(dict.fromkeys(names))

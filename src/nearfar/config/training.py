@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from nearfar.config import bounds
 from nearfar.config.values import Settings
-from nearfar.types import Precision, Schedule, Splits, Tracker
+from nearfar.types import Mix, Precision, Schedule, Splits, Tracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,14 +108,22 @@ class RunConfig(Settings):
             yield "--micro-batch and --micro-batch-tokens: each sets the micro-batch size; give one."
 
 
+SETTINGS_OF_SETS = frozenset({"data", "limit", "batch_size", "weight", "query_prompt", "document_prompt", "prompt"})
+"""The settings of :class:`TrainConfig` that each set of rows has for itself, beside those that its method adds."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(RunConfig):
     """Settings of every training of a sentence encoder, to which each method adds its own."""
 
+    needs: ClassVar[tuple[tuple[str, str], ...]] = (("mix_temperature", "mix proportional"),)
+
     # --- Rows ---
 
     data: tuple[bounds.File, ...] = ()
-    """Training rows: files, or named data sets."""
+    """Training rows: files, or named data sets. Each further --data is a set of its own, as in --data pairs.tsv --data
+    texts.txt=0.3, where 0.3 is its weight; own is the texts of the first set, vocabulary texts of random words of
+    MODEL's vocabulary."""
     evaluate_on: bounds.File | None = None
     """Dev set, scored pairs: stsb:dev, microworld:dev, or a file with score, sentence1, sentence2. By default rows of
     DATA are held out: half choose the best step, half test the result."""
@@ -158,14 +166,17 @@ class TrainConfig(RunConfig):
     384,256,128,64 (Kusupati et al. 2022). By default only the full width."""
     matryoshka_weights: tuple[bounds.Positive, ...] | None = None
     """Weight of the loss at each width of MATRYOSHKA; by default 1 each."""
-    sentences: tuple[bounds.File, ...] = ()
-    """Sentences without labels, to train on beside DATA: text files with one a line, or tables; own is the texts of
-    DATA itself, vocabulary texts of random words of MODEL's vocabulary. They make a second objective: sg-opt1 with the
-    token embeddings as its guide, in batches of 64."""
-    second: bounds.File | None = None
-    """A second objective on the same encoder: a method's name, or a TOML file with its method, data and settings."""
-    second_weight: bounds.Weight = 0.1
-    """Weight of the second objective's loss; the first has weight 1."""
+    sets: tuple[dict[str, Any], ...] = ()
+    """Further sets of rows to train on: a table for each, with data, weight, method and its settings, batch_size, limit
+    and prompts; other settings are those of the run. Without a method, it is the recommended one for the rows."""
+    weight: bounds.Positive = 1.0
+    """Weight of the loss of DATA where there are several sets."""
+    mix: Mix = "together"
+    """With several sets: each step takes a batch of every set (together); or each batch is of one set, by the number
+    of batches of each (proportional), in turn (round-robin), or by the weights as shares (weighted). An epoch is one
+    pass over the first set."""
+    mix_temperature: bounds.Positive = 1.0
+    """T of proportional: a set with n batches has a share of n^(1/T); a high T makes the shares equal."""
 
     def conflicts(self) -> Iterator[str]:
         """Values that exclude each other."""
@@ -181,8 +192,8 @@ class TrainConfig(RunConfig):
             )
         if self.guard and self.keep_layers is not None:
             yield f"--guard and --keep-layers {self.keep_layers}: a model of fewer layers cannot become MODEL again."
-        if self.sentences and self.second is not None:
-            yield "--sentences and --second: there can be one second objective; give one of the two."
+        if self.mix != "together" and not self.sets:
+            yield f"--mix {self.mix}: mixes several sets of rows; give --data again for each further one."
         widths, weights = self.matryoshka, self.matryoshka_weights
         if widths is not None and (not widths or len(set(widths)) < len(widths)):
             yield f"--matryoshka {' '.join(map(str, widths))}: give one or more widths, each once."

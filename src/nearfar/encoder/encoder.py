@@ -191,9 +191,9 @@ class Encoder(nn.Module):
             NearfarError: a single word that is not the name of a prompt.
         """
         flags = ((QUERY, "--query-prompt", query), (DOCUMENT, "--document-prompt", document))
-        texts = {name: self._find_prompt(flag, value) for name, flag, value in flags if value is not None}
+        texts = {name: self.find_prompt(flag, value) for name, flag, value in flags if value is not None}
         if default is not None:
-            text = self._find_prompt("--prompt", default)
+            text = self.find_prompt("--prompt", default)
             self.default_prompt_name = "default" if text else None
             texts |= {"default": text} if text else {}
         self.prompts |= texts
@@ -208,8 +208,8 @@ class Encoder(nn.Module):
         found = [f"{text!r} before {role}" for role, text in roles if text]
         return f"prompts: {', '.join(found)}" if found else None
 
-    def _find_prompt(self, flag: str, value: str) -> str:
-        """The text that ``value`` is or names."""
+    def find_prompt(self, flag: str, value: str) -> str:
+        """The text that ``value`` is or names; errors begin with ``flag``."""
         if value in self.prompts and any(self.prompts.values()):
             return self.prompts[value]
         if PROMPT_NAME.fullmatch(value):

@@ -1,6 +1,7 @@
 """Wrappers of encoder and classifier for training: texts are tokenised once, vectors are computed with gradient."""
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -47,7 +48,7 @@ TrainingText: TypeAlias = str | PromptedText
 class TrainingEncoder:
     """The encoder that methods use: it tokenises each distinct text once and computes embeddings with gradient.
 
-    A plain text gets the default prompt that the encoder has when this object is created.
+    The prompts are those that the encoder has when this object is created; a plain text gets the default one.
 
     ``bf16`` selects bfloat16 autocast. With ``cuda_graphs``, batches on a GPU are computed by
     :class:`nearfar.encoder.cuda_graphs.Graphs` where they can. For ``broadcast_from_first`` and ``console`` see
@@ -68,6 +69,7 @@ class TrainingEncoder:
         add_gradients_in_place(encoder)
         self.encoder = encoder
         self.default_prompt = encoder.resolve_prompt()
+        self.query_prompt, self.document_prompt = encoder.query_prompt, encoder.document_prompt
         self.bf16 = bf16 and bf16_runs(encoder.backbone, encoder.route)
         use = cuda_graphs and uses_graphs(encoder)
         self.graphs = self._graphs(encoder, encoder.embed_batch) if use else None
@@ -79,6 +81,21 @@ class TrainingEncoder:
             broadcast_from_first=broadcast_from_first,
             console=console,
         )
+
+    def with_prompts(self, **prompts: str | None) -> "TrainingEncoder":
+        """The same encoder with other prompts: ``query_prompt``, ``document_prompt``, ``prompt`` for all other texts.
+
+        Each is a text or the name of one of the model's; None changes nothing.
+
+        Raises:
+            NearfarError: a single word that is not the name of a prompt.
+        """
+        other = copy(self)
+        for name, prompt in prompts.items():
+            if prompt is not None:
+                attribute = "default_prompt" if name == "prompt" else name
+                setattr(other, attribute, self.encoder.find_prompt(name, prompt))
+        return other
 
     def read(self, rows: Iterable[Sequence[TrainingText]]) -> None:
         """Tokenise the texts of ``rows``; all processes that train together must read the same rows."""

@@ -113,8 +113,7 @@ class BuildContext:
     @property
     def roles(self) -> Roles:
         """The prompts of the encoder."""
-        encoder = self.encoder.encoder
-        return Roles(encoder.query_prompt, encoder.document_prompt)
+        return Roles(self.encoder.query_prompt, self.encoder.document_prompt)
 
     def batches(self, config: TrainConfig, loaded: "TextData", *, by_role: bool = False, **order: Any) -> "TextBatches":
         """Tokenize the texts, and batch their rows; ``order`` are further arguments of the batches.
@@ -166,8 +165,7 @@ def require_data(config: TrainConfig, name: str) -> tuple[str, ...]:
     """
     if not config.data:
         raise NearfarError(
-            f"{name} has no default data; name some with --data FILE, or, for a second objective, as data in its TOML "
-            "file."
+            f"{name} has no default data; name some with --data FILE, or as data in the table of a further set."
         )
     return config.data
 

@@ -12,7 +12,7 @@ each times its weight. Between vectors of length 1 the two distances are equal. 
 independent of the scale of the teacher: predicting zeros costs 1.
 
 ``lists`` is the ListNet distillation of Liu et al. 2023 (RankCSE), which in the paper is added to InfoNCE on the same
-batch; here a second objective (``--second``) adds any other loss. ``vectors`` is that of Reimers & Gurevych 2020.
+batch; here a further set of rows (``--data``) adds any other loss. ``vectors`` is that of Reimers & Gurevych 2020.
 See ``docs/methods/distill.md``.
 """
 

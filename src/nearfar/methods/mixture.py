@@ -1,50 +1,134 @@
-"""Several losses on one encoder: a mixture of methods, or one method at several widths (``--matryoshka``).
+"""Several losses on one encoder: methods on sets of rows, or one method at several widths (``--matryoshka``).
 
-In a mixture each step takes a batch of each method, and the loss is their weighted sum.
-
-The epochs of the first method are those of the run; the batches of the others are repeated as often as needed. Each
-method has its own data and its own negatives; only the gradients are added.
+Each set has its own rows, method, batches and negatives; only the gradients are added. Either each step takes a batch
+of every set, and the loss is their weighted sum, or each batch comes from one set (``--mix``). An epoch is one pass
+over the first set; the batches of the others are repeated, or left over for later epochs.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from typing import Any
+from itertools import chain
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from nearfar.config.training import TrainConfig
-from nearfar.types import Batches, Loss, Method, NearfarError
+from nearfar.types import Batches, Loss, Method, Mix, NearfarError
+
+WeightedLosses: TypeAlias = tuple[tuple[Method, float], ...]
+"""The losses on the batches of a set, and their weights."""
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Methods and their weights, the first of which sets the epochs."""
+    """The sets of rows that are trained on, each by its losses."""
 
-    parts: tuple[tuple[Method, float], ...]
+    sets: tuple[WeightedLosses, ...]
+    mix: Mix = "together"
+    """How sets make batches: :meth:`batches_of_epoch` has the numbers. ``round-robin`` takes the sets in turn,
+    ``proportional`` and ``weighted`` in a random order."""
+    shares: tuple[float, ...] = ()
+    """With ``weighted``, the share of each set in the batches, up to a factor."""
+    temperature: float = 1.0
+    """With ``proportional``, T in shares of n^(1/T), of a set with n batches an epoch."""
+    seed: int = 0
+    """Seed of the order of the sets."""
+
+    @property
+    def losses(self) -> list[Method]:
+        """The losses of all sets."""
+        return [method for method, _ in chain(*self.sets)]
 
     @property
     def heads(self) -> list[nn.Module]:
         """The modules trained beside the encoder."""
-        return [method.head for method, _ in self.parts if method.head is not None]
+        return [method.head for method in self.losses if method.head is not None]
+
+    def batches_of_epoch(self, epoch: int) -> list[int]:
+        """Number of batches of each set: all of the first one, and of the others in the sets' proportions."""
+        batches = [losses[0][0].batches for losses in self.sets]
+        first = batches[0].steps(epoch)
+        if self.mix in ("together", "round-robin"):
+            return [first] * len(batches)
+        proportions = (each.steps(epoch) ** (1 / self.temperature) for each in batches)
+        shares = self.shares if self.mix == "weighted" else tuple(proportions)
+        return [first, *(max(1, round(first * share / shares[0])) for share in shares[1:])]
 
     def total_steps(self, epochs: int, *, at_most: int | None = None) -> int:
-        """Number of batches of the first method in ``epochs`` epochs; counted no further than ``at_most``."""
-        total, lead = 0, self.parts[0][0].batches
-        for total in accumulate(map(lead.steps, range(epochs))):
+        """Number of batches in ``epochs`` epochs; counted no further than ``at_most``."""
+        total = 0
+        for epoch in range(epochs):
+            counts = self.batches_of_epoch(epoch)
+            total += counts[0] if self.mix == "together" else sum(counts)
             if at_most is not None and total >= at_most:
                 return at_most
         return total
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[tuple[Method, Any, float], ...]]:
-        """Yield (method, batch, weight) of each method, for each batch of the first one's epoch from ``start`` on."""
-        lead = self.parts[0][0].batches
-        before = lead.total_steps(epoch) + start if len(self.parts) > 1 else 0
-        streams = [lead.epoch(epoch, start), *(_batches_from(method.batches, before) for method, _ in self.parts[1:])]
-        for batches in zip(*streams, strict=False):
-            yield tuple((method, batch, weight) for (method, weight), batch in zip(self.parts, batches, strict=True))
+        """Yield (method, batch, weight) of the losses of each batch of an epoch from batch ``start`` on."""
+        together = self.mix == "together"
+        order = np.array([], dtype=np.int64) if together else self._order(epoch)
+        done = [start] * len(self.sets) if together else np.bincount(order[:start], minlength=len(self.sets)).tolist()
+        first, *others = self.sets
+        streams = [_with_losses(first, [method.batches.epoch(epoch, done[0]) for method, _ in first])]
+        for number, losses in enumerate(others, start=1):
+            skip = self._batches_before(epoch, number) + done[number]
+            streams.append(_with_losses(losses, [_batches_from(method.batches, skip) for method, _ in losses]))
+        if together:
+            yield from (tuple(chain(*parts)) for parts in zip(*streams, strict=False))
+        else:
+            yield from (next(streams[number]) for number in order[start:])
+
+    def _batches_before(self, epoch: int, number: int) -> int:
+        """Number of batches of a set before an epoch."""
+        if self.mix in ("together", "round-robin"):
+            return self.sets[0][0][0].batches.total_steps(epoch)
+        return sum(self.batches_of_epoch(before)[number] for before in range(epoch))
+
+    def _order(self, epoch: int) -> NDArray[np.int64]:
+        """The number of the set of each batch of an epoch, if each comes from one."""
+        counts = self.batches_of_epoch(epoch)
+        if self.mix == "round-robin":
+            return np.tile(np.arange(len(counts)), counts[0])
+        numbers = np.repeat(np.arange(len(counts)), counts)
+        return np.random.default_rng([self.seed, epoch]).permutation(numbers)
+
+    def describe(self) -> list[str]:
+        """How the sets are mixed in the first epoch, in words; empty for a single set."""
+        if len(self.sets) == 1:
+            return []
+        if self.mix == "together":
+            weights = ", ".join(f"{losses[0][1]:g}" for losses in self.sets)
+            return [f"each step takes a batch of every set; the weights of their losses are {weights}"]
+        counts = ", ".join(f"{count:,}" for count in self.batches_of_epoch(0))
+        return [f"each batch is of one set ({self.mix}): in the first epoch {counts} batches of sets 1, 2, ..."]
+
+
+def with_distinct_names(sets: Sequence[WeightedLosses]) -> tuple[WeightedLosses, ...]:
+    """The losses of sets with names that differ: 2, 3 and so on are appended to repeated ones."""
+    counts: Counter[str] = Counter()
+    named: list[WeightedLosses] = []
+    for losses in sets:
+        own = []
+        for method, weight in losses:
+            counts[method.name] += 1
+            number = counts[method.name]
+            own.append((method if number == 1 else replace(method, name=f"{method.name} {number}"), weight))
+        named.append(tuple(own))
+    return tuple(named)
+
+
+def _with_losses(
+    losses: WeightedLosses, streams: Sequence[Iterator[Any]]
+) -> Iterator[tuple[tuple[Method, Any, float], ...]]:
+    """The batches of each loss of a set, with the loss and its weight."""
+    for batches in zip(*streams, strict=False):
+        yield tuple((method, batch, weight) for (method, weight), batch in zip(losses, batches, strict=True))
 
 
 def _batches_from(batches: Batches, skip: int) -> Iterator[Any]:

@@ -25,7 +25,7 @@ from nearfar.validation import convert
 if TYPE_CHECKING:
     from nearfar.training.processes import Processes
 
-CONFIG, SECOND, INPUTS, RUN_INFO = "config.toml", "second.toml", "inputs.json", "run.json"
+CONFIG, INPUTS, RUN_INFO = "config.toml", "inputs.json", "run.json"
 HELD_OUT, HELD_OUT_SUMMARY = "held_out", "held_out.json"
 """The folder of held-out rows, and the last of the files that are written there before the first step; see
 :mod:`nearfar.runs.held_out`."""
@@ -33,7 +33,7 @@ TEACHERS = "teachers"
 """The folder of the vectors that teachers give to the training texts; it is there while the run is unfinished."""
 PRECISION = "precision"
 """Key of the precision among the inputs; see :meth:`RunFolder.resolve_precision`."""
-LEFTOVERS = frozenset({INPUTS, SECOND, HELD_OUT, *(f"{name}.new" for name in (CONFIG, INPUTS, SECOND))})
+LEFTOVERS = frozenset({INPUTS, HELD_OUT, *(f"{name}.new" for name in (CONFIG, INPUTS))})
 """What a run may leave if it is killed before config.toml is written."""
 _FREE = ("output", "track")
 """Settings that may differ when a run resumes: they do not change its result."""

@@ -2,7 +2,7 @@
 
 A run folder holds
 
-- ``config.toml``: every setting, resolved (and ``second.toml``: the settings of a second objective);
+- ``config.toml``: every setting, resolved, also those of further sets of rows;
 - ``metrics.jsonl``: loss terms, learning rate and speed of each step, and the scores of each evaluation;
 - ``tracking/``: the files of the trackers of ``--track``;
 - while it runs: ``checkpoint/``, ``best.safetensors`` and ``inputs.json`` (fingerprints of its inputs);
@@ -139,7 +139,13 @@ class Run(Trainer):
             prepared.encoder,
             loop=group_of(LoopSettings, config, total_steps=count_steps(config, mixture)),
             optimiser=group_of(OptimiserSettings, config, epsilon=config.adam_epsilon),
-            gradients=group_of(Gradients, config, processes=context.processes, bf16=config.precision == "bf16"),
+            gradients=group_of(
+                Gradients,
+                config,
+                processes=context.processes,
+                bf16=config.precision == "bf16",
+                name_terms=len(mixture.losses) > 1,
+            ),
             checkpoints=Checkpoints(folder.path),
             rate_factors=learning_rate_factors(backbone, config.layer_decay),
         )
@@ -177,7 +183,7 @@ class Run(Trainer):
         for line in self.facts:
             self.context.say(line)
         if processes.size > 1:
-            rows = self.stream.parts[0][0].batches.batch_size
+            rows = self.stream.losses[0].batches.batch_size
             self.context.say(f"{processes.size} processes, {rows} rows a batch")
         if self.config.ema is not None:
             self.context.say(f"{average} use averaged weights (--ema {self.config.ema:g})")

@@ -23,7 +23,7 @@ from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.named_sets import OWN, suite_tasks
 from nearfar.jobs import Job
 from nearfar.registry import METHODS, name_of
-from nearfar.settings import build, load_method, read_toml
+from nearfar.settings import build
 from nearfar.studies.sources import Source, digest_of_file, find_finetuning_task, find_model, find_source, find_task
 from nearfar.studies.spec import MODEL_VERBS, VERBS, Coordinates, Row, Study, Verb, agree, read_study, words_of
 from nearfar.types import NearfarError
@@ -404,7 +404,7 @@ def _script(file: Path) -> Source:
 
 
 _DATA: Mapping[type[Settings], Sequence[str]] = {
-    TrainConfig: ("data", "sentences", "evaluate_on"),
+    TrainConfig: ("data", "evaluate_on"),
     FinetuneConfig: ("task", "validation", "test", "noise"),
     EvaluateConfig: ("pairs", "labelled", "retrieval", "tasks", "corpus"),
     GeometryConfig: ("pairs", "task", "labelled"),
@@ -415,7 +415,7 @@ _DATA: Mapping[type[Settings], Sequence[str]] = {
 _FINDERS = {(EvaluateConfig, "tasks"): find_task, (FinetuneConfig, "task"): find_finetuning_task}
 """What finds the data of a setting that names tasks."""
 _NO_DATA = (OWN, "none", "word-dropout", "word-swap", "characters")
-"""Values of ``sentences`` and ``noise`` that are no data."""
+"""Values of ``data`` of further sets and of ``noise`` that are no data."""
 
 
 def _sources(config: Settings) -> tuple[list[Source], list[Source]]:
@@ -431,22 +431,18 @@ def _sources(config: Settings) -> tuple[list[Source], list[Source]]:
         specs = [value] if isinstance(value, str) else map(str, value) if isinstance(value, tuple) else ()
         named += [find(spec) for spec in specs if spec not in _NO_DATA]
     if isinstance(config, TrainConfig):
-        named += [] if config.second is None else _second(config.second)
+        for table in config.sets:
+            named += _sources_of_set(table)
         named += map(find_model, named_models(config).values())
     if isinstance(config, EvaluateConfig | GeometryConfig):
         named = [one.named() for one in named]
     return named, [find_task(task).named() for task in _suite(config)] if isinstance(config, EvaluateConfig) else []
 
 
-def _second(second: str) -> list[Source]:
-    """The file of a second objective, if it is one, and the data and models that it trains on."""
-    kind, values, file = METHODS.get(second), {}, list[Source]()
-    if kind is None:
-        file = [find_source(second)]
-        if file[0].fingerprint is None:
-            return file
-        kind, values = load_method(second)[0], read_toml(second)
-    data = values.get("data", next(field.default for field in fields(kind) if field.name == "data"))
-    models = [str(values[name]) for name, field in field_types(kind).items() if field.names_model and name in values]
+def _sources_of_set(table: Mapping[str, Any]) -> list[Source]:
+    """The data and models that a further set of rows is trained on."""
+    kind = METHODS.get(str(table.get("method")), TrainConfig)
+    data = table.get("data", next(field.default for field in fields(kind) if field.name == "data"))
+    models = [str(table[name]) for name, field in field_types(kind).items() if field.names_model and name in table]
     specs = (data,) if isinstance(data, str) else tuple(data)
-    return [*file, *map(find_source, specs), *map(find_model, models)]
+    return [*(find_source(spec) for spec in specs if spec not in _NO_DATA), *map(find_model, models)]

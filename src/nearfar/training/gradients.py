@@ -39,29 +39,30 @@ class Gradients:
     """Tokens per micro-batch, instead of a number of items."""
     bf16: bool = False
     """Whether heads run under bfloat16 autocast. Objectives and ``represent`` choose their own precision."""
+    name_terms: bool = False
+    """Whether terms are named by their part, as batches have several or differ in them."""
 
     def accumulate_mean(self, group: Sequence[Sequence[LossPart]], *, step: int) -> tuple[dict[str, float], int]:
         """Accumulate the gradient of the mean loss of the batches in ``group``; a batch is a weighted sum of parts.
 
-        Returns the loss and its terms by name, and the number of encoded items. If a batch has several parts, the loss
-        and the terms of each part are prefixed with its name: ``mlm.loss``.
+        Returns the loss and its terms by name, and the number of encoded items. With ``name_terms`` the loss and the
+        terms of each part are prefixed with its name: ``mlm.loss``; of batches without this part they say nothing.
         """
-        terms: dict[str, float] = {"loss": 0.0}
-        items = 0
+        total, items = 0.0, 0
+        terms: dict[str, list[float]] = {}
         for index, parts in enumerate(group):
-            names = _distinct([objective.name for objective, _, _ in parts])
             for number, (objective, batch, weight) in enumerate(parts):
                 key, share = (step, index, number), weight / len(group)
                 loss, count = self.accumulate(objective, batch, weight=share, key=key)
                 items += count
-                terms["loss"] += share * float(loss.total.detach())
+                total += share * float(loss.total.detach())
                 named = dict(loss.terms)
-                if len(parts) > 1:
+                if self.name_terms:
                     named = {"loss": loss.total.detach()} | named
-                    named = {f"{names[number]}.{name}": value for name, value in named.items()}
+                    named = {f"{objective.name}.{name}": value for name, value in named.items()}
                 for name, value in named.items():
-                    terms[name] = terms.get(name, 0.0) + float(value) / len(group)
-        return terms, items
+                    terms.setdefault(name, []).append(float(value))
+        return {"loss": total} | {name: sum(values) / len(values) for name, values in terms.items()}, items
 
     def accumulate(self, objective: Method, batch: Any, *, weight: float, key: tuple[int, ...]) -> tuple[Loss, int]:
         """Accumulate the gradient of ``weight`` times the batch's loss; return the loss and the number of items.
@@ -125,12 +126,6 @@ def split_micro_batches(
             total = 0
         total += tokens
     return [items[start:end] for start, end in pairwise([*starts, len(items)])]
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    """Make the names unique: append 2, 3 and so on to repeated ones."""
-    counts = [names[: index + 1].count(name) for index, name in enumerate(names)]
-    return [name if count == 1 else f"{name} {count}" for name, count in zip(names, counts, strict=True)]
 
 
 def seed_rng(*key: object) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 import pytest
@@ -108,16 +109,14 @@ def test_named_data_and_base_models_are_linked(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_paths_of_a_second_objective_are_left_out(tmp_path: Path) -> None:
+def test_paths_of_a_further_set_are_left_out(tmp_path: Path) -> None:
     private = tmp_path / "private"
     private.mkdir()
     for name in ("first", "second"):
         (private / f"{name}.txt").write_text("\n".join(sentences(60, seed=len(name))) + "\n")
     tiny, teacher = str(save_tiny(private / "start")), str(save_tiny(private / "teacher", seed=1))
-    (private / "second.toml").write_text(
-        f'method = "distill"\nteacher = {json.dumps(teacher)}\ndata = [{json.dumps(str(private / "second.txt"))}]\n'
-    )
-    files = {"data": private / "first.txt", "second": private / "second.toml"}
+    further = {"method": "distill", "teacher": teacher, "data": private / "second.txt"}
+    files: dict[str, Any] = {"data": private / "first.txt", "sets": [further]}
     files |= {"evaluate_on": write_pairs(private / "pairs.tsv", 20), "output": tmp_path / "run"}
     train("simcse-unsup", model=tiny, **files, max_steps=1, batch_size=8)
     card = (tmp_path / "run" / "model" / "README.md").read_text()

@@ -85,10 +85,10 @@ def test_named_sets_choose_it_without_being_read(name: str, method: str) -> None
 
 
 RAW = {"distinct_texts": True, "directions": "both", "pooling": "cls", "dropout": 0.0}
-RAW_BESIDE = {"sentences": (VOCABULARY,), "second_weight": 0.3}
+RAW_BESIDE = {"sets": ({"data": [VOCABULARY], "weight": 0.3},)}
 RATE = {"learning_rate": 2e-4}
 SIMILAR, AVERAGE = {"distinct_texts": True}, {"learning_rate": 4e-4, "start_weight": 0.7}
-TEXTS = {"sentences": ("texts.txt",)}
+TEXTS = {"sets": ({"data": ["texts.txt"]},)}
 
 
 @pytest.mark.parametrize(
@@ -97,15 +97,18 @@ TEXTS = {"sentences": ("texts.txt",)}
         (True, 384, {}, SIMILAR | AVERAGE),
         (True, 32, {"learning_rate": 3e-5}, SIMILAR),  # the average belongs to the recipe's learning rate
         (True, 384, {"lora_rank": 4}, SIMILAR),  # adapters cannot be averaged with the start
-        (True, 384, TEXTS, SIMILAR | AVERAGE | {"second_weight": 0.3}),
+        (True, 384, TEXTS, SIMILAR | AVERAGE),
         (True, 768, TEXTS, {}),  # wider than what the recipe was measured for
         (False, 384, {}, RAW | RAW_BESIDE | RATE),
         (False, 32, {"lora_rank": 4}, RAW | RAW_BESIDE | RATE),
-        (False, 384, TEXTS, RAW | RAW_BESIDE | RATE),
+        (False, 384, TEXTS, RAW | RATE),
         (False, 768, {}, RAW | RAW_BESIDE),
         (False, None, {}, RAW | RAW_BESIDE),
-        # The second objective may need dropout.
-        (False, 384, {"second": "simcse-unsup"}, {name: RAW[name] for name in RAW if name != "dropout"} | RATE),
+        # The method of a further set may need dropout.
+        (
+            *(False, 384, {"sets": ({"method": "simcse-unsup"},)}),
+            {name: RAW[name] for name in RAW if name != "dropout"} | RATE,
+        ),
     ],
 )
 def test_the_start_and_what_the_user_sets_choose_the_settings(
@@ -140,7 +143,7 @@ def test_few_labelled_texts_are_trained_on_more_often(
     file = tmp_path / "rows.tsv"
     file.write_text("text\tlabel\n" + "".join(f"text {row}\t{row % 2}\n" for row in range(rows)))
     choice = choose_method([str(file)], given)
-    assert (choice.values["epochs"], "sentences" not in choice.values) == (epochs, few)
+    assert (choice.values["epochs"], "sets" not in choice.values) == (epochs, few)
     assert ("docs/guides/classify.md" in choice.explain()) == few
     plain = choose_method([str(file)], given, model=str(plain_model(tmp_path, 384)))
     assert plain.values == dict(FROM_RAW["labelled texts"].values) | {"learning_rate": 2e-4, "epochs": epochs}

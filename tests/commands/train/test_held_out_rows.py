@@ -17,7 +17,7 @@ from nearfar.commands.evaluate import evaluate
 from nearfar.commands.train import train
 from nearfar.commands.train.choose import resolve_config
 from nearfar.commands.train.dev import finds
-from nearfar.commands.train.inputs import load_inputs, resolve_objectives
+from nearfar.commands.train.inputs import load_inputs, resolve_sets
 from nearfar.commands.train.plan import plan
 from nearfar.commands.train.run import EncoderRun
 from nearfar.data.fingerprints import text_hashes
@@ -134,7 +134,7 @@ def test_the_progress_and_the_table_say_what_was_measured(
 @pytest.mark.parametrize("name", ["nli.tsv", "labelled.tsv", "scored.tsv"])
 def test_what_is_found_follows_from_the_scores_of_the_start(name: str, folder: Path, tmp_path: Path) -> None:
     given = {"data": folder / name, "model": str(folder / "tiny"), "output": tmp_path / "run", "hold_out": 32}
-    _, dev = load_inputs(resolve_objectives(resolve_config(None, given)))
+    _, dev = load_inputs(resolve_sets(resolve_config(None, given)))
     measured = dev.measure(Encoder.from_pretrained(str(folder / "tiny")), "fp32")
     held_out = dev.held_out
     assert measured.score is not None
@@ -208,14 +208,13 @@ def given(folder: Path, tmp_path: Path, **settings: Any) -> dict[str, Any]:
     return {**data, **SETTINGS, **settings}
 
 
-def test_a_second_objective_does_not_train_on_held_out_texts(folder: Path, tmp_path: Path) -> None:
-    second = tmp_path / "second.toml"
-    second.write_text(f'method = "simcse-unsup"\ndata = ["{folder / "sentences.txt"}"]\n')
-    train(**on_pairs(folder, output=tmp_path / "run", second=str(second)))
+def test_a_further_set_does_not_train_on_held_out_texts(folder: Path, tmp_path: Path) -> None:
+    further = {"method": "simcse-unsup", "data": str(folder / "sentences.txt")}
+    train(**on_pairs(folder, output=tmp_path / "run", sets=[further]))
     held = set(load_held_out(tmp_path / "run").texts) & set((folder / "sentences.txt").read_text().splitlines())
     assert len(held) == 16
     facts = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
-    assert "second objective, simcse-unsup: 224 rows" in facts
+    assert "set 2, simcse-unsup: 224 rows" in facts
 
 
 def test_a_second_training_from_a_trained_model(run: Path, folder: Path, tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 import torch
 from sentence_transformers.sentence_transformer import modules as st
 
-from nearfar import Encoder, NearfarError, TrainConfig
+from nearfar import Encoder, InfoNceConfig, NearfarError, SgOpt1Config, TrainConfig
 from nearfar.commands.train import train
-from nearfar.commands.train.inputs import Objective, resolve_objectives
+from nearfar.commands.train.inputs import TrainingSet, resolve_sets
 from nearfar.commands.train.run import PreparedRun, prepare
 from nearfar.config.values import field_types, flag
 from nearfar.registry import METHODS
@@ -183,38 +183,55 @@ def test_batches_without_repeated_texts(method: str, data: str, folder: Path, tm
     assert repeated[True] <= 5 < repeated[False]  # at most the last of an epoch
 
 
-def write_second(folder: Path, text: str) -> str:
-    (folder / "second.toml").write_text(text)
-    return str(folder / "second.toml")
-
-
-def test_a_second_objective_combines_the_settings_of_the_run_with_its_own(folder: Path, tmp_path: Path) -> None:
+def test_a_further_set_combines_the_settings_of_the_run_with_its_own(folder: Path) -> None:
     given = config("sg", folder)
-    assert resolve_objectives(given) == [Objective(given)]
-    _, by_name = resolve_objectives(config("sg", folder, second="scl", seed=7, limit=20))
-    assert by_name.config == METHODS["scl"](
-        output=str(folder / "run"), model=str(folder / "noisy"), seed=7, limit=20, batch_size=10
-    )
-    file = write_second(
-        tmp_path, 'method = "supcon-text"\ndata = ["x.tsv"]\nbatch_size = 6\nlimit = 9\ntemperature = 0.1\n'
-    )
-    _, by_file = resolve_objectives(config("sg", folder, second=file, lora_rank=2, drift_weight=0.0))
-    expected = {"data": ("x.tsv",), "batch_size": 6, "limit": 9, "temperature": 0.1, "lora_rank": 2}
-    assert by_file.config == METHODS["supcon-text"](output=str(folder / "run"), model=str(folder / "noisy"), **expected)
-    with pytest.raises(NearfarError, match="--dropout 0: simcse-unsup needs dropout"):
-        resolve_objectives(config("info-nce", folder, second="simcse-unsup", dropout=0.0))
+    assert resolve_sets(given) == [TrainingSet(given)]
+    further: list[dict[str, Any]] = [
+        {"method": "scl"},
+        {"method": "supcon-text", "data": "x.tsv", "batch_size": 6, "limit": 9, "temperature": 0.1, "prompt": "p: "},
+        {"data": [str(folder / "triplets.tsv")], "weight": 0.5},
+        {"data": ["own"]},
+    ]
+    _, *sets = resolve_sets(config("sg", folder, seed=7, limit=20, lora_rank=2, drift_weight=0.0, sets=further))
+    run: dict[str, Any] = {"output": str(folder / "run"), "model": str(folder / "noisy"), "seed": 7, "lora_rank": 2}
+    expected = {"data": ("x.tsv",), "batch_size": 6, "limit": 9, "temperature": 0.1, "prompt": "p: "}
+    assert [training_set.number for training_set in sets] == [2, 3, 4, 5]
+    assert [training_set.config for training_set in sets] == [
+        METHODS["scl"](**run, limit=20, batch_size=10),
+        METHODS["supcon-text"](**run, **expected),
+        InfoNceConfig(
+            **run,
+            **{"limit": 20, "batch_size": 10, "data": (str(folder / "triplets.tsv"),), "weight": 0.5},
+            **{"distinct_texts": True, "negative_column": "negative"},
+        ),
+        SgOpt1Config(**run, limit=20, batch_size=64, data=("own",), views="0-0", weight=0.3, drift_weight=0.0),
+    ]
+    with pytest.raises(NearfarError, match="set 2: --dropout 0: simcse-unsup needs dropout"):
+        resolve_sets(config("info-nce", folder, sets=({"method": "simcse-unsup"},), dropout=0.0))
 
 
 @pytest.mark.parametrize(
-    ("text", "match"),
+    ("table", "match"),
     [
-        ("temperature = 1.0", "lacks the key 'method'"),
-        ('method = "scl"\nepochs = 3', r"second\.toml: epochs belongs to the run; set it by --epochs\."),
+        ({"temperature": 1.0}, "set 2: names neither data nor a method"),
+        ({"method": "scl", "epochs": 3}, "set 2: epochs belongs to the run; set it by --epochs"),
+        ({"method": "scl", "views": "0-1"}, "set 2: no key is called 'views'"),
+        ({"method": "slc"}, "set 2: no method is called 'slc'"),
+        ({"method": 3}, "set 2: no method is called '3'"),
+        ({"method": "scl", "weight": -1}, "set 2: weight = -1: must be"),
+        ({"data": "nowhere.tsv"}, "set 2: nowhere.tsv: "),
     ],
 )
-def test_invalid_second_objectives_are_refused(text: str, match: str, folder: Path, tmp_path: Path) -> None:
+def test_invalid_tables_of_sets_are_refused(table: dict[str, Any], match: str, folder: Path) -> None:
     with pytest.raises(NearfarError, match=match):
-        resolve_objectives(config("sg", folder, second=write_second(tmp_path, text)))
+        resolve_sets(config("sg", folder, sets=(table,)))
+
+
+def test_a_mix_needs_sets(folder: Path) -> None:
+    with pytest.raises(NearfarError, match="--mix weighted: mixes several sets of rows; give --data again"):
+        config("sg", folder, mix="weighted")
+    with pytest.raises(NearfarError, match=r"--mix-temperature 2\.0: needs --mix proportional"):
+        config("sg", folder, sets=({"method": "scl"},), mix_temperature=2.0)
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def test_truncated_texts_are_reported(folder: Path) -> None:
 
 def test_a_batch_size_shrinks_to_the_number_of_rows(folder: Path) -> None:
     run = prepare(config("simcse-unsup", folder, batch_size=500))
-    assert run.mixture.parts[0][0].batches.batch_size == len((folder / "sentences.txt").read_text().splitlines())
+    assert run.mixture.losses[0].batches.batch_size == len((folder / "sentences.txt").read_text().splitlines())
 
 
 @pytest.mark.parametrize("method", ["simcse-sup", "bt"])

@@ -22,7 +22,7 @@ from nearfar.config.training import RunConfig
 from nearfar.registry import METHODS
 from nearfar.settings import dump_toml
 from tests.interrupted_runs import assert_same_run, interrupt_at_step, lines_of, steps_of, weights_of
-from tests.method_configs import by_night, config, second_file, write_data
+from tests.method_configs import by_night, config, further_set, write_data
 from tests.tiny import sentences
 
 pytestmark = pytest.mark.long
@@ -104,18 +104,22 @@ def test_an_interrupted_run_resumes_bit_identical(
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
-        ("simcse-sup", {"mlp": "kept", "second": "labels", "micro_batch": 3}),
+        ("simcse-sup", {"mlp": "kept", "sets": ["labels"], "micro_batch": 3}),
+        ("info-nce", {"sets": ["sentences", "order"], "mix": "proportional", "accumulate": 2}),
         ("sg-opt", {"keep_views": True, "precision": "bf16", "views": "1-2"}),
         ("regression", {"head": "linear", "head_learning_rate": 1e-2, "lora_rank": 2, "accumulate": 2}),
         *(
             pytest.param(method, settings, marks=pytest.mark.nightly)
             for method, settings in (
-                ("scl", {"micro_batch": 3, "max_negatives": 5, "second": "sentences"}),
-                ("info-nce", {"directions": "both", "distinct_texts": True, "second": "order"}),
+                ("scl", {"micro_batch": 3, "max_negatives": 5, "sets": ["sentences"]}),
+                (
+                    "info-nce",
+                    {"directions": "both", "distinct_texts": True, "sets": ["order", "labels"], "mix": "weighted"},
+                ),
                 ("simcse-unsup", {"mlm_weight": 0.5}),
                 ("sg", {"guide_dropout": True, "freeze_embeddings": False}),
                 ("regression", {"objective": "angle", "micro_batch": 4}),
-                ("nli-order", {"order_pairs": "batch", "directions": "all", "second": "sentences", "micro_batch": 5}),
+                ("nli-order", {"order_pairs": "batch", "directions": "all", "sets": ["sentences"], "micro_batch": 5}),
                 ("bt+sg-opt", {"lora_rank": 3, "drift_weight": 0.0, "keep": "best"}),
             )
         ),
@@ -124,9 +128,9 @@ def test_an_interrupted_run_resumes_bit_identical(
 def test_all_state_is_restored_on_resume(
     method: str, settings: dict[str, Any], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Heads, adapters, a second objective with its own epochs, and cached views."""
-    if "second" in settings:
-        settings = settings | {"second": str(second_file(tmp_path, settings["second"], folder))}
+    """Heads, adapters, further sets with their own epochs, and cached views."""
+    if "sets" in settings:
+        settings = settings | {"sets": tuple(further_set(kind, folder) for kind in settings["sets"])}
     given = config(method, folder, **{"epochs": 6, "max_steps": 7, "keep": "last", **settings})
     whole, parted = (replace(given, output=str(tmp_path / name)) for name in ("whole", "parted"))
     train(whole)
@@ -155,9 +159,9 @@ def test_the_loss_decreases(method: str, folder: Path, tmp_path: Path) -> None:
     assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5])
 
 
-def test_a_second_objective(folder: Path, tmp_path: Path) -> None:
-    file = second_file(tmp_path, "nli", folder, temperature=0.5)
-    settings = config("simcse-unsup", folder, output=str(tmp_path / "run"), second=str(file), second_weight=0.25)
+def test_a_further_set(folder: Path, tmp_path: Path) -> None:
+    sets = (further_set("nli", folder, temperature=0.5, weight=0.25),)
+    settings = config("simcse-unsup", folder, output=str(tmp_path / "run"), sets=sets)
     train(replace(settings, mlm_weight=0.1))  # type: ignore[call-arg]
     first = steps_of(tmp_path / "run")[0]
     own = {"simcse-unsup.loss", "simcse-unsup.accuracy", "mlm.loss"}
@@ -167,8 +171,7 @@ def test_a_second_objective(folder: Path, tmp_path: Path) -> None:
         assert line["loss"] == pytest.approx(parts, abs=1e-5)
         assert line["scl.loss"] == pytest.approx(0.7 * line["scl.ce"] + 0.3 * line["scl.scl"], abs=1e-5)
         assert line["scl.accuracy"] <= 1
-    again = replace(settings, output=str(tmp_path / "again"), second=str(tmp_path / "run" / "second.toml"), max_steps=2)
-    train(replace(again, mlm_weight=0.1))  # type: ignore[call-arg]
+    train(str(tmp_path / "run" / "config.toml"), output=str(tmp_path / "again"), max_steps=2)
     assert steps_of(tmp_path / "again")[0]["loss"] == first["loss"]
 
 

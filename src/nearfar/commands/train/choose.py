@@ -7,18 +7,18 @@ its results.
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 from nearfar.commands.train import recipes
-from nearfar.config.training import TrainConfig
-from nearfar.config.values import as_lists, flag
+from nearfar.config.training import SETTINGS_OF_SETS, TrainConfig
+from nearfar.config.values import as_lists, field_types, flag
 from nearfar.data.catalog import find
 from nearfar.data.cells import find_columns, printable_name
 from nearfar.data.documents import is_text_folder
-from nearfar.data.named_sets import CATALOG
+from nearfar.data.named_sets import CATALOG, OWN, VOCABULARY
 from nearfar.data.sources import column_names
 from nearfar.data.triplets import negative_columns, pair_columns
 from nearfar.registry import METHODS
@@ -27,10 +27,8 @@ from nearfar.types import NearfarError
 
 SOURCE = "train()"
 """Where values come from, in messages."""
-CHANGES_RECIPE = ("second", "sentences", "learning_rate", "lora_rank", "limit")
-"""Settings of the user's that change a recipe by more than their own value."""
-SECOND_OBJECTIVE = ("sentences", "second_weight", "dropout")
-"""Settings of a recipe that give way to a second objective of the user's own, which may need dropout."""
+CHANGES_RECIPE = ("learning_rate", "lora_rank", "limit")
+"""Settings of the user's that change a recipe by more than their own value; further sets do so too."""
 AVERAGE = ("learning_rate", "start_weight")
 """Settings of recipes that belong together: a share of the start fits one learning rate."""
 
@@ -72,8 +70,8 @@ def choose_method(
 
     Args:
         specs: files or named data sets, all of one kind.
-        settings: settings that the user gave; those that name columns say what the rows are. ``second`` takes the
-            place of a recipe's second objective; ``sentences`` may bring a weight of their own. With a
+        settings: settings that the user gave; those that name columns say what the rows are. ``sets`` take the place
+            of a recipe's own; one with a method of the user's may need the dropout that a recipe turns off. With a
             ``learning_rate`` or ``lora_rank``, weights are not averaged with those of the start.
         model: the encoder that training starts from. The choice depends on whether it is a sentence-transformers folder
             or a plain transformers model. One that cannot be found changes nothing: training says so, after it has read
@@ -87,15 +85,7 @@ def choose_method(
         raise NearfarError("name your rows by --data FILE, or a method first: nearfar train METHOD --output RUN")
     own = {name: value for name, value in (settings or {}).items() if value is not None}
     given = {name: own[name] for name in recipes.COLUMN_SETTINGS if name in own}
-    choice, *others = [
-        _choice("documents", given) if documents or is_text_folder(spec) else _choose(spec, given) for spec in specs
-    ]
-    for spec, other in zip(specs[1:], others, strict=True):
-        if other != choice:
-            raise NearfarError(
-                f"--data: {specs[0]} has {choice.describe()}, but {spec} has {other.describe()}. Files that are "
-                "trained on together must be of one kind; name the method for another reading."
-            )
+    choice = _choice("documents", given) if documents else _choose_all(specs, given)
     epochs = {}
     if few := recipes.FEW.get(choice.rows):
         limit = str(own.get("limit"))
@@ -105,7 +95,43 @@ def choose_method(
         epochs = {"epochs": more} if more > recipes.FEWEST_EPOCHS else {}
         choice = replace(choice, rows=f"few {choice.rows}") if count < few else choice
     choice = _choose_by_start(choice, model, own)
-    return replace(choice, values=_without(choice.values | epochs, SECOND_OBJECTIVE if "second" in own else ()))
+    without = ("sets", "dropout") if any("method" in table for table in own.get("sets", ())) else ()
+    return replace(choice, values=_without(choice.values | epochs, without))
+
+
+def choose_of_set(specs: Sequence[str], given: Mapping[str, Any], *, model: str) -> tuple[str, dict[str, Any]]:
+    """The recommended method for the rows of a further set, and the settings of it that are not the run's.
+
+    ``given`` are the settings of the set. Sentences beside other rows have a weight below 1.
+
+    Raises:
+        NearfarError: as :func:`choose_method`.
+    """
+    if not specs:
+        raise NearfarError("names neither data nor a method.")
+    columns = {name: given[name] for name in recipes.COLUMN_SETTINGS if name in given}
+    generated = set(specs) <= {OWN, VOCABULARY}
+    choice = _choice("sentences") if generated else _choose_all(specs, columns)
+    recipe = (recipes.FROM_RAW if read_start(model)[0] is False else recipes.FROM_SIMILAR)[choice.rows]
+    values = {"weight": recipes.SENTENCES_WEIGHT} if choice.rows == "sentences" else {}
+    run = field_types(TrainConfig).keys() - SETTINGS_OF_SETS
+    values |= _without(recipe.values, run)
+    names = field_types(METHODS[recipe.method])
+    return recipe.method, values | {
+        name: value for name, value in choice.values.items() if name in names and name not in run
+    }
+
+
+def _choose_all(specs: Sequence[str], given: Mapping[str, Any]) -> Choice:
+    """The method of the rows of all ``specs``, which must be of one kind."""
+    choice, *others = [_choice("documents", given) if is_text_folder(spec) else _choose(spec, given) for spec in specs]
+    for spec, other in zip(specs[1:], others, strict=True):
+        if other != choice:
+            raise NearfarError(
+                f"--data: {specs[0]} has {choice.describe()}, but {spec} has {other.describe()}. Files of one set must "
+                "be of one kind: give --data again for another set, or name the method for another reading."
+            )
+    return choice
 
 
 def count_rows(specs: Sequence[str], column: str, at_most: int) -> int:
@@ -118,7 +144,7 @@ def count_rows(specs: Sequence[str], column: str, at_most: int) -> int:
     return count if count >= recipes.FEWEST_ROWS else at_most
 
 
-def _without(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in names}
 
 
@@ -143,8 +169,6 @@ def _choose_by_start(choice: Choice, model: str, own: Mapping[str, Any]) -> Choi
         values.setdefault("learning_rate", recipes.RECIPE_LEARNING_RATE)
     if similar and own_rate:
         return replace(choice, values=values)
-    if "sentences" in own:
-        values = {**recipe.with_sentences, **values}
     why = f"{recipe.why}; with the settings of docs/{recipe.page}.md, for a start that was "
     why += "trained on similarity" if similar else "not yet trained on similarity"
     return Choice(recipe.method, choice.rows, why, values, choice.columns)

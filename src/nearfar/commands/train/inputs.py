@@ -1,18 +1,20 @@
-"""What a run reads: the rows of its objectives, with those that are held out.
+"""What a run reads: the rows of its sets, with those that are held out.
 
-Held-out rows are taken off the training rows. A second objective (``--second``, ``--sentences``) has settings and rows
-of its own, and shares the settings of the run with the first.
+Held-out rows are taken off the rows of the first set. Further sets have a method, settings and rows of their own, and
+share the settings of the run with the first.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from typing import Any
 
+from nearfar.commands.train.choose import choose_of_set
 from nearfar.commands.train.dev import DevSet, agreement_dev, held_out_dev, hold_out_sentences, no_dev, scored_dev
-from nearfar.commands.train.recipes import FEW, FROM_SIMILAR, LABELLED
-from nearfar.config.training import TrainConfig
-from nearfar.config.values import flag, named_models
+from nearfar.commands.train.recipes import FEW, LABELLED
+from nearfar.config.training import SETTINGS_OF_SETS, TrainConfig
+from nearfar.config.values import as_lists, flag, named_models
 from nearfar.data import hold_out
 from nearfar.data.cells import MissingColumnError
 from nearfar.data.named_sets import OWN
@@ -21,39 +23,48 @@ from nearfar.data.sources import skipping_empty
 from nearfar.disk.model_folder import read_seen
 from nearfar.encoder.weights import locate
 from nearfar.methods.gunel import SupconTextConfig
-from nearfar.methods.kim import SgOpt1Config, read_sentences
-from nearfar.registry import find_entry
+from nearfar.methods.kim import KimConfig, SgConfig, read_sentences
+from nearfar.registry import METHODS, find_entry
 from nearfar.runs.fingerprints import fingerprint_rows
-from nearfar.settings import build, load_method, method_of
+from nearfar.settings import as_table, build, method_of
 from nearfar.types import MethodEntry, NearfarError
+from nearfar.validation import unknown_name_message
 
-SHARED_SETTINGS = {setting.name for setting in fields(TrainConfig)} - {"batch_size", "data", "limit"}
-"""Settings that a second objective shares with the first."""
+SHARED_SETTINGS = {setting.name for setting in fields(TrainConfig)} - SETTINGS_OF_SETS
+"""Settings of the run, which all sets share."""
 Verify = Callable[[str, Callable[[], str]], None]
 """Records the fingerprint of an input by its name, and compares it with that of the run that is resumed."""
 
 
 @dataclass(frozen=True)
-class Objective:
-    """One of the objectives of a run."""
+class TrainingSet:
+    """One of the sets of rows of a run, and how it is trained on."""
 
     config: TrainConfig
-    flag: str = ""
-    """What asks for it as a second objective: ``--second`` or ``--sentences``, with the value; empty for the first."""
-    weight: float = 1.0
+    number: int = 1
     rows: TextData = field(default_factory=lambda: TextData([], None, (), 0, 0))
     """Its rows; none before they are read."""
 
     @property
+    def prefix(self) -> str:
+        """What errors and facts about a further set begin with; empty for the first."""
+        return f"set {self.number}, {' '.join(self.config.data)}: " if self.number > 1 else ""
+
+    @property
     def source(self) -> str:
         """Where its rows come from, in messages."""
-        return f"the data of {self.flag}" if self.flag else f"--data {' '.join(self.config.data)}"
+        return f"{f'set {self.number}, ' if self.number > 1 else ''}--data {' '.join(self.config.data)}"
 
     @property
     def named_models(self) -> dict[str, str]:
-        """Flag -> the model that it names; the model to train is the first objective's."""
-        own, of = ({}, " of --second") if self.flag else ({"model": self.config.model}, "")
+        """Flag -> the model that it names; the model to train is the first set's."""
+        own, of = ({}, f" of set {self.number}") if self.number > 1 else ({"model": self.config.model}, "")
         return {f"{flag(name)} {model}{of}": model for name, model in {**own, **named_models(self.config)}.items()}
+
+    @property
+    def table(self) -> dict[str, object]:
+        """The settings of a further set, as a TOML table has them."""
+        return as_table(self.config, without=SHARED_SETTINGS)
 
     @property
     def texts(self) -> Sequence[Sequence[object]]:
@@ -66,43 +77,50 @@ class Objective:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Prefix errors with the flag of a second objective."""
+        """Say of an error in a further set which one it is."""
         try:
             yield
         except NearfarError as error:
-            if not self.flag:
+            if not self.prefix:
                 raise
-            raise NearfarError(f"{self.flag}: {error}") from error
+            raise NearfarError(f"{self.prefix}{error}") from error
 
 
-def resolve_objectives(config: TrainConfig) -> list[Objective]:
-    """The objective of ``config``, and the second one that it asks for, if it does.
+def resolve_sets(config: TrainConfig) -> list[TrainingSet]:
+    """The set of rows of ``config``, and its further ones.
 
-    The TOML file of a second objective may set the method, its data and the method's own settings. The settings of the
-    run (model, epochs, learning rate, ...) are the first objective's, and the batch size too unless the file has one.
-    With ``sentences`` it is the recipe for sentences (docs/measured/sentences.md).
+    The table of a further set may have the settings that its method adds, and :data:`SETTINGS_OF_SETS`; all others are
+    those of the run, and so is the batch size unless the table has one. Without a method, it has the one, and the
+    settings, that are recommended for its rows and the start.
 
     Raises:
-        NearfarError: no such method or file, or a key that belongs to the run.
+        NearfarError: no such method, a key that belongs to the run or that the method does not have, or rows whose
+            columns do not say what they are.
     """
-    first, weight = Objective(config), config.second_weight
-    names = ("output", "model", "seed", "dropout", "lora_rank", "matryoshka", "matryoshka_weights", "limit")
-    shared = {name: getattr(config, name) for name in names}
-    if config.sentences:
-        size = FROM_SIMILAR["sentences"].values["batch_size"]
-        recipe = {"views": "0-0", "data": config.sentences, "batch_size": size}
-        adapters = {} if config.lora_rank is None else {"drift_weight": 0.0}  # adapters leave the weights as they are
-        second: TrainConfig = build(SgOpt1Config, {**shared, **recipe, **adapters}, source=flag("sentences"))
-        return [first, Objective(second, f"--sentences {' '.join(config.sentences)}", weight)]
-    if config.second is None:
-        return [first]
-    with Objective(config, "--second").errors():
-        kind, values = load_method(config.second)
-    for key in values:
+    further = (_set_config(config, table, f"set {number}") for number, table in enumerate(config.sets, start=2))
+    return [TrainingSet(one, number) for number, one in enumerate([config, *further], start=1)]
+
+
+def _set_config(config: TrainConfig, table: Mapping[str, Any], source: str) -> TrainConfig:
+    """The settings of the further set of a table."""
+    own = as_lists(TrainConfig, table)
+    method = own.pop("method", None)
+    for key in own:
         if key in SHARED_SETTINGS:
-            raise NearfarError(f"{config.second}: {key} belongs to the run; set it by {flag(key)}.")
-    second = build(kind, {**shared, "batch_size": config.batch_size, **values}, source=config.second)
-    return [first, Objective(second, f"--second {config.second}", weight)]
+            raise NearfarError(f"{source}: {key} belongs to the run; set it by {flag(key)}.")
+    if method is None:
+        try:
+            method, recommended = choose_of_set(own.get("data") or (), own, model=config.model)
+        except NearfarError as error:
+            raise NearfarError(f"{source}: {error}") from error
+        own = {**recommended, **own}
+    if method not in METHODS:
+        raise NearfarError(f"{source}: {unknown_name_message(str(method), METHODS, what='method')}")
+    names = ("output", "model", "seed", "dropout", "lora_rank", "matryoshka", "matryoshka_weights", "limit")
+    shared = {name: getattr(config, name) for name in (*names, "batch_size")}
+    if issubclass(METHODS[method], KimConfig) and config.lora_rank is not None:
+        shared["drift_weight"] = 0.0  # adapters leave the weights as they are
+    return build(METHODS[method], {**shared, **own}, source=source)
 
 
 def entry_of(config: TrainConfig) -> MethodEntry:
@@ -129,23 +147,23 @@ def read_rows(config: TrainConfig) -> TextData:
     return rows
 
 
-def read_training_data(objectives: Sequence[Objective]) -> list[Objective]:
-    """The objectives with their rows, which are read before the encoder, so that errors in them are reported first.
+def read_training_data(sets: Sequence[TrainingSet]) -> list[TrainingSet]:
+    """The sets with their rows, which are read before the encoder, so that errors in them are reported first.
 
-    Sentences of a second objective that are called ``own`` are the texts of the first one's rows.
+    Sentences of a further set that are called ``own`` are the texts of the first one's rows.
 
     Raises:
         NearfarError: rows that are missing or malformed.
     """
-    read: list[Objective] = []
-    for objective in objectives:
-        config = objective.config
-        with objective.errors():
-            if read and isinstance(config, SgOpt1Config) and OWN in config.data:
+    read: list[TrainingSet] = []
+    for training_set in sets:
+        config = training_set.config
+        with training_set.errors():
+            if read and isinstance(config, SgConfig) and OWN in config.data:
                 rows: TextData = read_sentences(config, own=_texts(read[0].rows))
             else:
                 rows = read_rows(config)
-        read.append(replace(objective, rows=rows))
+        read.append(replace(training_set, rows=rows))
     return read
 
 
@@ -153,13 +171,13 @@ def read_training_data(objectives: Sequence[Objective]) -> list[Objective]:
 
 
 def load_inputs(
-    objectives: Sequence[Objective],
+    sets: Sequence[TrainingSet],
     verify: Verify = lambda _what, _fingerprint: None,
     *,
     in_folds: bool = False,
     leave_out: Sequence[str] = (),
-) -> tuple[list[Objective], DevSet]:
-    """Read everything but the model: the objectives with their rows, and what chooses the best step.
+) -> tuple[list[TrainingSet], DevSet]:
+    """Read everything but the model: the sets with their rows, and what chooses the best step.
 
     Without ``verify``, as in a dry run, nothing is recorded. With ``in_folds``, rows of a small file are tested in
     folds (:func:`nearfar.data.hold_out.in_folds`) unless the config says what is held out. No row has one of the texts
@@ -168,13 +186,13 @@ def load_inputs(
     Raises:
         NearfarError: rows or dev set are missing or malformed, or too few rows can be held out.
     """
-    config, dev = objectives[0].config, None
+    config, dev = sets[0].config, None
     if config.evaluate_on is not None:
         dev = scored_dev(load_pairs(config.evaluate_on), config.evaluate_on)
         verify(f"--evaluate-on {config.evaluate_on}", partial(fingerprint_rows, dev.rows))
-    data = read_training_data(objectives)
-    for objective in data:
-        verify(objective.source, objective.fingerprint)
+    data = read_training_data(sets)
+    for training_set in data:
+        verify(training_set.source, training_set.fingerprint)
     if dev is not None:
         return data, dev
 
@@ -209,10 +227,10 @@ def load_inputs(
     return _without(data, split.rows, split.held_out.texts), held_out_dev(split.held_out, split.facts)
 
 
-def _without(objectives: Sequence[Objective], kept: TextData, held_out: Sequence[str]) -> list[Objective]:
-    """The first objective with the rows ``kept``, a second one with those of its rows that have no held-out text."""
-    first, *others = objectives
-    others = [replace(objective, rows=hold_out.without_texts(objective.rows, held_out)) for objective in others]
+def _without(sets: Sequence[TrainingSet], kept: TextData, held_out: Sequence[str]) -> list[TrainingSet]:
+    """The first set with the rows ``kept``, and the others with those of their rows that have no held-out text."""
+    first, *others = sets
+    others = [replace(other, rows=hold_out.without_texts(other.rows, held_out)) for other in others]
     return [replace(first, rows=kept), *others]
 
 

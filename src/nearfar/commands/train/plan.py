@@ -53,11 +53,11 @@ def plan(
         NearfarError: any error that would stop the run before its first step.
     """
     check_installed(config.track)
-    objectives = inputs.resolve_objectives(config)
+    sets = inputs.resolve_sets(config)
     check_folder(config, resume=resume)
-    objectives, dev = inputs.load_inputs(objectives, in_folds=True)
+    sets, dev = inputs.load_inputs(sets, in_folds=True)
     guard = open_guard(config)
-    run = prepare(config, objectives, console=console)
+    run = prepare(config, sets, console=console)
     first = [parts for _, parts in zip(range(3), run.mixture.epoch(0), strict=False)]
     trained = [p for module in (run.encoder, *run.mixture.heads) for p in module.parameters() if p.requires_grad]
     shape = run.encoder.backbone.config

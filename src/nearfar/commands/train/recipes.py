@@ -20,8 +20,6 @@ class Recipe:
     why: str
     values: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the method that are not its defaults."""
-    with_sentences: Mapping[str, Any] = field(default_factory=dict)
-    """Further ones if the user names sentences (``--sentences``)."""
     page: str = ""
     """The page with the results of a start, below docs."""
     columns: tuple[str, ...] = ()
@@ -45,6 +43,8 @@ RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
 """The learning rate of all recipes (docs/measured) for a plain transformers model, and the hidden size that
 recipes were found for. Wider encoders, for which they are not measured, train with the method's default rate;
 wider sentence-transformers folders have all defaults."""
+SENTENCES_WEIGHT = 0.3
+"""Weight of sentences that train beside other rows (docs/measured/pairs.md, docs/measured/nli.md)."""
 LABELLED, FEW_LABELLED_TEXTS = "labelled texts", "few labelled texts"
 FEW = {"pairs": 2000, LABELLED: 1000}
 """Kind of rows -> the number below which they are few, and may have a recipe of their own. Few labelled texts are not

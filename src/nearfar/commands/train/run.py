@@ -36,13 +36,13 @@ from nearfar.evaluation.results import ComparisonResult
 from nearfar.evaluation.tables import save_with_tables
 from nearfar.methods import BuildContext, BuiltMethod, Method
 from nearfar.methods.gunel import SupconTextConfig
-from nearfar.methods.mixture import Mixture, describe_widths, train_at_widths
+from nearfar.methods.mixture import Mixture, describe_widths, train_at_widths, with_distinct_names
 from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
-from nearfar.runs.folder import SECOND, TEACHERS, RunFolder, read_run_info
+from nearfar.runs.folder import TEACHERS, RunFolder, read_run_info
 from nearfar.runs.held_out import GUARD, held_out_files
 from nearfar.runs.run import Prepared, ProcessContext, Run, join_processes
 from nearfar.runtime.progress import draws_bars, progress_bar
-from nearfar.settings import dump_toml, method_of
+from nearfar.settings import method_of
 from nearfar.training import Evaluation, Interrupted
 from nearfar.training.gradients import seed_rng
 from nearfar.training.processes import Processes
@@ -50,6 +50,8 @@ from nearfar.types import NearfarError
 
 GRID = tuple(2.0**power for power in range(-2, 9, 2))
 """The values of C from which cross-validation chooses: scikit-learn's inverse penalty."""
+PROMPTS = ("query_prompt", "document_prompt", "prompt")
+"""The settings of prompts, which a further set may have for itself."""
 MOST_TEXTS = 500
 """Number of the user's texts whose neighbours before and after training are compared."""
 MOST_ROWS = 20_000
@@ -71,7 +73,8 @@ def train_run(
     context = join_processes(config, console)
     processes = context.processes
     with processes.joint_errors():
-        objectives = inputs.resolve_objectives(config)
+        sets = inputs.resolve_sets(config)
+    config = replace(config, sets=tuple(training_set.table for training_set in sets[1:]))
     with RunFolder(config, processes) as folder:
         if folder.acquire(resume=resume) == "finished":
             processes.broadcast_from_first(partial(read_run_info, folder.path))  # which may be damaged
@@ -79,21 +82,16 @@ def train_run(
             return
         config = replace(config, precision=folder.resolve_precision(config.precision, context.device))
         with processes.joint_errors():
-            for second in objectives[1:]:
-                folder.files[SECOND] = text = dump_toml(second.config, without=inputs.SHARED_SETTINGS)
-                folder.verify_input(f"the settings of {second.flag}", partial(fingerprint_rows, [text]))
-            objectives, dev = inputs.load_inputs(
-                objectives, folder.verify_input, in_folds=in_folds, leave_out=leave_out
-            )
+            sets, dev = inputs.load_inputs(sets, folder.verify_input, in_folds=in_folds, leave_out=leave_out)
             if dev.held_out is not None:
                 folder.files |= held_out_files(dev.held_out)
             if (guard := open_guard(config)) is not None:
                 folder.verify_input("the sets of --guard", partial(fingerprint_rows, guard.rows))
-            for objective in objectives:
-                for what, model in objective.named_models.items():
+            for training_set in sets:
+                for what, model in training_set.named_models.items():
                     folder.verify_input(what, partial(fingerprint_model, model))
-        prepared = prepare(config, objectives, processes=processes.size, device=context.device, console=context.console)
-        EncoderRun(config, prepared, objectives, dev, guard=guard, folder=folder, context=context).execute()
+        prepared = prepare(config, sets, processes=processes.size, device=context.device, console=context.console)
+        EncoderRun(config, prepared, sets, dev, guard=guard, folder=folder, context=context).execute()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,21 +108,21 @@ class PreparedRun(Prepared):
 
 def prepare(
     config: TrainConfig,
-    objectives: Sequence[inputs.Objective] | None = None,
+    sets: Sequence[inputs.TrainingSet] | None = None,
     *,
     processes: int = 1,
     device: str | None = None,
     console: Console | None = None,
 ) -> PreparedRun:
-    """Encoder and methods for the rows of ``objectives``; initial weights of heads depend on the config's seed alone.
+    """Encoder and methods for the rows of ``sets``; initial weights of heads depend on the config's seed alone.
 
-    Without ``objectives``, they and their rows are those of the config. ``console`` shows a progress bar while many
+    Without ``sets``, they and their rows are those of the config. ``console`` shows a progress bar while many
     texts are tokenized.
 
     Raises:
         NearfarError: any error that would stop the run before its first step.
     """
-    objectives = objectives or inputs.read_training_data(inputs.resolve_objectives(config))
+    sets = sets or inputs.read_training_data(inputs.resolve_sets(config))
     encoder = _open_encoder(config, device)
     texts = TrainingEncoder(
         encoder,
@@ -135,20 +133,23 @@ def prepare(
         console=console,
     )
     seed_rng(config.seed)
-    parts: list[tuple[Method, float]] = []
+    mixed: list[tuple[tuple[Method, float], ...]] = []
     facts: list[str] = []
     teachers: list[TeacherVectors] = []
-    for objective in objectives:
-        own, rows = objective.config, objective.rows
-        with objective.errors():
+    for training_set in sets:
+        own, rows = training_set.config, training_set.rows
+        with training_set.errors():
             size, fitted = _fit_batch_size(own, rows, own.batch_size * processes)
-            built: BuiltMethod = inputs.entry_of(own).build(own, BuildContext(texts, size), rows)  # type: ignore[misc]
+            own_prompts = {} if training_set.number == 1 else {name: getattr(own, name) for name in PROMPTS}
+            context = BuildContext(texts.with_prompts(**own_prompts), size)
+            built: BuiltMethod = inputs.entry_of(own).build(own, context, rows)  # type: ignore[misc]
             method = train_at_widths(built.method, own, encoder.dim)
             found = [*built.facts, *fitted, *describe_widths(own, encoder.dim)]
         if method.count_tokens is None:
-            method = replace(method, count_tokens=texts.lengths)  # its items are texts
-        parts += [(each, objective.weight * weight) for each, weight in ((method, 1.0), *built.extra_losses)]
-        prefix = f"second objective, {method.name}: " if objective.flag else ""
+            method = replace(method, count_tokens=context.encoder.lengths)  # its items are texts
+        share = 1.0 if config.mix == "weighted" or len(sets) == 1 else own.weight
+        mixed.append(tuple((each, share * weight) for each, weight in ((method, 1.0), *built.extra_losses)))
+        prefix = f"set {training_set.number}, {method.name}: " if training_set.number > 1 else ""
         facts += [f"{prefix}{fact}" for fact in found]
         teachers += built.teachers
     if (prompts := encoder.describe_prompts()) is not None:
@@ -156,7 +157,9 @@ def prepare(
     if encoder.similarity != "cosine":
         facts.append(f"texts are ranked and scored by {encoder.similarity}; the loss compares as its method says")
     encoder.matryoshka = tuple(sorted(config.matryoshka or (), reverse=True))
-    mixture = Mixture(tuple(parts))
+    weights = tuple(training_set.config.weight for training_set in sets)
+    mixture = Mixture(with_distinct_names(mixed), config.mix, weights, config.mix_temperature, config.seed)
+    facts += mixture.describe()
     for head in mixture.heads:
         head.to(encoder.device)
     merge: Callable[[], None] | None = None
@@ -174,7 +177,7 @@ def prepare(
 
 def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
     """The encoder to start from, with the dropout and the prompts of the config."""
-    names = ("max_length", "keep_layers", "prompt", "query_prompt", "document_prompt")
+    names = ("max_length", "keep_layers", *PROMPTS)
     opening = {name: getattr(config, name) for name in names} | {"device": device or config.device}
     pooling = None if config.pooling == "own" else config.pooling
     encoder = Encoder.from_pretrained(config.model, pooling=pooling, **opening)
@@ -199,7 +202,7 @@ def _fit_batch_size(own: TrainConfig, rows: TextData, requested: int) -> tuple[i
 
 
 class EncoderRun(Run):
-    """Trains an encoder on the rows of one or two objectives, and saves it as a sentence-transformers folder."""
+    """Trains an encoder on one or several sets of rows, and saves it as a sentence-transformers folder."""
 
     config: TrainConfig
 
@@ -207,7 +210,7 @@ class EncoderRun(Run):
         self,
         config: TrainConfig,
         prepared: PreparedRun,
-        objectives: Sequence[inputs.Objective],
+        sets: Sequence[inputs.TrainingSet],
         dev: DevSet,
         *,
         guard: Guard | None = None,
@@ -216,7 +219,7 @@ class EncoderRun(Run):
     ) -> None:
         super().__init__(config, prepared, folder=folder, context=context)
         self.metric, self.evaluated_on = dev.metric, dev.name
-        self.prepared, self.encoder, self.objectives, self.dev = prepared, prepared.encoder, objectives, dev
+        self.prepared, self.encoder, self.sets, self.dev = prepared, prepared.encoder, sets, dev
         self.guard = guard
         self.guarded: ComparisonResult | None = None
         """The encoder against its start on the guard sets."""
@@ -274,13 +277,13 @@ class EncoderRun(Run):
         """
         if self.prepared.merge is not None:
             self.prepared.merge()
-        encoder, config, first = self.encoder, self.config, self.objectives[0]
+        encoder, config, first = self.encoder, self.config, self.sets[0]
         start_is_kept = config.keep == "best" and self.progress.best_step == 0
         if self.guard is not None and not start_is_kept:
             start_is_kept = not self._keep_guarded(self.guard)
         if start_is_kept and config.pooling not in (None, "own"):
             encoder = _open_encoder(replace(config, pooling="own"), self.context.device)
-        trained = [objective.texts for objective in self.objectives]
+        trained = [training_set.texts for training_set in self.sets]
         chosen_by = [*self.dev.rows, *(self.guard.rows if self.guard else ())]
         encoder.seen = self.seen = self.seen_with(self.encoder.seen, trained, chosen_by)
         encoder.save_pretrained(folder)
@@ -310,7 +313,7 @@ class EncoderRun(Run):
         """Write the comparison on the guard sets, and measure how far the neighbours of the user's texts have moved."""
         if self.guarded is not None:
             save_with_tables(self.guarded, self.folder.path / GUARD)
-        rows = self.dev.rows or self.objectives[0].texts
+        rows = self.dev.rows or self.sets[0].texts
         texts = [*dict.fromkeys(text for row in rows for text in row if isinstance(text, str))][:MOST_TEXTS]
         start = Encoder.from_pretrained(self.config.model, device=self.context.device)
         precision = self.config.precision
