@@ -172,7 +172,7 @@ def test_no_text_repeats_where_there_are_enough_others():
     texts = [{f"text {row}", f"common {row % 50}"} for row in range(500)]
     rows = list(range(500))
     random.Random(0).shuffle(rows)
-    batches = fill_distinct([[row] for row in rows], texts.__getitem__, 10)
+    batches = list(fill_distinct([[row] for row in rows], texts.__getitem__, 10))
     repeated = [len(repeats([[row] for row in batch], texts)) for batch in batches]
     assert sum(repeated[:-3]) == 0
     plain = [rows[start : start + 10] for start in range(0, 500, 10)]
@@ -180,7 +180,8 @@ def test_no_text_repeats_where_there_are_enough_others():
 
 
 def test_a_group_larger_than_the_batch_is_a_batch_by_itself():
-    assert fill_distinct([[0], [1, 2, 3], [4]], lambda row: {str(row)}, 2) == [[0], [1, 2, 3], [4]]
+    batches = fill_distinct([[0], [1, 2, 3], [4]], lambda row: {str(row)}, 2)
+    assert list(batches) == [[0], [1, 2, 3], [4]]
 
 
 def test_premises_in_batches_without_repeated_texts():

@@ -93,8 +93,6 @@ def test_adapt_trains_on_documents(tmp_path: Path) -> None:
     texts = [" ".join(f"{text[:-1]} {number}." for text in SENTENCES) for number in range(12)]
     (tmp_path / "lines.txt").write_text("".join(f"{text}\n" for text in texts))
     model = save_tiny(tmp_path / "tiny")
-    trained = adapt(
-        str(tmp_path / "lines.txt"), model=str(model), output=str(tmp_path / "run"), hold_out=0, sentences=()
-    )
+    trained = adapt(str(tmp_path / "lines.txt"), model=str(model), output=str(tmp_path / "run"), hold_out=0, sets=())
     assert (trained.model / "model.safetensors").is_file()
     assert 'method = "documents"' in (tmp_path / "run" / "config.toml").read_text()

@@ -112,7 +112,7 @@ def _kernels() -> dict[str, object]:
 
 
 def _folders() -> dict[str, object]:
-    from nearfar.encoder.kernels.build import cache_folder
+    from nearfar.disk.checks import cache_folder
 
     home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
     folders = {

@@ -1,11 +1,12 @@
 """Rows -> batches, in a seeded order that can be resumed at any step; each distinct sentence of a batch occurs once."""
 
 import random
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from nearfar.types import NearfarError
@@ -16,7 +17,7 @@ WAITING = 4
 
 def fill_distinct(
     groups: Iterable[Sequence[int]], texts_of: Callable[[int], Iterable[str]], batch_size: int
-) -> list[list[int]]:
+) -> Iterator[list[int]]:
     """Join groups of rows into batches of at most ``batch_size`` rows, without a text of two groups in one batch.
 
     Groups are taken in their order. One that shares a text with the batch waits and comes first in the next batch; one
@@ -25,36 +26,36 @@ def fill_distinct(
     and groups of one row fill every batch but the last.
 
     >>> texts = ["ab", "bc", "cd", "de"]
-    >>> fill_distinct([[0], [1], [2], [3]], lambda row: texts[row], batch_size=2)
+    >>> list(fill_distinct([[0], [1], [2], [3]], lambda row: texts[row], batch_size=2))
     [[0, 2], [1, 3]]
-    >>> fill_distinct([[0], [1], [2], [3]], lambda row: "same", batch_size=3)
+    >>> list(fill_distinct([[0], [1], [2], [3]], lambda row: "same", batch_size=3))
     [[0, 1, 2], [3]]
     """
-    pending = deque(groups)
-    batches: list[list[int]] = []
-    while pending:
+    source, returned = iter(groups), deque[Sequence[int]]()
+
+    def take() -> Sequence[int] | None:
+        return returned.popleft() if returned else next(source, None)
+
+    group = take()
+    while group is not None:
         batch: list[int] = []
         seen: set[str] = set()
         waiting: list[Sequence[int]] = []
-        full = False
-        while pending and not full:
-            group = pending.popleft()
+        while group is not None and len(batch) < batch_size:
             if batch and len(batch) + len(group) > batch_size:
-                pending.appendleft(group)
                 break
             own = {text for row in group for text in texts_of(row)}
             if not seen.isdisjoint(own) and len(waiting) < WAITING * batch_size:
                 waiting.append(group)
-                continue
-            batch.extend(group)
-            seen |= own
-            full = len(batch) >= batch_size
-        if not pending:
-            while waiting and len(batch) + len(waiting[0]) <= batch_size:
-                batch.extend(waiting.pop(0))
-        pending.extendleft(reversed(waiting))
-        batches.append(batch)
-    return batches
+            else:
+                batch.extend(group)
+                seen |= own
+            group = take()
+        while group is None and waiting and len(batch) + len(waiting[0]) <= batch_size:
+            batch.extend(waiting.pop(0))
+        returned.extendleft(reversed([*waiting, *([] if group is None else [group])]))
+        yield batch
+        group = take()
 
 
 Item = TypeVar("Item")
@@ -204,7 +205,7 @@ class TextBatches:
             groups.setdefault(row[0], []).append(number)
         return list(groups.values())
 
-    def _plan(self, epoch: int) -> list[list[int]]:
+    def _plan(self, epoch: int) -> Sequence[Sequence[int]]:
         """Return the row indices of each batch of the epoch."""
         # A string seed is hashed with SHA-512, so the streams of neighbouring seeds and epochs are independent.
         generator = random.Random(f"{self.seed} {epoch}")
@@ -214,12 +215,12 @@ class TextBatches:
             groups = self.premises.copy()
             generator.shuffle(groups)
             texts_of: Callable[[int], Iterable[str]] = self.texts.__getitem__ if self.distinct_texts else lambda _: ()
-            return fill_distinct(groups, texts_of, self.batch_size)
-        rows = list(range(len(self.texts)))
+            return list(fill_distinct(groups, texts_of, self.batch_size))
+        rows = array("q", range(len(self.texts)))  # eight bytes a row, of which there may be many
         if self.order == "rows":
             generator.shuffle(rows)
         if self.distinct_texts:
-            batches = fill_distinct([[row] for row in rows], self.texts.__getitem__, self.batch_size)
-            rows = [row for batch in batches for row in batch]
+            batches = fill_distinct(([row] for row in rows), self.texts.__getitem__, self.batch_size)
+            rows = array("q", chain.from_iterable(batches))
         cuts = [step * self.batch_size for step in range(self.steps(epoch))] + [len(rows)]
         return [rows[first:end] for first, end in pairwise(cuts)]

@@ -133,5 +133,7 @@ def number_units(groups: ArrayLike) -> NDArray[np.int64]:
 
 
 def _hashes(chunks: Iterable[bytes]) -> Hashes:
-    digests = b"".join(blake2b(chunk, digest_size=8).digest() for chunk in chunks)
+    digests = bytearray()
+    for chunk in chunks:
+        digests += blake2b(chunk, digest_size=8).digest()
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)

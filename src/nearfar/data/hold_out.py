@@ -11,7 +11,7 @@ A small file is not split but cut into folds: each row tests a model that was tr
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
@@ -25,6 +25,7 @@ from nearfar.data.fingerprints import Hashes, combine_hashes, connect_rows, norm
 from nearfar.data.retrieval import RetrievalTask, task_of_pairs
 from nearfar.data.rows import TextData
 from nearfar.disk.model_folder import SeenHashes
+from nearfar.disk.rows import DiskRows
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError, ScoredPair
 
 Kind: TypeAlias = Literal["pairs", "nli", "labelled", "scored"]
@@ -235,8 +236,8 @@ def hold_out(
         )
     kept = ~held
     if kind == "pairs" and len(rows.rows[0]) == 3:
-        hidden = text_hashes(text for row in np.flatnonzero(held) for text in known.linked[row])
-        kept &= ~_contain([(row[2],) for row in rows.rows], hidden)
+        hidden = text_hashes(text for row in np.flatnonzero(held).tolist() for text in known.linked[row])
+        kept &= ~np.isin(text_hashes(row[2] for row in rows.rows), hidden)
     training = replace(take_rows(rows, np.flatnonzero(kept)), held_out=int((~kept).sum()))
     names: list[Part] = [TEST if part == _TEST else DEV for part in parts[held]]
     left_out, count = int((~kept & ~held).sum()), len(training.rows)
@@ -295,7 +296,7 @@ class _Rows:
 
     def __init__(self, data: TextData, kind: Kind, seen: SeenHashes | None) -> None:
         self.data, self.kind = data, kind
-        self.linked = [row[:2] for row in data.rows] if kind in ("pairs", "nli") else data.rows
+        self.linked = _first_texts(data.rows, 2) if kind in ("pairs", "nli") else data.rows
         """The texts of each row by which it is connected with others: all but hard negatives."""
         connected = connect_rows(self.linked)
         self.groups = connected.of_rows
@@ -372,7 +373,7 @@ class _Rows:
 
         order = np.argsort(self.keys, kind="stable")
         by_seen = np.concatenate([order[seen[order] == level] for level in (1, 0, 2)])
-        candidates = {_DEV: iter(by_seen.tolist()), _TEST: iter(order[seen[order] == 0].tolist())}
+        candidates = {_DEV: iter(by_seen), _TEST: iter(order[seen[order] == 0])}
         while sum(counts.values()) < wanted:
             part = _DEV if counts[_DEV] <= counts[_TEST] else _TEST
             group = next(filter(fits, candidates[part]), None)
@@ -404,7 +405,7 @@ class _Rows:
 
 def without_texts(rows: TextData, held_out: Sequence[str]) -> TextData:
     """The rows that have none of the held-out texts; of a second objective's data."""
-    texts = [row[:2] for row in rows.rows] if rows.is_nli else rows.rows
+    texts = _first_texts(rows.rows, 2) if rows.is_nli else rows.rows
     kept = ~_contain(texts, text_hashes(held_out))
     return rows if kept.all() else take_rows(rows, np.flatnonzero(kept))
 
@@ -448,12 +449,19 @@ def _sample(training: TextData, kind: Kind) -> list[tuple[str, ...]]:
 
     They are distinct, at most :data:`MAX_TRAINING_ROWS`, in a random order that depends on their texts alone.
     """
-    rows = [] if kind == "scored" else _fields(training)
-    if kind in ("pairs", "nli"):
-        rows = [row[1:2] for row in rows if kind == "pairs" or row[2] == LABEL_NAMES[ENTAILMENT]]
-    distinct = list(dict.fromkeys(rows))
-    order = np.argsort(_shuffled(text_hashes(row[0] for row in distinct)), kind="stable")
-    return [distinct[place] for place in order[:MAX_TRAINING_ROWS]]
+    if kind == "scored":
+        return []
+    if kind == "nli":
+        training = take_rows(training, np.flatnonzero([row.label == ENTAILMENT for row in training.rows]))
+    text = 0 if kind == "labelled" else 1
+    distinct: dict[tuple[str, ...], None] = {}
+    order = np.argsort(_shuffled(text_hashes(row[text] for row in training.rows)), kind="stable")
+    for start in range(0, len(order), MAX_TRAINING_ROWS):
+        rows = _fields(take_rows(training, order[start : start + MAX_TRAINING_ROWS]))
+        distinct |= dict.fromkeys(row if kind == "labelled" else row[1:2] for row in rows)
+        if len(distinct) >= MAX_TRAINING_ROWS:
+            break
+    return list(distinct)[:MAX_TRAINING_ROWS]
 
 
 def _contain(rows: Sequence[Sequence[str]], hashes: Hashes) -> NDArray[np.bool_]:
@@ -462,8 +470,13 @@ def _contain(rows: Sequence[Sequence[str]], hashes: Hashes) -> NDArray[np.bool_]
     return np.logical_or.reduce(found)
 
 
-def take_rows(rows: TextData, places: Iterable[int]) -> TextData:
+def take_rows(rows: TextData, places: NDArray[np.int64]) -> TextData:
     """The rows at some places, in their order."""
-    chosen = list(places)
+    chosen = places.tolist()
     targets = None if rows.targets is None else [rows.targets[place] for place in chosen]
-    return replace(rows, rows=[rows.rows[place] for place in chosen], targets=targets)
+    of_file = rows.rows.take(places) if isinstance(rows.rows, DiskRows) else None
+    return replace(rows, rows=[rows.rows[place] for place in chosen] if of_file is None else of_file, targets=targets)
+
+
+def _first_texts(rows: Sequence[Any], width: int) -> Sequence[Any]:
+    return rows.first_texts(width) if isinstance(rows, DiskRows) else [row[:width] for row in rows]

@@ -6,14 +6,13 @@ a run can be resumed and an index found again, and changed rows are another one.
 """
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping
 from functools import wraps
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from nearfar.data.files import class_names
 from nearfar.disk import disk_errors, write_bytes
+from nearfar.disk.checks import cache_folder
 from nearfar.types import NearfarError
 
 Parameters = ParamSpec("Parameters")
@@ -69,7 +68,7 @@ def _write(value: Any, name: str) -> str:
         if frame.empty:
             raise NearfarError(f"{name}: holds no rows.")
         content = frame.to_json(orient="records", lines=True, double_precision=15, date_format="iso").encode()
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nearfar" / "rows"
+        folder = cache_folder() / "rows"
     except (ValueError, OverflowError, RuntimeError) as error:
         raise NearfarError(f"{name}: these rows cannot be kept as a file: {error}.") from None
     file = folder / f"{type(value).__name__}-{hashlib.sha256(content).hexdigest()[:16]}.jsonl"

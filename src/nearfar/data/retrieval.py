@@ -310,7 +310,7 @@ def load_retrieval(
         documents = dict.fromkeys([*(document for _, document in pairs), *(row.hypothesis for row in data.rows)])
     else:
         data = load_tuples(spec, columns=columns)
-        pairs, counts = data.rows, {"pairs dropped, because repeated or with the same text twice": data.dropped}
+        pairs, counts = list(data.rows), {"pairs dropped, because repeated or with the same text twice": data.dropped}
         documents = dict.fromkeys(document for _, document in pairs)
     if corpus is not None:
         own = len(documents)

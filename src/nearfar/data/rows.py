@@ -17,6 +17,7 @@ from nearfar.data.catalog import find
 from nearfar.data.cells import Check, Location, is_blank, label_field, parse_number, score_check, sort_labels
 from nearfar.data.named_sets import CATALOG, OWN, UNLABELLED
 from nearfar.data.sources import Entry, Table
+from nearfar.disk.rows import NumberedItems, RowWriter
 from nearfar.types import LABEL_NAMES, NearfarError, NliRow, ScoredPair
 from nearfar.validation import format_value
 
@@ -25,8 +26,9 @@ from nearfar.validation import format_value
 class TextData:
     """Rows in the order of their sources, and statistics of what was read."""
 
-    rows: list[Any]
-    """One text (sentences, labelled), two (pairs) or three (anchor, positive, negative); or NLI rows."""
+    rows: Sequence[Any]
+    """One text (sentences, labelled), two (pairs) or three (anchor, positive, negative); or NLI rows. Many rows are on
+    disk (:mod:`nearfar.disk.rows`)."""
     targets: list[float] | list[int] | None
     """Label number or score (0 to 1) of each row; None without labels or scores."""
     sources: tuple[str, ...]
@@ -55,27 +57,30 @@ def collect_rows(kind: str, limit: int | None, tables: Iterable[Described], *, d
     """The rows of several tables, up to a limit; ``kind`` names the rows in messages.
 
     Rows without a label, and with ``distinct`` those that repeat one, or a text within themselves, are dropped and
-    counted.
+    counted. Many rows are written to disk.
 
     Raises:
         NearfarError: a ``limit`` below 2, no table, or one without a row.
     """
     if limit is not None and limit < 2:
         raise NearfarError(f"The limit on {kind} is {limit}, but must be at least 2.")
-    kept: list[Entry] = []
+    kept, seen = RowWriter(), NumberedItems()
+    targets: list[Any] = []
     sources: list[str] = []
-    seen: set[tuple[str, ...]] = set()
-    dropped = 0
+    dropped = repaired = 0
     for title, entries, note in tables:
         if len(kept) == limit:
             break
         before, dropped_before = len(kept), dropped
         for entry in entries:
-            if not entry.texts or (distinct and (entry.texts in seen or len(set(entry.texts)) < len(entry.texts))):
+            texts = entry.texts
+            if not texts or (distinct and (len(set(texts)) < len(texts) or not seen.add(texts))):
                 dropped += 1
                 continue
-            seen.add(entry.texts)
-            kept.append(entry)
+            kept.add(texts)
+            repaired += entry.repaired
+            if entry.target is not None:
+                targets.append(entry.target)
             if len(kept) == limit:
                 break
         left_out = f", {dropped - dropped_before:,} dropped" if dropped > dropped_before else ""
@@ -84,10 +89,8 @@ def collect_rows(kind: str, limit: int | None, tables: Iterable[Described], *, d
         sources.append(f"{title}: {len(kept) - before} {kind}{left_out}{note}")
     if not sources:
         raise NearfarError(f"No source of {kind} was named; name at least one.")
-    targets = [entry.target for entry in kept]
-    repaired = sum(entry.repaired for entry in kept)
-    rows = [entry.texts for entry in kept]
-    return TextData(rows, None if None in targets else targets, tuple(sources), repaired, dropped)
+    have_targets = len(targets) == len(kept) > 0
+    return TextData(kept.finish(), targets if have_targets else None, tuple(sources), repaired, dropped)
 
 
 def require_different(data: TextData, kind: str) -> TextData:
@@ -248,7 +251,7 @@ def load_sentences(
     *,
     column: str = "text",
     limit: int | None = None,
-    generated: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    generated: Mapping[str, Iterable[str]] = MappingProxyType({}),
 ) -> TextData:
     """Read sentences: plain text files (``.txt``, ``.txt.gz``: one per line), or tables with the column ``column``.
 
@@ -277,7 +280,7 @@ def load_documents(specs: str | Sequence[str], *, column: str = "text") -> list[
 
 
 def _sentence_tables(
-    specs: str | Sequence[str], column: str, generated: Mapping[str, Sequence[str]]
+    specs: str | Sequence[str], column: str, generated: Mapping[str, Iterable[str]]
 ) -> Iterator[Described]:
     for spec in as_specs(specs):
         if spec in generated:

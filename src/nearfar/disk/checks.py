@@ -39,6 +39,15 @@ def expanded(name: str | Path) -> Path:
         raise NearfarError(f"{name}: {error} Write the full path.") from None
 
 
+def cache_folder() -> Path:
+    """The folder ``nearfar`` in the user's cache, ``XDG_CACHE_HOME`` or ``~/.cache``.
+
+    Raises:
+        RuntimeError: the user has no home.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "nearfar"
+
+
 @path_errors()
 def check_output_path(file: Path, *, flag: str = "--output") -> None:
     """Raise an error now if an output file could not be written at the end of a long computation.

@@ -8,12 +8,17 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from nearfar.disk import disk_errors
+from nearfar.disk.checks import cache_folder
+from nearfar.disk.rows import NumberedItems
 from nearfar.encoder.weights import locate
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
@@ -74,6 +79,10 @@ def whole_words(tokenizer: "PreTrainedTokenizerBase") -> list[str]:
 
 BLOCK = 10_000
 """Texts tokenised per call of the tokenizer."""
+AT_ONCE = 2**18
+"""Texts that are in memory at once while they are tokenised."""
+IDS_IN_MEMORY = 2**26
+"""Number of token ids that are kept in memory; if there are more, they are in a file, which is memory-mapped."""
 SHARED_FROM = 2**22
 """Characters of all texts from which one process tokenises for all. Fewer take little time in each."""
 PROGRESS_THRESHOLD = 20_000
@@ -123,7 +132,8 @@ class TokenRows(Sequence[list[int]]):
 class TokenStore:
     """Distinct texts and their token ids; ``truncated`` is the number of texts that were truncated.
 
-    From :data:`SHARED_FROM` characters on, the first of several processes tokenises for all.
+    From :data:`SHARED_FROM` characters on, the first of several processes tokenises for all. A text is known by its
+    hash (:class:`nearfar.disk.rows.NumberedItems`), so the texts themselves need not be in memory.
 
     Args:
         tokenize: computes the token ids.
@@ -144,39 +154,62 @@ class TokenStore:
         self.offsets = np.zeros(1, dtype=np.int64)  # start of each text in ``flat``, and the end of the last one
         self.truncated = 0
         self._tokenize = tokenize
-        self._rows: dict[str, int] = {}
+        self._texts = NumberedItems()
+        self._file: Any = None
         self._broadcast_from_first = broadcast_from_first
         self._console = console
 
     def __len__(self) -> int:
         """The number of distinct texts."""
-        return len(self._rows)
+        return len(self._texts)
 
     def select(self, texts: Sequence[str]) -> TokenRows:
         """The token ids of these texts, all of which must have been read."""
-        rows = np.fromiter((self._rows[text] for text in texts), dtype=np.int64, count=len(texts))
+        rows = self._texts.numbers(texts)
         starts = self.offsets[rows]
         return TokenRows(self.flat, starts, self.offsets[rows + 1] - starts)
 
     def read(self, texts: Iterable[str]) -> None:
-        """Tokenise the texts that are not in the store yet."""
-        fresh = [text for text in dict.fromkeys(texts) if text not in self._rows]
-        shared = sum(map(len, fresh)) >= SHARED_FROM
-        parts = [(self.flat, np.empty(0, dtype=np.int64), self.truncated)]
+        """Tokenise the texts that are not in the store yet; many token ids are written to a file without a name.
 
-        def tokenize(block: list[str]) -> tuple[NDArray[Any], NDArray[np.int64], int]:
+        Raises:
+            NearfarError: the file cannot be written.
+        """
+        fresh = filter(self._texts.add, texts)
+        while block := list(islice(fresh, AT_ONCE)):
+            self._append(block)
+
+    def _append(self, texts: Sequence[str]) -> None:
+        """Tokenise texts, and append their token ids."""
+        shared = sum(map(len, texts)) >= SHARED_FROM
+        parts: list[tuple[NDArray[Any], NDArray[np.int64], int]] = []
+
+        def tokenize(block: Sequence[str]) -> tuple[NDArray[Any], NDArray[np.int64], int]:
             ids, block_truncated = self._tokenize(block)
             rows = TokenRows.of(ids, dtype=self.flat.dtype)
             return rows.flat, rows.lengths, block_truncated
 
-        shown = self._console is not None and len(fresh) > PROGRESS_THRESHOLD
-        with progress_bar("tokenising", len(fresh), shown=shown, console=self._console) as advance:
-            for start in range(0, len(fresh), BLOCK):
-                block = fresh[start : start + BLOCK]
+        shown = self._console is not None and len(texts) > PROGRESS_THRESHOLD
+        with progress_bar("tokenising", len(texts), shown=shown, console=self._console) as advance:
+            for start in range(0, len(texts), BLOCK):
+                block = texts[start : start + BLOCK]
                 compute = partial(tokenize, block)
                 parts.append(self._broadcast_from_first(compute) if shared else compute())
                 advance(len(block))
         flat, lengths, truncated = zip(*parts, strict=True)
-        self.flat, self.truncated = np.concatenate(flat), sum(truncated)
+        self.truncated += sum(truncated)
         self.offsets = np.concatenate([self.offsets, self.offsets[-1] + np.concatenate(lengths).cumsum()])
-        self._rows.update((text, row) for row, text in enumerate(fresh, start=len(self._rows)))
+        if self.offsets[-1] <= IDS_IN_MEMORY:
+            self.flat = np.concatenate([self.flat, *flat])
+            return
+        folder = cache_folder() / "rows"
+        with disk_errors(folder):
+            if self._file is None:
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._file = TemporaryFile(dir=folder)  # noqa: SIM115
+                finalize(self, self._file.close)
+                self.flat.tofile(self._file)
+            for ids in flat:
+                ids.tofile(self._file)
+            self._file.flush()
+            self.flat = np.memmap(self._file, dtype=self.flat.dtype, mode="r", shape=(int(self.offsets[-1]),))

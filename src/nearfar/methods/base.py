@@ -9,7 +9,7 @@ This module and those of the papers import no torch at their top, because the co
 methods from them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -170,16 +170,20 @@ def require_data(config: TrainConfig, name: str) -> tuple[str, ...]:
     return config.data
 
 
-def require_different(values: Sequence[Any], what: str) -> None:
+def require_different(values: Iterable[Any], what: str) -> None:
     """Refuse rows that all have the same text, label or score; ``what`` names it.
 
     Raises:
         NearfarError: they do.
     """
-    if len(set(values)) == 1:
+    first, count = None, 0
+    for count, value in enumerate(values, start=1):
+        first = value if count == 1 else first
+        if value != first:
+            return
+    if count:
         raise NearfarError(
-            f"all {len(values)} rows have the same {what}, {values[0]!r}, so there is nothing to tell apart; add rows "
-            "of others"
+            f"all {count} rows have the same {what}, {first!r}, so there is nothing to tell apart; add rows of others"
         )
 
 

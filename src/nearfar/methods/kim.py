@@ -35,7 +35,7 @@ weight decay       not stated            0.01, though 0 is requested           0
 =================  ====================  ====================================  =======================================
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
@@ -269,13 +269,13 @@ def draw_layer(views: 'Float[Tensor, "batch layers dim"]') -> 'Float[Tensor, "ba
 # --- rows, the frozen copy, the drift ---
 
 
-def read_sentences(config: SgConfig, own: Sequence[str] | None = None) -> "TextData":
+def read_sentences(config: SgConfig, own: Iterable[str] | None = None) -> "TextData":
     """Read single sentences, or make them of the words of the model's vocabulary; ``own`` are those called ``own``."""
     from nearfar.data.named_sets import OWN, VOCABULARY
     from nearfar.data.rows import load_sentences
     from nearfar.encoder.tokens import vocabulary_texts
 
-    generated: dict[str, Sequence[str]] = {}
+    generated: dict[str, Iterable[str]] = {}
     if VOCABULARY in config.data:
         generated[VOCABULARY] = vocabulary_texts(config.model)
     if own is not None:
@@ -299,8 +299,8 @@ def _batches(config: KimConfig, context: base.BuildContext, rows: "TextData") ->
             "set --drift-weight 0 with it."
         )
     batches = context.batches(config, rows)
-    for kind, texts in zip(("sentence", "back-translation"), zip(*rows.rows, strict=True), strict=False):
-        base.require_different(texts, kind)
+    for column, kind in enumerate(("sentence", "back-translation")[: len(rows.rows[0])]):
+        base.require_different((row[column] for row in rows.rows), kind)
     return batches
 
 

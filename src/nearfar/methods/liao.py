@@ -173,7 +173,7 @@ def require_anchors(batches: "TextBatches") -> None:
             f"none of the {len(batches.texts)} rows is an entailment, so there is nothing to pull a premise towards; "
             "add entailments (are the labels in the right order?)"
         )
-    require_different([premise for premise, _ in batches.texts], "premise")
+    require_different((premise for premise, _ in batches.texts), "premise")
 
 
 # --- the methods ---

@@ -169,7 +169,7 @@ def build_unsupervised(config: SimcseUnsupConfig, context: base.BuildContext, ro
 
     batches, head = _batches_and_head(config, context, rows)
     project = nn.Identity() if head is None else head
-    base.require_different([row[0] for row in batches.texts], "sentence")
+    base.require_different((row[0] for row in batches.texts), "sentence")
 
     def extract_items(batch: "TextBatch") -> list[str]:
         texts = [batch.sentences[text] for text in batch.columns[0]]
@@ -226,7 +226,7 @@ def build_contrastive(config: ContrastiveConfig, context: base.BuildContext, row
     project = nn.Identity() if head is None else head
     guide = base.open_guide(config.guide, config, context, rows)
     if len(batches.texts[0]) == 2:
-        base.require_different([row[0] for row in batches.texts], "anchor")
+        base.require_different((row[0] for row in batches.texts), "anchor")
 
     def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
         queries, documents = roles.split(project(representations), batch)

@@ -3,11 +3,12 @@
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 from nearfar.disk import read_errors, read_json
 from nearfar.disk.model_folder import SEEN_FILE, SeenHashes
+from nearfar.disk.rows import BLOCK
 
 
 def fingerprint_rows(*parts: Iterable[Sequence[object] | object]) -> str:
@@ -60,6 +61,9 @@ def seen_hashes(
 
     from nearfar.data.fingerprints import row_hashes
 
-    rows, dev_rows = row_hashes(chain.from_iterable(trained)), row_hashes(chosen)
-    seen = SeenHashes(*(np.unique(hashes) for hashes in (*rows, *dev_rows)))
+    every = chain.from_iterable(trained)
+    blocks = iter(lambda: list(islice(every, BLOCK)), [])  # the texts of a block are in memory at once
+    texts, pairs = zip(*(map(np.unique, row_hashes(block)) for block in blocks), strict=True)
+    hashes = (np.concatenate(texts), np.concatenate(pairs), *row_hashes(chosen))
+    seen = SeenHashes(*map(np.unique, hashes))
     return seen if before is None else seen.union(before)

@@ -1,8 +1,9 @@
 """What chooses the best step of a run: held-out rows, scored pairs, a teacher's vectors, or nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ FEWEST_DOCUMENTS = 200
 but no fewer than this."""
 
 GEOMETRY_TEXTS = 1000
+MOST_TEXTS = 200_000
 """Number of training texts whose geometry is measured where nothing is scored."""
 
 SENTENCES = "the held-out sentences"
@@ -118,8 +120,8 @@ def hold_out_sentences(rows: TextData, size: float | None, *, source: str) -> tu
     hashes = text_hashes(text for (text,) in rows.rows)
     wanted = hold_out.number_to_hold_out(len(rows.rows), size, source=source)
     chosen = hashes <= np.sort(hashes)[wanted - 1]  # texts that differ only in case or white space share a hash
-    kept = hold_out.take_rows(rows, np.flatnonzero(~chosen).tolist())
-    texts = [rows.rows[place][0] for place in np.flatnonzero(chosen)]
+    kept = hold_out.take_rows(rows, np.flatnonzero(~chosen))
+    texts = [rows.rows[place][0] for place in np.flatnonzero(chosen).tolist()]
     return replace(kept, held_out=len(texts)), texts
 
 
@@ -152,12 +154,12 @@ def agreement_dev(texts: Sequence[str], teacher: str) -> DevSet:
     return DevSet(name=SENTENCES, metric="spearman", measure=measure, **about)
 
 
-def no_dev(texts: Sequence[str], *, why: str, folds: hold_out.Split | None = None) -> DevSet:
+def no_dev(texts: Iterable[str], *, why: str, folds: hold_out.Split | None = None) -> DevSet:
     """No dev set: the last weights are kept, and only the geometry of training texts is measured.
 
     ``folds`` test the result after training.
     """
-    distinct = list(dict.fromkeys(texts))
+    distinct = list(dict.fromkeys(islice(texts, MOST_TEXTS)))
     chosen = distinct[:: -(-len(distinct) // GEOMETRY_TEXTS)]
 
     def measure(encoder: "Encoder", precision: Precision) -> Measured:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from nearfar.commands.train.choose import choose_of_set
 from nearfar.commands.train.dev import DevSet, agreement_dev, held_out_dev, hold_out_sentences, no_dev, scored_dev
 from nearfar.commands.train.recipes import FEW, LABELLED
@@ -160,7 +162,7 @@ def read_training_data(sets: Sequence[TrainingSet]) -> list[TrainingSet]:
         config = training_set.config
         with training_set.errors():
             if read and isinstance(config, SgConfig) and OWN in config.data:
-                rows: TextData = read_sentences(config, own=_texts(read[0].rows))
+                rows: TextData = read_sentences(config, own=_texts(read[0].rows.rows))
             else:
                 rows = read_rows(config)
         read.append(replace(training_set, rows=rows))
@@ -198,17 +200,17 @@ def load_inputs(
 
     rows, source = data[0].rows, " ".join(config.data)
     if config.limit is not None and len(rows.rows) > config.limit:  # most readers have stopped there already
-        rows = hold_out.take_rows(rows, range(config.limit))
+        rows = hold_out.take_rows(rows, np.arange(config.limit))
     if leave_out:
         data = _without(data, hold_out.without_texts(rows, leave_out), leave_out)
-        return data, no_dev(_texts(data[0].rows), why="this is a fold")
+        return data, no_dev(_texts(data[0].rows.rows), why="this is a fold")
     teacher, kind = getattr(config, "teacher", None), hold_out.kind_of(rows)
     no_score = kind is None and teacher is None
     if no_score and config.hold_out:
         raise NearfarError(f"--hold-out {config.hold_out:g}: {source} has no positives, labels or scores to hold out.")
     if no_score or config.hold_out == 0:
         why = "plain sentences have no positives, labels or scores" if no_score else "of --hold-out 0"
-        return data, no_dev(_texts(rows), why=why)
+        return data, no_dev(_texts(rows.rows), why=why)
     if kind is None:  # sentences are scored by the agreement with the teacher
         kept, sentences = hold_out_sentences(rows, config.hold_out, source=source)
         verify("held-out sentences", partial(fingerprint_rows, sentences))
@@ -221,7 +223,7 @@ def load_inputs(
         if folds is not None:
             verify("held-out rows", lambda: folds.held_out.digest)
         if folds is not None or labelled:
-            return data, no_dev(_texts(rows), why="all rows are trained on", folds=folds)
+            return data, no_dev(_texts(rows.rows), why="all rows are trained on", folds=folds)
     split = hold_out.hold_out(rows, config.hold_out, source=source, seen=seen)
     verify("held-out rows", lambda: split.held_out.digest)
     return _without(data, split.rows, split.held_out.texts), held_out_dev(split.held_out, split.facts)
@@ -234,5 +236,5 @@ def _without(sets: Sequence[TrainingSet], kept: TextData, held_out: Sequence[str
     return [replace(first, rows=kept), *others]
 
 
-def _texts(rows: TextData) -> list[str]:
-    return [text for row in rows.rows for text in row if isinstance(text, str)]
+def _texts(rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    return (text for row in rows for text in row if isinstance(text, str))

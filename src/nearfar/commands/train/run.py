@@ -314,7 +314,8 @@ class EncoderRun(Run):
         if self.guarded is not None:
             save_with_tables(self.guarded, self.folder.path / GUARD)
         rows = self.dev.rows or self.sets[0].texts
-        texts = [*dict.fromkeys(text for row in rows for text in row if isinstance(text, str))][:MOST_TEXTS]
+        distinct = dict.fromkeys(text for row in rows[:MOST_TEXTS] for text in row if isinstance(text, str))
+        texts = list(distinct)[:MOST_TEXTS]
         start = Encoder.from_pretrained(self.config.model, device=self.context.device)
         precision = self.config.precision
         vectors = (one.encode(texts, precision=precision, check_finite=False) for one in (start, self.encoder))

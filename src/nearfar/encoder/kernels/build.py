@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nearfar.disk import is_private, publish
+from nearfar.disk.checks import cache_folder
 from nearfar.runtime import machine
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
@@ -71,15 +72,6 @@ def find_compiler() -> list[str]:
         if program := shutil.which(words[0]):
             return [program, *words[1:]]
     raise KernelBuildError(f"no C++ compiler was found ({shlex.join(given) or ', '.join(COMPILERS)}); CXX names one")
-
-
-def cache_folder() -> Path:
-    """The folder of the library: ``nearfar`` in the user's cache.
-
-    Raises:
-        RuntimeError: the user has no home.
-    """
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "nearfar"
 
 
 def _key(compiler: Sequence[str]) -> str:

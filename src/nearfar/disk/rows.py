@@ -1,0 +1,188 @@
+"""What lets rows outgrow memory: texts in an Arrow file that is memory-mapped, and numbers of items by their hashes."""
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.disk import disk_errors
+from nearfar.disk.checks import cache_folder
+
+IN_MEMORY = 2**19
+"""Number of rows that are kept in memory; if there are more, they are written to disk."""
+BLOCK = 2**16
+"""Rows of a block of the file."""
+RECENT = 2**18
+"""Number of items whose hashes wait, at most, to be sorted in among the others."""
+Row: TypeAlias = tuple[str, ...]
+
+
+class NumberedItems:
+    """Numbers distinct items in the order in which they are added, and keeps 16 bytes of each: its hash and number.
+
+    The hashes have 64 bits: two of n different items are taken for one with a probability of about n^2 / 2^65.
+    """
+
+    def __init__(self) -> None:
+        self._hashes, self._numbers = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        self._recent: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        """The number of distinct items."""
+        return len(self._hashes) + len(self._recent)
+
+    def add(self, item: Hashable) -> bool:
+        """Give the item the next number, unless it has one; whether it is new."""
+        value = hash(item)
+        if value in self._recent:
+            return False
+        place = bisect_left(self._hashes, value)
+        if place < len(self._hashes) and self._hashes[place] == value:
+            return False
+        self._recent[value] = len(self)
+        if len(self._recent) >= RECENT:
+            self._sort()
+        return True
+
+    def numbers(self, items: Sequence[Hashable]) -> NDArray[np.int64]:
+        """The numbers of items, all of which must have been added.
+
+        Raises:
+            KeyError: one was not.
+        """
+        if self._recent:
+            self._sort()
+        values = np.fromiter(map(hash, items), dtype=np.int64, count=len(items))
+        places = np.searchsorted(self._hashes, values).clip(max=len(self._hashes) - 1)
+        if (missing := self._hashes[places] != values).any():
+            raise KeyError(items[int(missing.argmax())])
+        return self._numbers[places]
+
+    def _sort(self) -> None:
+        count = len(self._recent)
+        values = np.concatenate([self._hashes, np.fromiter(self._recent, dtype=np.int64, count=count)])
+        numbers = np.concatenate([self._numbers, np.fromiter(self._recent.values(), dtype=np.int64, count=count)])
+        order = np.argsort(values, kind="stable")
+        self._hashes, self._numbers, self._recent = values[order], numbers[order], {}
+
+
+@dataclass(frozen=True)
+class DiskRows(Sequence[Row]):
+    """Some rows of a file: those at ``places``, in this order, with the first ``width`` texts of each."""
+
+    blocks: Sequence[Any]
+    """The record batches of the file, all but the last with :data:`BLOCK` rows."""
+    places: NDArray[np.int64]
+    width: int
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self.places)
+
+    @overload
+    def __getitem__(self, row: int) -> Row: ...
+    @overload
+    def __getitem__(self, row: slice) -> "DiskRows": ...
+    def __getitem__(self, row: int | slice) -> "Row | DiskRows":
+        """A row; or some, which stay on disk."""
+        if isinstance(row, slice):
+            return replace(self, places=self.places[row])
+        block, place = divmod(int(self.places[row]), BLOCK)
+        columns = self.blocks[block].columns[: self.width]
+        return tuple(_text(column[place].as_py()) for column in columns)
+
+    def __iter__(self) -> Iterator[Row]:
+        """All rows, read block by block."""
+        numbers = self.places // BLOCK
+        cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        for start, end in pairwise(cuts):
+            for part in range(start, end, BLOCK):
+                places = self.places[part : min(part + BLOCK, end)] % BLOCK
+                columns = self.blocks[int(numbers[start])].columns[: self.width]
+                yield from zip(*(map(_text, column.take(places).to_pylist()) for column in columns), strict=True)
+
+    def take(self, rows: NDArray[np.int64]) -> "DiskRows":
+        """The rows at some places among these."""
+        return replace(self, places=self.places[rows])
+
+    def first_texts(self, width: int) -> "DiskRows":
+        """The first ``width`` texts of each row."""
+        return replace(self, width=min(width, self.width))
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "surrogatepass")
+
+
+class RowWriter:
+    """Collects rows of equally many texts: in a list, or of more than :data:`IN_MEMORY` rows in a file.
+
+    The file is in ``nearfar/rows`` in the user's cache, and removed when it is mapped.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[Row] = []
+        self._written = 0
+        self._path = cache_folder() / "rows"
+        self._file: Any = None
+        self._writer: Any = None
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return self._written + len(self._waiting)
+
+    def add(self, row: Row) -> None:
+        """Add a row.
+
+        Raises:
+            NearfarError: the file cannot be written.
+        """
+        self._waiting.append(row)
+        if len(self._waiting) >= (IN_MEMORY if self._writer is None else BLOCK):
+            self._write(len(self._waiting) // BLOCK * BLOCK)
+
+    def finish(self) -> Sequence[Row]:
+        """The rows; none may be added afterwards.
+
+        Raises:
+            NearfarError: the file cannot be written.
+        """
+        if self._writer is None:
+            return self._waiting
+        import pyarrow as pa
+
+        if self._waiting:
+            self._write(len(self._waiting))
+        with disk_errors(self._path):
+            self._writer.close()
+            self._file.close()
+            reader = pa.ipc.open_file(pa.memory_map(str(self._path)))
+            blocks = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+            with suppress(PermissionError):  # Windows keeps files that are mapped
+                self._path.unlink()
+        return DiskRows(blocks, np.arange(self._written), blocks[0].num_columns)
+
+    def _write(self, count: int) -> None:
+        """Write the first ``count`` rows that wait, in blocks."""
+        import pyarrow as pa
+
+        schema = pa.schema([(str(column), pa.large_binary()) for column in range(len(self._waiting[0]))])
+        with disk_errors(self._path):
+            if self._writer is None:
+                self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._file = NamedTemporaryFile(dir=self._path, suffix=".arrow", delete=False)  # noqa: SIM115
+                self._path = Path(self._file.name)
+                self._writer = pa.ipc.new_file(self._file, schema)
+            for start in range(0, count, BLOCK):
+                columns = zip(*self._waiting[start : min(start + BLOCK, count)], strict=True)
+                encoded = ([text.encode("utf-8", "surrogatepass") for text in column] for column in columns)
+                self._writer.write(pa.record_batch([pa.array(one, pa.large_binary()) for one in encoded], schema))
+        del self._waiting[:count]
+        self._written += count
