@@ -50,9 +50,10 @@ PARTS = {
     "forward": "of the encoder",
     "loss": "masks and value",
     "backward": "of the loss and the encoder",
+    "gradient": "what joins forward, loss and backward",
     "clip": "the norm of the gradients",
     "optimiser": "learning rate, AdamW",
-    "metrics": "the numbers of the loss; what holds the parts of a gradient together",
+    "metrics": "copy of the loss and its terms",
     "log": "progress and metrics.jsonl",
     "loop": "all else",
 }
@@ -140,7 +141,8 @@ def timing(run: Run, timer: PartTimer) -> Iterator[None]:
         ("optimiser", training, "clipped_step"),
         ("optimiser", training, "set_learning_rate"),
         ("optimiser", torch.optim.AdamW, "zero_grad"),
-        ("metrics", gradients.Gradients, "accumulate_mean"),
+        ("gradient", gradients.Gradients, "accumulate_mean"),
+        ("metrics", training, "read_later"),
         ("log", Display, "on_step"),
         ("log", MetricsFile, "on_step"),
     )

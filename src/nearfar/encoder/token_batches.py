@@ -99,11 +99,10 @@ def tokenize(
     for start in range(0, len(items), ITEMS_PER_CALL):
         block = list(items[start : start + ITEMS_PER_CALL])
         batch = tokenizer(block if own else "", truncation=True, max_length=max_length)  # sets the backend's truncation
-        for encoding in batch.encodings if own else tokenizer.backend_tokenizer.encode_batch_fast(block):
-            ids.append(encoding.ids)
-            truncated.append(bool(encoding.overflowing))
-            if types:
-                token_types.append(encoding.type_ids)
+        encodings = batch.encodings if own else tokenizer.backend_tokenizer.encode_batch_fast(block)
+        ids += [encoding.ids for encoding in encodings]
+        truncated += [bool(encoding.overflowing) for encoding in encodings]
+        token_types += [encoding.type_ids for encoding in encodings] if types else []
     types = types and "token_type_ids" in tokenizer.model_input_names
     return Tokenized(ids, truncated, prompt_length, token_types if types else None)
 

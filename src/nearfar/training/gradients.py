@@ -12,7 +12,7 @@ Batch Size under Memory Limited Setup"). :func:`seed_rng` makes dropout the same
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -25,6 +25,8 @@ from nearfar.types import Loss, Method, NearfarError
 
 LossPart: TypeAlias = tuple[Method, Any, float]
 """A method, the batch that it gets in this step, and its weight."""
+Term: TypeAlias = tuple[str, float, Tensor]
+"""A scalar on its device: the name of the sum that it is part of, its weight in the sum, and its value."""
 
 
 @dataclass(frozen=True)
@@ -40,27 +42,23 @@ class Gradients:
     bf16: bool = False
     """Whether heads run under bfloat16 autocast. Objectives and ``represent`` choose their own precision."""
 
-    def accumulate_mean(self, group: Sequence[Sequence[LossPart]], *, step: int) -> tuple[dict[str, float], int]:
+    def accumulate_mean(self, group: Sequence[Sequence[LossPart]], *, step: int) -> tuple[list[Term], int]:
         """Accumulate the gradient of the mean loss of the batches in ``group``; a batch is a weighted sum of parts.
 
-        Returns the loss and its terms by name, and the number of encoded items. If a batch has several parts, the loss
-        and the terms of each part are prefixed with its name: ``mlm.loss``.
+        Returns what the loss, under this name, and its terms are sums of, and the number of encoded items. If a batch
+        has several parts, the loss and the terms of each part are prefixed with its name: ``mlm.loss``.
         """
-        terms: dict[str, float] = {"loss": 0.0}
+        terms: list[Term] = []
         items = 0
         for index, parts in enumerate(group):
-            names = _distinct([objective.name for objective, _, _ in parts])
+            prefixes = [f"{name}." for name in _distinct([part[0].name for part in parts])] if len(parts) > 1 else [""]
             for number, (objective, batch, weight) in enumerate(parts):
                 key, share = (step, index, number), weight / len(group)
                 loss, count = self.accumulate(objective, batch, weight=share, key=key)
                 items += count
-                terms["loss"] += share * float(loss.total.detach())
-                named = dict(loss.terms)
-                if len(parts) > 1:
-                    named = {"loss": loss.total.detach()} | named
-                    named = {f"{names[number]}.{name}": value for name, value in named.items()}
-                for name, value in named.items():
-                    terms[name] = terms.get(name, 0.0) + float(value) / len(group)
+                terms.append(("loss", share, loss.total.detach()))
+                named = {"loss": loss.total} | loss.terms if len(parts) > 1 else loss.terms
+                terms += [(prefixes[number] + name, 1 / len(group), value.detach()) for name, value in named.items()]
         return terms, items
 
     def accumulate(self, objective: Method, batch: Any, *, weight: float, key: tuple[int, ...]) -> tuple[Loss, int]:
@@ -99,6 +97,26 @@ class Gradients:
             if row.requires_grad:
                 row.backward(row_grad)
         return loss, len(items)
+
+
+def read_later(terms: Sequence[Term]) -> Callable[[], dict[str, float]]:
+    """Start to copy the values to the host; the returned function waits until they are there, and adds them by name.
+
+    It waits for nothing that is started on a GPU after this call.
+    """
+    device = terms[0][2].device
+    copy = torch.stack([value.to(device, non_blocking=True) for *_, value in terms]).to("cpu", non_blocking=True)
+    copied = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
+
+    def read() -> dict[str, float]:
+        if copied is not None:
+            copied.synchronize()
+        sums: dict[str, float] = {}
+        for (name, weight, _), value in zip(terms, copy.tolist(), strict=True):
+            sums[name] = sums.get(name, 0.0) + weight * value
+        return sums
+
+    return read
 
 
 def split_micro_batches(

@@ -15,8 +15,8 @@ READS = ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select
 """Operations of aten whose result, or the shape of it, Python needs at once."""
 IN_A_STEP = {
     # Masks of text ids are computed on the CPU, also for vectors on a GPU.
-    "info-nce": {"_unique2": 1, "nonzero": 1, "_local_scalar_dense": 3},
-    "simcse-unsup": {"_local_scalar_dense": 3},
+    "info-nce": {"_unique2": 1, "nonzero": 1},
+    "simcse-unsup": {},
 }
 """Method -> the reads of a step; a number can only fall."""
 
