@@ -4,8 +4,9 @@
     python benchmarks/host_step.py report    fills its place in docs/training-speed.md from that file alone
 
 A GPU that computes a small model waits for this. It can be measured without one: the encoder has one layer of width 32
-and random weights, and one thread computes it; rows are random words. Times are those of the processor, so that they
-hardly depend on what else runs. With `--quick`, results are printed, and written only with `--into`.
+and random weights, and one thread computes it; rows are random words. Times are those of the processor, but also these
+are several times as long on a machine that does other work. With `--quick`, results are printed, and written only with
+`--into`.
 """
 
 import argparse
@@ -185,8 +186,8 @@ def body(found: dict[str, Any]) -> list[str]:
     each = found["milliseconds"]
     whole = [sum(parts) for parts in zip(*each.values(), strict=True)]
     rows = [(part, PARTS[part], common.spread(values, 3)) for part, values in each.items()]
-    size = f"{found['layers']} layer of width {found['width']}, batches of {found['batch_size']} pairs"
-    lines = [f"{size}; {len(whole)} rounds of {found['steps']} steps."]
+    size = f"{found['layers']} layer of width {found['width']}, in batches of {found['batch_size']} pairs"
+    lines = [f"A step of `info-nce` by one thread: {size}; {len(whole)} rounds of {found['steps']} steps."]
     header = ("part", "what", "ms of the processor a step")
     return [*lines, "", *common.table(header, [*rows, ("step", "", common.spread(whole, 3))], words=2)]
 
