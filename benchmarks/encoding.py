@@ -7,7 +7,8 @@ If NEARFAR_DATA is set, short texts are SNLI premises and long texts are joined 
 from microworld. All sides are interleaved within a round, in one process, on new texts in each round, the peer with its
 default batch size; their vectors are compared. OpenVINO runs in a process of its own: `--openvino PYTHON` names the
 interpreter of an environment with sentence-transformers[openvino]. If OpenVINO is not installed, this side is skipped,
-which the result file records. With `--quick`, results are printed, and written only with `--into`.
+which the result file records. Then what no transformer takes part in, on the same texts: tokenising, and a static
+encoder. With `--quick`, results are printed, and written only with `--into`.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from sentence_transformers import SentenceTransformer
 
 from nearfar import Encoder
 from nearfar.data.rows import load_nli, load_sentences
+from nearfar.encoder.encoder_folder import static_components
 from nearfar.encoder.weights import locate
 
 PAGE = common.Page("encoding", "encoding-speed")
@@ -73,7 +75,37 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             found["kinds"][kind]["mean_tokens"] = mean(map(len, ours.tokenize(texts[:1000]).ids))
             seconds = {name: round(median(each), 2) for name, each in found["kinds"][kind]["seconds"].items()}
             print(kind, seconds, flush=True)
+    sizes = {kind: 10 * getattr(options, kind) for kind in pool}
+    found["light"] = {kind: light_work(ours, texts, sizes[kind], rounds) for kind, texts in pool.items()}
     return found
+
+
+def light_work(encoder: Encoder, texts: list[str], size: int, rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Texts per second of each side in each round: of tokenising, and of a static encoder, which is not compared."""
+    vectors = encoder.backbone.get_input_embeddings().weight.detach().numpy()
+    static = Encoder(static_components(vectors, encoder.tokenizer, normalize=True))
+    with tempfile.TemporaryDirectory() as folder:
+        static.save_pretrained(folder)
+        peer = SentenceTransformer(folder, device="cpu")
+    work: dict[str, dict[str, Callable[[list[str]], object]]] = {
+        "tokenising": {
+            "nearfar": encoder.tokenize,
+            "transformers": partial(encoder.tokenizer, truncation=True, max_length=encoder.max_length),
+        },
+        "static encoder": {
+            "nearfar": partial(static.encode, precision="fp32"),
+            "sentence-transformers": partial(peer.encode, show_progress_bar=False),
+        },
+    }
+
+    def rate(compute: Callable[[list[str]], object], number: int) -> float:
+        used = [texts[place % len(texts)] for place in range(number * size, (number + 1) * size)]
+        return size / common.timed(lambda _: compute(used))(number)
+
+    return {
+        name: common.run_interleaved({side: partial(rate, compute) for side, compute in sides.items()}, rounds)
+        for name, sides in work.items()
+    }
 
 
 _PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -187,6 +219,7 @@ def versions_of_openvino(found: dict[str, Any]) -> str:
 def tables(found: dict[str, Any], references: Sequence[str]) -> list[str]:
     """What was encoded, and the speed of each side, alone and relative to the sides that are named."""
     lines, rows = [], []
+    references = [one for one in references if all(one in kind["seconds"] for kind in found["kinds"].values())]
     for kind, measured in found["kinds"].items():
         count, length, seconds = measured["texts"], measured["mean_tokens"], measured["seconds"]
         lines.append(f"- {kind}: {count:,} texts per round, {length:.0f} tokens on average")
@@ -199,7 +232,20 @@ def tables(found: dict[str, Any], references: Sequence[str]) -> list[str]:
 
 def body(found: dict[str, Any]) -> list[str]:
     """The speed of each side."""
-    return [*tables(found, COMPARED), "", f"OpenVINO with its default settings: {versions_of_openvino(found)}."]
+    lines = [*tables(found, COMPARED), "", f"OpenVINO with its default settings: {versions_of_openvino(found)}."]
+    rows = [
+        (
+            kind,
+            name,
+            peer,
+            *(f"{median(one):,.0f}" for one in (ours, theirs)),
+            common.spread(common.ratios(ours, theirs)),
+        )
+        for kind, work in found.get("light", {}).items()
+        for name, ((_, ours), (peer, theirs)) in ((name, sides.items()) for name, sides in work.items())
+    ]
+    header = ("texts", "work", "peer", "nearfar, texts/s", "peer, texts/s", "times as fast")
+    return [*lines, "", *common.table(header, rows, words=3)] if rows else lines
 
 
 if __name__ == "__main__":

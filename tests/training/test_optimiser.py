@@ -81,6 +81,32 @@ def test_a_clipped_step_equals_clipping_by_torch_and_a_step(max_norm: float) -> 
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("what", ["gradient", "norm overflows", "loss"])
+def test_a_step_that_is_not_finite_changes_nothing(what: str) -> None:
+    """Weights, moments and the number of steps are those before, and the next step is as if it had not been."""
+    draw, layers = torch.Generator().manual_seed(0), [nn.Linear(30, 20) for _ in range(2)]
+    layers[1].load_state_dict(layers[0].state_dict())
+    optimisers = [adamw(layer, [], OptimiserSettings(learning_rate=0.1, weight_decay=0.1)) for layer in layers]
+    for step in range(3):
+        gradients = [torch.randn(parameter.shape, generator=draw) for parameter in layers[0].parameters()]
+        for layer, optimiser in zip(layers, optimisers, strict=True):
+            broken = step == 1 and layer is layers[1]
+            if step == 1 and not broken:
+                continue
+            for parameter, gradient in zip(layer.parameters(), gradients, strict=True):
+                parameter.grad = gradient.clone()
+            if broken and what == "gradient":
+                layer.bias.grad[3] = float("nan")
+            elif broken and what == "norm overflows":
+                layer.weight.grad.fill_(1e38)
+            losses = [torch.tensor(1.0), torch.tensor(float("inf") if broken and what == "loss" else 2.0)]
+            clipped_step(optimiser, norm=gradient_norm(layer.parameters()), max_norm=1.0, also=losses)
+    for ours, theirs in zip(layers[1].parameters(), layers[0].parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+        states = [optimiser.state[one] for optimiser, one in zip(optimisers, (theirs, ours), strict=True)]
+        assert all(torch.equal(states[0][key], states[1][key]) for key in ("step", "exp_avg", "exp_avg_sq"))
+
+
 def network() -> dict[str, nn.Module]:
     torch.manual_seed(0)
     encoder = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, bias=False), nn.LayerNorm(4))

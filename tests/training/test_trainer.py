@@ -1,6 +1,7 @@
 """The loop of training on a toy encoder: what it calls and when, when it stops, and that it continues exactly."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from nearfar.training.checkpoint import Checkpoints
 from nearfar.training.gradients import Gradients, LossPart
 from nearfar.training.optimiser import OptimiserSettings
 from nearfar.training.processes import Processes
+from nearfar.types import NearfarError
 
 STEPS_OF_AN_EPOCH = 5
 
@@ -146,3 +148,64 @@ def test_a_trainer_continues_exactly_from_the_checkpoint_of_another(stop_at: int
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
     assert (again.progress.history, again.seen[-1]) == (whole.progress.history, whole.seen[-1])
+
+
+class RecordingTrainer(ToyTrainer):
+    """Also records which batches were computed when, and what the steps report."""
+
+    def __init__(self, *, in_flight: int, broken: int | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.in_flight = in_flight
+        self.events: list[str] = []
+        self.reports: list[StepReport] = []
+        method, computed = self.stream.method, iter(range(1, 100))
+
+        def loss(batch: Any, rows: torch.Tensor) -> Loss:
+            self.events.append(f"computed {(number := next(computed))}")
+            value = method.loss_fn(batch, rows).value
+            return Loss(value * float("nan") if number == broken else value, {"half": value.detach() / 2})
+
+        self.stream.method = replace(method, loss_fn=loss)
+
+    def on_step(self, report: StepReport) -> None:
+        self.events.append(f"reported {report.step}")
+        self.reports.append(report._replace(items_per_second=0.0))
+
+    def on_evaluate(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
+        super().on_evaluate(step, evaluation, best=best)
+        self.events.append(f"evaluated {step}")
+
+    def describe_rows(self, parts: Sequence[LossPart]) -> str:
+        return "\n".join(str(batch) for _, batch, _ in parts)
+
+
+def test_on_a_gpu_a_step_is_reported_when_the_next_one_is_started(tmp_path: Path) -> None:
+    """But before anything is evaluated or saved; what it reports and the weights are the same."""
+    settings: dict[str, Any] = {"ema": 0.9, "evaluate_every": 4, "checkpoint_every": 7, "accumulate": 1}
+    waiting = RecordingTrainer(in_flight=0, checkpoints=Checkpoints(tmp_path / "one"), **settings)
+    late = RecordingTrainer(in_flight=1, checkpoints=Checkpoints(tmp_path / "other"), **settings)
+    for trainer in (waiting, late):
+        trainer.train()
+    assert [report.step for report in late.reports] == list(range(1, 11))
+    assert late.reports == waiting.reports
+    assert (late.evaluated, late.seen) == (waiting.evaluated, waiting.seen)
+    assert torch.equal(late.encoder.weight, waiting.encoder.weight)
+    assert late.progress.items == waiting.progress.items == 20
+    assert waiting.events[:5] == ["evaluated 0", "computed 1", "reported 1", "computed 2", "reported 2"]
+    steps = [1, 2, "reported 1", 3, "reported 2", 4, "reported 3", "reported 4", "evaluated 4"]
+    steps += [5, 6, "reported 5", 7, "reported 6", "reported 7", 8, "reported 8", "evaluated 8"]
+    steps += [9, 10, "reported 9", "reported 10", "evaluated 10"]
+    assert late.events == ["evaluated 0", *(step if isinstance(step, str) else f"computed {step}" for step in steps)]
+
+
+@pytest.mark.parametrize("in_flight", [0, 1])
+def test_a_step_that_is_not_finite_is_named_and_not_used(in_flight: int, tmp_path: Path) -> None:
+    """Also if the next one was started before it was noticed; the checkpoint is that before it."""
+    settings: dict[str, Any] = {"evaluate_every": 10, "checkpoint_every": 3}
+    trainer = RecordingTrainer(in_flight=in_flight, broken=5, checkpoints=Checkpoints(tmp_path), **settings)
+    with pytest.raises(NearfarError, match=r"(?s)step 5: the loss is not finite.*checkpoint.*rows:\n\[4.0, 1.0\]$"):
+        trainer.train()
+    assert trainer.events[-1] == ("computed 5" if in_flight == 0 else "computed 6")
+    assert [report.step for report in trainer.reports] == [1, 2, 3, 4]
+    assert trainer.encoder.weight.isfinite().all()
+    assert Checkpoints(tmp_path).load(trainer.state).step == 3

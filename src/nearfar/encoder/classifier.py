@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.precision import choose_device, resolve
 from nearfar.encoder.pretrained import PreTrainedModel, opening
 from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states, uses_token_types
-from nearfar.encoder.token_batches import Tokenized, compute_distinct
+from nearfar.encoder.token_batches import Tokenized, compute_distinct, tokenize
 from nearfar.encoder.weights import locate
 from nearfar.types import NearfarError, Precision
 
@@ -131,12 +131,8 @@ class Classifier(nn.Module):
         shortest = self.tokenizer.num_special_tokens_to_add(pair=True) + 2
         if length < shortest and any(len(item) == 2 for item in items):
             raise NearfarError(f"max_length {length}: a pair needs at least {shortest} tokens.")
-        if not items:
-            return Tokenized([])
-        texts: list[Any] = [item if len(item) == 2 else item[0] for item in items]  # the tokenizer takes a mixture
-        batch = self.tokenizer(texts, truncation="longest_first", max_length=length, return_attention_mask=False)
-        truncated = [bool(encoding.overflowing) for encoding in batch.encodings or []]
-        return Tokenized(batch["input_ids"], truncated, types=batch.get("token_type_ids") if self._uses_types else None)
+        texts = [item if len(item) == 2 else item[0] for item in items]  # the tokenizer takes a mixture
+        return tokenize(self.tokenizer, texts, max_length=length, types=self._uses_types)
 
     def cls(self, tokens: Tokenized) -> Float[Tensor, "batch dim"]:
         """The last hidden state of each item's first token, before any pooler, with gradient, in the caller's order."""

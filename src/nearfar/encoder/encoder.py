@@ -22,7 +22,7 @@ from nearfar.encoder.precision import choose_device, resolve
 from nearfar.encoder.pretrained import module_classes, opening
 from nearfar.encoder.prompts import DOCUMENT, PROMPT_NAME, QUERY, InferenceSettings, Role, truncated_width
 from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states
-from nearfar.encoder.token_batches import Tokenized, check_texts, compute_batches, compute_distinct
+from nearfar.encoder.token_batches import Tokenized, check_texts, compute_batches, compute_distinct, tokenize
 from nearfar.encoder.weights import locate
 from nearfar.types import NearfarError, Precision, VectorSimilarity
 
@@ -229,13 +229,10 @@ class Encoder(nn.Module):
         ``prompt`` is put before each text; by default it is the model's default prompt.
         """
         prompt = self.resolve_prompt(prompt)
-        if not texts:
-            return Tokenized([])
         length = min(max_length or self.max_length, max(self.max_length, *self._inference.role_lengths.values(), 0))
-        prompted = [prompt + text for text in texts] if prompt else list(texts)
-        batch = self.tokenizer(prompted, truncation=True, max_length=length, return_attention_mask=False)
-        truncated = [bool(encoding.overflowing) for encoding in batch.encodings or []]
-        return Tokenized(batch["input_ids"], truncated, self.prompt_length(prompt, max_length=length))
+        prompted = [prompt + text for text in texts] if prompt else texts
+        prompt_length = self.prompt_length(prompt, max_length=length)
+        return tokenize(self.tokenizer, prompted, max_length=length, prompt_length=prompt_length)
 
     def prompt_length(self, prompt: str, *, max_length: int | None = None) -> int:
         """Number of first tokens that pooling leaves out of a text with this prompt; 0 if it includes the prompt.

@@ -73,6 +73,40 @@ class Tokenized:
         return Tokenized([self.ids[row] for row in rows], (), self.prompt_length, types)
 
 
+ITEMS_PER_CALL = 2048
+"""Texts or pairs tokenised per call: what a tokenizer keeps of each, until the call ends, is larger than token ids."""
+
+
+def tokenize(
+    tokenizer: Any, items: Sequence[Any], *, max_length: int, prompt_length: int = 0, types: bool = False
+) -> Tokenized:
+    """The token ids of texts and pairs, truncated to ``max_length`` tokens, those of the longer text of a pair first.
+
+    They equal those of transformers' tokenizer, whose backend computes them here without the offsets of tokens in
+    texts. A class of tokenizers that prepares texts in a way of its own is called as it is.
+
+    Args:
+        tokenizer: a fast one.
+        items: texts, and tuples of two texts.
+        max_length: maximum number of tokens of an item, including special tokens.
+        prompt_length: see :class:`Tokenized`.
+        types: also give token types, if the tokenizer has any.
+    """
+    from transformers import PreTrainedTokenizerFast as Fast
+
+    own = any(getattr(type(tokenizer), name) is not getattr(Fast, name) for name in ("__call__", "_encode_plus"))
+    ids, truncated, token_types = list[list[int]](), list[bool](), list[list[int]]()
+    for start in range(0, len(items), ITEMS_PER_CALL):
+        block = list(items[start : start + ITEMS_PER_CALL])
+        batch = tokenizer(block if own else "", truncation=True, max_length=max_length)  # sets the backend's truncation
+        encodings = batch.encodings if own else tokenizer.backend_tokenizer.encode_batch_fast(block)
+        ids += [encoding.ids for encoding in encodings]
+        truncated += [bool(encoding.overflowing) for encoding in encodings]
+        token_types += [encoding.type_ids for encoding in encodings] if types else []
+    types = types and "token_type_ids" in tokenizer.model_input_names
+    return Tokenized(ids, truncated, prompt_length, token_types if types else None)
+
+
 def check_texts(texts: Sequence[str]) -> None:
     """Check that ``texts`` is a list of strings.
 

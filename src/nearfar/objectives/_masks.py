@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nearfar.objectives._contrast import RowMask, by_rows
-from nearfar.objectives._similarity import Similarity, check_finite, check_shapes, prepare_pair, row_similarities
+from nearfar.objectives._similarity import Similarity, check_finite, check_shapes, prepare_pair, prepare_vectors
 from nearfar.types import NearfarError
 
 
@@ -87,9 +87,10 @@ def below_positive(
     check_shapes(expected, anchors, positives, candidates)
     check_finite("margin", margin)
     with torch.no_grad():
-        own = row_similarities(anchors, positives, similarity)
-        lengths = [1.0 if similarity == "cosine" else x.to(own.dtype).norm(dim=1) for x in (anchors, positives)]
         one, other = prepare_pair(anchors, candidates, similarity)
+        near = other if positives is candidates else prepare_vectors(positives, one.dtype, similarity)
+        own = (one * near).sum(dim=1)
+        lengths = [1.0 if similarity == "cosine" else vectors.norm(dim=1) for vectors in (one, near)]
         bounds = own + margin + 16 * torch.finfo(one.dtype).eps * lengths[0] * lengths[1]  # tolerance for rounding
 
     def below(rows: slice) -> Bool[Tensor, "rows candidates"]:

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from torch import nn
 
 from nearfar.training.checkpoint import Checkpoints, Progress, TrainingState
-from nearfar.training.gradients import Gradients, LossPart
+from nearfar.training.gradients import Gradients, LossPart, read_later
 from nearfar.training.optimiser import (
     EvaluatedWeights,
     OptimiserSettings,
@@ -152,6 +152,9 @@ class Trainer(ABC):
         start = [StartWeights(encoder, loop.start_weight)] if loop.start_weight else []
         self.averages: list[EvaluatedWeights] = [*([self.state.average] if self.state.average else []), *start]
         """The averages that are evaluated and kept in place of the weights; each is of what the one before left."""
+        self.in_flight = int(any(parameter.is_cuda for parameter in encoder.parameters()))
+        """Steps whose numbers are not waited for until the next one is started, so that a GPU has always work to do; a
+        CPU has computed them at once."""
         self.progress = Progress(processes=self.processes.size)
         self.callbacks: list[TrainingCallback] = []
 
@@ -170,55 +173,75 @@ class Trainer(ABC):
         the best ones. Evaluations and the best weights are those of the averages, if there are any.
 
         Raises:
-            NearfarError: a loss or gradient is not finite (the message names step, rows and checkpoint), or a
-                checkpoint cannot be written.
+            NearfarError: a loss or gradient is not finite (the message names step, rows and checkpoint), and has not
+                changed the weights; or a checkpoint cannot be written.
             Interrupted: after Ctrl-C, when the current step is done and saved, even if it is the last step.
         """
-        loop, progress, optimiser = self.loop, self.progress, self.state.optimiser
+        loop, progress = self.loop, self.progress
         parameters = [parameter for module in self.state.modules.values() for parameter in module.parameters()]
         batches = self._remaining_batches()
         if progress.start_score is None and progress.step == 0:
             self._evaluate_step()
 
+        launched: list[Iterator[None]] = []
         with _deferred_interrupt() as interrupted:
             stop = False
             while not (progress.finished or stop):
-                started = time.perf_counter()
-                set_learning_rate(optimiser, learning_rate_factor(progress.step, loop.total_steps, self.optimiser))
-                for module in self.state.modules.values():  # an evaluation may have changed their mode
-                    if not module.training:  # to visit all submodules at each step would take milliseconds
-                        module.train()
-                group = list(islice(batches, loop.accumulate))
-                terms, items = self.gradients.accumulate_mean(group, step=progress.step)
-                self.processes.all_reduce_gradients(parameters)
-                norm = gradient_norm(parameters)
-                if not (math.isfinite(terms["loss"]) and math.isfinite(norm)):
-                    raise self._not_finite("gradient" if math.isfinite(terms["loss"]) else "loss", group)
-                clipped_step(optimiser, norm=norm, max_norm=self.optimiser.max_grad_norm)
-                optimiser.zero_grad()
-
-                progress.step += 1
-                if self.state.average is not None:
-                    self.state.average.update(progress.step)
-                seconds = time.perf_counter() - started
-                progress.seconds += seconds
-                progress.items += items
-                rate = optimiser.param_groups[0]["lr"]
-                for callback in self.callbacks:
-                    callback.on_step(StepReport(progress.step, progress.epoch, terms, rate, norm, items / seconds))
-
+                launched.append(self._step(batches, parameters))
+                next(launched[-1])
+                _finish(launched, but=self.in_flight)
                 if loop.evaluates(progress.step):
+                    _finish(launched)
                     self._evaluate_step()
                 out_of_patience = loop.patience is not None and progress.without_best >= loop.patience
                 progress.finished = progress.step == loop.total_steps or out_of_patience
                 stop = self.processes.any_process(interrupted())
                 due = progress.step % loop.checkpoint_every == 0 or progress.finished or stop
+                if due:
+                    _finish(launched)
                 if due and self.checkpoints is not None and self.processes.is_main:
                     self.checkpoints.save(progress, self.state)
             # Also after Ctrl-C in the last step or during its save, because the caller may have further runs to do. The
             # reduction makes all processes wait for the checkpoint.
             if self.processes.any_process(interrupted()):
                 raise Interrupted
+
+    def _step(self, batches: Iterator[Sequence[LossPart]], parameters: Sequence[nn.Parameter]) -> Iterator[None]:
+        """Start the computations of a step, which a GPU continues after the ``yield``; then wait for them, and report.
+
+        Raises:
+            NearfarError: the loss or the gradient is not finite; the weights have not changed.
+        """
+        progress, optimiser, started = self.progress, self.state.optimiser, time.perf_counter()
+        set_learning_rate(optimiser, learning_rate_factor(progress.step, self.loop.total_steps, self.optimiser))
+        for module in self.state.modules.values():  # an evaluation may have changed their mode
+            if not module.training:  # to visit all submodules at each step would take milliseconds
+                module.train()
+        group = list(islice(batches, self.loop.accumulate))
+        parts, items = self.gradients.accumulate_mean(group, step=progress.step)
+        self.processes.all_reduce_gradients(parameters)
+        norm = gradient_norm(parameters)
+        losses = [value for name, _, value in parts if name == "loss"]
+        clipped_step(optimiser, norm=norm, also=losses, max_norm=self.optimiser.max_grad_norm)
+        optimiser.zero_grad()
+
+        progress.step += 1
+        if self.state.average is not None:
+            self.state.average.update(progress.step)
+        step, epoch, rate = progress.step, progress.epoch, optimiser.param_groups[0]["lr"]
+        read = read_later([("gradient norm", 1.0, norm), *parts])
+        seconds = time.perf_counter() - started
+        yield
+        started = time.perf_counter()
+        terms = read()
+        length = terms.pop("gradient norm")
+        if not (math.isfinite(terms["loss"]) and math.isfinite(length)):
+            raise self._not_finite("gradient" if math.isfinite(terms["loss"]) else "loss", step, group)
+        seconds += time.perf_counter() - started
+        progress.seconds += seconds
+        progress.items += items
+        for callback in self.callbacks:
+            callback.on_step(StepReport(step, epoch, terms, rate, length, items / seconds))
 
     def use_averages(self) -> None:
         """Give the modules the weights that are evaluated and kept: the averages, if there are any."""
@@ -246,15 +269,21 @@ class Trainer(ABC):
         for callback in self.callbacks:
             callback.on_evaluate(progress.step, evaluation, best=best)
 
-    def _not_finite(self, what: str, group: Sequence[Sequence[LossPart]]) -> NearfarError:
+    def _not_finite(self, what: str, step: int, group: Sequence[Sequence[LossPart]]) -> NearfarError:
         latest = None if self.checkpoints is None else self.checkpoints.latest
         exists = latest is not None and latest.exists()
         saved = f"The last good checkpoint is {latest}" if exists else "No checkpoint was saved yet"
         rows = self.describe_rows([part for parts in group for part in parts])
         return NearfarError(
-            f"step {self.progress.step + 1}: the {what} is not finite, so the run stopped before using it. {saved}. A "
+            f"step {step}: the {what} is not finite, so the run stopped before using it. {saved}. A "
             f"lower --learning-rate or a higher --temperature usually helps. The batch's rows:\n{rows}"
         )
+
+
+def _finish(launched: list[Iterator[None]], *, but: int = 0) -> None:
+    """Finish all steps that were started, but for the last ones."""
+    while len(launched) > but:
+        next(launched.pop(0), None)
 
 
 @contextmanager

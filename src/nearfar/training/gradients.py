@@ -12,7 +12,8 @@ Batch Size under Memory Limited Setup"). :func:`seed_rng` makes dropout the same
 """
 
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -25,6 +26,8 @@ from nearfar.types import Loss, Method, NearfarError
 
 LossPart: TypeAlias = tuple[Method, Any, float]
 """A method, the batch that it gets in this step, and its weight."""
+Term: TypeAlias = tuple[str, float, Tensor]
+"""A scalar on its device: the name of the sum that it is part of, its weight in the sum, and its value."""
 
 
 @dataclass(frozen=True)
@@ -42,27 +45,27 @@ class Gradients:
     name_terms: bool = False
     """Whether terms are named by their part, as batches have several or differ in them."""
 
-    def accumulate_mean(self, group: Sequence[Sequence[LossPart]], *, step: int) -> tuple[dict[str, float], int]:
+    def accumulate_mean(self, group: Sequence[Sequence[LossPart]], *, step: int) -> tuple[list[Term], int]:
         """Accumulate the gradient of the mean loss of the batches in ``group``; a batch is a weighted sum of parts.
 
-        Returns the loss and its terms by name, and the number of encoded items. With ``name_terms`` the loss and the
-        terms of each part are prefixed with its name: ``mlm.loss``; of batches without this part they say nothing.
+        Returns what the loss, under this name, and its terms are sums of, and the number of encoded items. With
+        ``name_terms`` the loss and the terms of each part are prefixed with its name: ``mlm.loss``; of batches without
+        this part they say nothing.
         """
-        total, items = 0.0, 0
-        terms: dict[str, list[float]] = {}
+        losses: list[Term] = []
+        values: list[tuple[str, Tensor]] = []
+        items = 0
         for index, parts in enumerate(group):
             for number, (objective, batch, weight) in enumerate(parts):
                 key, share = (step, index, number), weight / len(group)
                 loss, count = self.accumulate(objective, batch, weight=share, key=key)
                 items += count
-                total += share * float(loss.total.detach())
-                named = dict(loss.terms)
-                if self.name_terms:
-                    named = {"loss": loss.total.detach()} | named
-                    named = {f"{objective.name}.{name}": value for name, value in named.items()}
-                for name, value in named.items():
-                    terms.setdefault(name, []).append(float(value))
-        return {"loss": total} | {name: sum(values) / len(values) for name, values in terms.items()}, items
+                losses.append(("loss", share, loss.total.detach()))
+                named = {"loss": loss.total} | loss.terms if self.name_terms else loss.terms
+                prefix = f"{objective.name}." if self.name_terms else ""
+                values += [(prefix + name, value.detach()) for name, value in named.items()]
+        counts = Counter(name for name, _ in values)
+        return [*losses, *((name, 1 / counts[name], value) for name, value in values)], items
 
     def accumulate(self, objective: Method, batch: Any, *, weight: float, key: tuple[int, ...]) -> tuple[Loss, int]:
         """Accumulate the gradient of ``weight`` times the batch's loss; return the loss and the number of items.
@@ -100,6 +103,26 @@ class Gradients:
             if row.requires_grad:
                 row.backward(row_grad)
         return loss, len(items)
+
+
+def read_later(terms: Sequence[Term]) -> Callable[[], dict[str, float]]:
+    """Start to copy the values to the host; the returned function waits until they are there, and adds them by name.
+
+    It waits for nothing that is started on a GPU after this call.
+    """
+    device = terms[0][2].device
+    copy = torch.stack([value.to(device, non_blocking=True) for *_, value in terms]).to("cpu", non_blocking=True)
+    copied = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
+
+    def read() -> dict[str, float]:
+        if copied is not None:
+            copied.synchronize()
+        sums: dict[str, float] = {}
+        for (name, weight, _), value in zip(terms, copy.tolist(), strict=True):
+            sums[name] = sums.get(name, 0.0) + weight * value
+        return sums
+
+    return read
 
 
 def split_micro_batches(

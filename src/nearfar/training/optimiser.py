@@ -96,18 +96,23 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, factor: float) -> None:
         group["lr"] = group["peak"] * factor
 
 
-def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
-    """The Euclidean norm of all gradients, concatenated."""
-    return float(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
+    """The Euclidean norm of all gradients, concatenated; a scalar."""
+    return nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
 
 
-def clipped_step(optimiser: torch.optim.AdamW, *, norm: float, max_norm: float) -> None:
+def clipped_step(optimiser: torch.optim.AdamW, *, norm: Tensor, max_norm: float, also: Sequence[Tensor] = ()) -> None:
     """Optimiser step with gradients of total norm ``norm`` scaled by min(1, max_norm / norm); ``max_norm`` 0: unscaled.
+
+    If the norm or one of ``also``, the losses, is not finite, weights and moments stay as they are. This too is decided
+    on the device, so that Python need not wait for it.
 
     The fused optimiser scales the gradients as it reads them, as it does for ``torch.amp.GradScaler``, so that they are
     not read and written once more as by ``clip_grad_norm_``.
     """
-    optimiser.grad_scale = torch.tensor(max(1.0, (norm + 1e-6) / max_norm) if max_norm else 1.0)  # type: ignore[attr-defined]
+    scale = ((norm.double() + 1e-6) / max_norm).clamp(min=1.0) if max_norm else torch.ones_like(norm)
+    optimiser.grad_scale = scale.float()  # type: ignore[attr-defined]
+    optimiser.found_inf = 1.0 - torch.stack([norm, *also]).isfinite().all().float()  # type: ignore[attr-defined]
     optimiser.step()
 
 

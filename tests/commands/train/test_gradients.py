@@ -10,7 +10,7 @@ import torch
 from nearfar.commands.train.run import PreparedRun, prepare
 from nearfar.methods import Loss
 from nearfar.registry import METHODS
-from nearfar.training.gradients import Gradients, seed_rng
+from nearfar.training.gradients import Gradients, read_later, seed_rng
 from nearfar.training.processes import Processes
 from tests.method_configs import by_night, config
 
@@ -143,7 +143,8 @@ def test_the_mean_of_several_batches(folder: Path) -> None:
     for module in modules(run):
         module.train()
         module.zero_grad()
-    terms, items = Gradients(7, Processes()).accumulate_mean(group, step=3)
+    parts, items = Gradients(7, Processes()).accumulate_mean(group, step=3)
+    terms = read_later(parts)()
     ours = terms["loss"], collected(run)
     assert items == sum(len(batch.sentences) for ((_, batch, _),) in group)
 
@@ -165,7 +166,8 @@ def test_dropout_depends_on_step_batch_part_and_seed(folder: Path) -> None:
     parts = next(run.mixture.epoch(0))
 
     def loss(step: int, *, seed: int = 7, times: int = 1) -> float:
-        return Gradients(seed, Processes()).accumulate_mean([parts] * times, step=step)[0]["loss"]
+        terms, _ = Gradients(seed, Processes()).accumulate_mean([parts] * times, step=step)
+        return read_later(terms)()["loss"]
 
     assert loss(0) == loss(0)
     assert len({loss(0), loss(1), loss(2), loss(0, seed=8), loss(0, times=2)}) == 5
