@@ -38,6 +38,12 @@ ONLY = {
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
 }
 """Settings of which nearfar supports one value; with others, texts would get a head or a chat template."""
+OF_CROSS_ENCODERS = {
+    "transformer_task": "sequence-classification",
+    "module_output_name": "scores",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
+}
+"""Their values in a cross-encoder, which is a classifier."""
 Length: TypeAlias = Annotated[int, Meta(ge=3)]
 KEYWORDS = (
     *("attn_implementation", "dtype", "torch_dtype", "low_cpu_mem_usage", "output_hidden_states", "use_cache"),
@@ -175,8 +181,8 @@ class TransformerSettings(Struct, frozen=True):
         return {name: length for name, length in lengths.items() if length is not None}
 
 
-def transformer_settings(folder: Path) -> TransformerSettings:
-    """Read the settings of the module Transformer in its folder.
+def transformer_settings(folder: Path, *, classifier: bool = False) -> TransformerSettings:
+    """Read the settings of the module Transformer in its folder; with ``classifier``, it may be a cross-encoder's.
 
     Raises:
         NearfarError: the file is damaged, or nearfar does not support a setting.
@@ -186,7 +192,8 @@ def transformer_settings(folder: Path) -> TransformerSettings:
         return TransformerSettings()
     settings = {name: value for name, value in read_object(file).items() if value not in (None, {})}
     for name, supported in ONLY.items():
-        if settings.pop(name, supported) != supported and not (folder / EXPORTED).is_file():
+        known = (supported, OF_CROSS_ENCODERS[name]) if classifier else (supported,)
+        if settings.pop(name, supported) not in known and not (folder / EXPORTED).is_file():
             raise NearfarError(f"{file}: nearfar supports only the value {format_value(supported)} of {name}.")
     found = convert(settings, TransformerSettings, source=file)
     keywords = [*found.model_args, *found.model_kwargs, *found.config_args, *found.config_kwargs, *found.tokenizer]

@@ -50,6 +50,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "nli-order": {**INFO_NCE, "pooling": "cls", "directions": "both"},
     "info-nce": {**INFO_NCE, "hard_negative_weight": 1.0, "negative_column": None},
     "documents": INFO_NCE,
+    "teacher-scores": {"temperature": 0.2, "teacher_temperature": 3.0},
 }
 """Values of settings that change the loss, where :func:`another_value` would not do. By method."""
 TESTED_SEPARATELY = {

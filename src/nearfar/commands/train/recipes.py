@@ -45,7 +45,7 @@ RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
 """The learning rate of all recipes (docs/measured) for a plain transformers model, and the hidden size that
 recipes were found for. Wider encoders, for which they are not measured, train with the method's default rate;
 wider sentence-transformers folders have all defaults."""
-LABELLED, FEW_LABELLED_TEXTS = "labelled texts", "few labelled texts"
+LABELLED, FEW_LABELLED_TEXTS, SCORED_TRIPLETS = "labelled texts", "few labelled texts", "triplets with scores"
 FEW = {"pairs": 2000, LABELLED: 1000}
 """Kind of rows -> the number below which they are few, and may have a recipe of their own. Few labelled texts are not
 held out: they are tested fold by fold (``commands/train/after.py``)."""
