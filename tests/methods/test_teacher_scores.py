@@ -41,12 +41,13 @@ def peer_loss(loss, table, *, teacher_temperature=1.0):
     return loss.compute_loss_from_embeddings([table(column) for column in columns], labels)
 
 
+PEERS = {"similarity": "dot", "temperature": 1.0, "teacher_temperature": 1.0}
 EXACT = {"rtol": 1e-6, "atol": 1e-6}
 
 
-def test_with_dot_products_the_defaults_are_those_of_sentence_transformers():
+def test_the_losses_are_the_defaults_of_sentence_transformers():
     for objective, loss in (("kl", DistillKLDivLoss(None)), ("margin-mse", MarginMSELoss(None))):
-        table, method, batch = build(objective=objective, similarity="dot")
+        table, method, batch = build(objective=objective, **PEERS)
         assert_same_gradients(method.loss(batch).total, peer_loss(loss, table), list(table.parameters()), **EXACT)
 
 
@@ -69,7 +70,7 @@ def test_the_result_on_an_encoder_is_that_of_sentence_transformers_in_float32(st
     from tests.methods.table_encoder import built_on
 
     for objective, loss in (("kl", DistillKLDivLoss(None)), ("margin-mse", MarginMSELoss(None))):
-        config = TeacherScoresConfig(output="x", objective=objective, similarity="dot")
+        config = TeacherScoresConfig(output="x", objective=objective, **PEERS)
         method = built_on(config, start, TRIPLETS, targets=SCORES)
         (batch,) = method.batches.epoch(0)
 
@@ -119,6 +120,25 @@ def test_lists_of_any_length_by_hand(objective):
     ]
     assert loss.terms["accuracy"].item() == pytest.approx(sum(right) / len(right))
     assert not loss.terms["accuracy"].requires_grad
+
+
+@pytest.mark.parametrize("margin", [None, 0.0])
+def test_in_batch_negatives_are_the_positives_of_other_queries(margin):
+    settings = {"objective": "margin-mse", "temperature": 0.3}
+    table, method, batch = build(UNEVEN, UNEVEN_SCORES, in_batch_weight=0.7, false_negative_margin=margin, **settings)
+    _, alone, _ = build(UNEVEN, UNEVEN_SCORES, **settings)
+    pairs = [("a dog", "a hound"), ("a dog", "a puppy"), ("a cat", "a kitten")]
+    losses = []
+    for query, near in pairs:
+        own = cosine(table([query])[0], table([near])[0])
+        far = [cosine(table([query])[0], table([text])[0]) for other, text in pairs if other != query]
+        kept = [score for score in far if margin is None or score <= own + margin]
+        losses.append(-torch.log_softmax(torch.stack([own, *kept]) / 0.3, dim=0)[0])
+    in_batch = sum(losses) / 3
+    loss = method.loss(batch)
+    assert loss.terms["in_batch"].item() == pytest.approx(in_batch.item())
+    expected = alone.loss_fn(batch, table(alone.extract_items(batch))).total + 0.7 * in_batch
+    assert_same_gradients(loss.total, expected, list(table.parameters()))
 
 
 @pytest.mark.parametrize("objective", ["kl", "margin-mse"])

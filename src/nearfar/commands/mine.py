@@ -139,17 +139,16 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
         pairs = load_tuples(config.data, columns=columns, limit=config.limit).rows
         documents = load_documents(config.corpus, column=config.corpus_column) if config.corpus else []
         candidates = gather(pairs, documents)
-    rescore = open_scores(config.rescore, device=config.device, precision=config.precision) if config.rescore else None
     opened = open_encoder(config.model, config.opening, config.precision)
     similarity = opened.encoder.similarity
     for name in ("max_score", "min_score"):
-        if similarity != "cosine" and getattr(config, name) is not None and not rescore:
+        if similarity != "cosine" and getattr(config, name) is not None and not config.rescore:
             raise NearfarError(
                 f"{flag(name)}: is a cosine, and {config.model} compares by {similarity!r}; set "
                 "--relative-margin or --absolute-margin."
             )
     with vectors_folder(output) as vectors:
-        mined = find_negatives(vectors, opened, candidates, config, rescore, progress=progress)
+        mined = find_negatives(vectors, opened, candidates, config, progress=progress)
         if mined.triplets.empty:
             causes = [f"{flag(name)} dropped {count:,}" for name, count in mined.dropped.items() if count]
             raise NearfarError(
@@ -158,7 +157,7 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
                 f"increase --range-max or add a --corpus; {kept_vectors(output)} keeps the vectors for the next call."
             )
         result = _summarise(candidates, mined, similarity)
-        scores = COLUMNS[3:] if rescore else OWN_SCORES if config.with_scores else ()
+        scores = COLUMNS[3:] if config.rescore else OWN_SCORES if config.with_scores else ()
         rows = mined.triplets[list(COLUMNS[: 3 + len(scores)])].itertuples(index=False, name=None)
         write_table(output, [*COLUMNS[:3], *scores], rows)
         content = {"nearfar": __version__, "settings": asdict(config), **asdict(result)}
@@ -375,18 +374,10 @@ def open_scores(name: str, *, device: str | None, precision: Precision) -> Resco
 
 
 def find_negatives(
-    folder: Path,
-    opened: OpenEncoder,
-    candidates: Candidates,
-    config: MineConfig,
-    rescore: Rescore | None = None,
-    *,
-    progress: bool,
+    folder: Path, opened: OpenEncoder, candidates: Candidates, config: MineConfig, *, progress: bool
 ) -> Mined:
-    """Encode what ``folder`` has no vectors of, find the nearest documents of each anchor, and choose the negatives.
-
-    Limits are on the scores of ``rescore``, by default on the encoder's.
-    """
+    """Encode what ``folder`` has no vectors of, find the nearest documents of each anchor, and choose the negatives."""
+    rescore = open_scores(config.rescore, device=config.device, precision=config.precision) if config.rescore else None
     anchors, texts, similarity = candidates.anchors, candidates.documents, opened.encoder.similarity
     with progress_bar("encoding", len(anchors) + len(texts), shown=progress) as advance:
         normalize = similarity == "cosine"

@@ -144,11 +144,12 @@ def _tuples(
 ) -> Described:
     """The pairs of a table, with their ``negatives``; ``missing`` is the name of negatives that must be there."""
     columns = pair if negatives or missing is None else (*pair, missing)
-    scored = score_columns(column_names(found), pair[1], negatives, found.title) if scores else []
-    if scores and not scored:
+    names = column_names(found) if scores else []
+    scored = score_columns(names, pair[1], negatives, found.title)
+    if not scored and cells.find_columns(names, columns):
         raise NearfarError(
             f"{found.title}: has no scores. Name their columns as those of the texts: positive_score (or score) and "
-            f"negative_score_1. Its columns: {', '.join(map(cells.printable_name, column_names(found)[:20]))}."
+            f"negative_score_1. Its columns: {', '.join(map(cells.printable_name, names[:20]))}."
         )
     parse = partial(_parse_tuple, columns=(*pair, *negatives), scores=scored)
     entries = found.entries(columns, optional=(*negatives, *scored), parse=parse)

@@ -37,13 +37,8 @@ ONLY = {
     "module_output_name": "token_embeddings",
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
 }
-"""Settings of which nearfar supports one value; with others, texts would get a head or a chat template."""
-OF_CROSS_ENCODERS = {
-    "transformer_task": "sequence-classification",
-    "module_output_name": "scores",
-    "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
-}
-"""Their values in a cross-encoder, which is a classifier."""
+"""Settings of which nearfar supports one value; with others, texts would get a head or a chat template. A classifier has
+a head."""
 Length: TypeAlias = Annotated[int, Meta(ge=3)]
 KEYWORDS = (
     *("attn_implementation", "dtype", "torch_dtype", "low_cpu_mem_usage", "output_hidden_states", "use_cache"),
@@ -182,7 +177,9 @@ class TransformerSettings(Struct, frozen=True):
 
 
 def transformer_settings(folder: Path, *, classifier: bool = False) -> TransformerSettings:
-    """Read the settings of the module Transformer in its folder; with ``classifier``, it may be a cross-encoder's.
+    """Read the settings of the module Transformer in its folder; with ``classifier`` any of :data:`ONLY`.
+
+    Cross-encoders of sentence-transformers have others; whether there is a classifier, config.json says.
 
     Raises:
         NearfarError: the file is damaged, or nearfar does not support a setting.
@@ -192,8 +189,7 @@ def transformer_settings(folder: Path, *, classifier: bool = False) -> Transform
         return TransformerSettings()
     settings = {name: value for name, value in read_object(file).items() if value not in (None, {})}
     for name, supported in ONLY.items():
-        known = (supported, OF_CROSS_ENCODERS[name]) if classifier else (supported,)
-        if settings.pop(name, supported) not in known and not (folder / EXPORTED).is_file():
+        if settings.pop(name, supported) != supported and not classifier and not (folder / EXPORTED).is_file():
             raise NearfarError(f"{file}: nearfar supports only the value {format_value(supported)} of {name}.")
     found = convert(settings, TransformerSettings, source=file)
     keywords = [*found.model_args, *found.model_kwargs, *found.config_args, *found.config_kwargs, *found.tokenizer]
