@@ -37,8 +37,8 @@ ONLY = {
     "module_output_name": "token_embeddings",
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
 }
-"""Settings of which nearfar supports one value; with others, texts would get a head or a chat template. A classifier has
-a head."""
+"""Settings of which nearfar supports one value; with others, texts would get a head, as in classifiers, or a
+chat template."""
 Length: TypeAlias = Annotated[int, Meta(ge=3)]
 KEYWORDS = (
     *("attn_implementation", "dtype", "torch_dtype", "low_cpu_mem_usage", "output_hidden_states", "use_cache"),
