@@ -387,12 +387,12 @@ def find_negatives(
     def score(of: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float32]:
         scores = np.empty(len(of), dtype=np.float32)
         for start in range(0, len(scores), CHUNK):
-            rows = slice(start, start + CHUNK)
-            if rescore:
-                pairs = [(anchors[one], texts[other]) for one, other in zip(of[rows], others[rows], strict=True)]
-                scores[rows] = rescore(pairs, folder)
-            else:
-                scores[rows] = pair_similarities(queries[of[rows]], documents[others[rows]], similarity)
+            one, other = of[start : start + CHUNK], others[start : start + CHUNK]
+            scores[start : start + CHUNK] = (
+                rescore([(anchors[a], texts[b]) for a, b in zip(one, other, strict=True)], folder)
+                if rescore
+                else pair_similarities(queries[one], documents[other], similarity)
+            )
         return scores
 
     positive_scores = score(candidates.anchor_of, candidates.positive_of)
