@@ -45,8 +45,8 @@ class TeacherScoresConfig(PairColumns, InfoNceSettings):
     # --- Rows ---
 
     data: tuple[File, ...] = ()
-    """Files with the columns below and the scores of each text: positive_score, negative_score_1, ... or score, scores,
-    pos_scores, neg_scores."""
+    """Files with the columns below and the scores of their texts: positive_score (or score), negative_score or
+    negative_score_1, ...; or lists, such as pos_scores and neg_scores."""
 
     # --- Options ---
 
@@ -128,7 +128,7 @@ def build(config: TeacherScoresConfig, context: base.BuildContext, rows: "TextDa
     describe = partial(base.describe_rows, names=lambda scores: [one.format(*scores) for one in names])
     method = Method("teacher-scores", batches, roles.items, context.encoder.embed, loss_fn, describe)
     fact = (
-        f"scores are divided by {teacher_temperature:.3g}, {config.similarity} similarities by {config.temperature:.3g}"
+        f"scores are divided by {teacher_temperature:.3g}, {config.similarity} similarity by {config.temperature:.3g}"
     )
     return base.BuiltMethod(method, [*base.text_facts(rows), fact])
 
