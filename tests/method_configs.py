@@ -25,6 +25,7 @@ DATA = {
     name: next((file for setting, file in FILES.items() if hasattr(kind, setting)), "nli.tsv")
     for name, kind in METHODS.items()
 }
+DATA["teacher-scores"] = "teacher.tsv"
 """Method -> the file of its rows."""
 
 
@@ -44,6 +45,12 @@ def write_data(folder: Path, *, rows: int = 31) -> Path:
     (folder / "translated.tsv").write_text("sentence\ttranslation\n" + both)
     all_three = "".join("\t".join(row) + "\n" for row in zip(first, second, third, strict=True))
     (folder / "triplets.tsv").write_text("anchor\tpositive\tnegative\n" + all_three)
+    lists = "".join(
+        f"{one}\t{two}\t{three}\t{four}\t{draw.gauss(3, 1):.3f}\t{draw.gauss(0, 2):.3f}\t{draw.gauss(0, 2):.3f}\n"
+        for one, two, three, four in zip(first, second, third, [*third[1:], third[0]], strict=True)
+    )
+    names = ("anchor", "positive", "negative_1", "negative_2", "score", "negative_score_1", "negative_score_2")
+    (folder / "teacher.tsv").write_text("\t".join(names) + "\n" + lists)
     labelled = "".join(f"{draw.choice(('dogs', 'cats', 'birds'))}\t{text}\n" for text in first)
     (folder / "labelled.tsv").write_text("label\ttext\n" + labelled)
     documents = "".join(

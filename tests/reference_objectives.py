@@ -307,6 +307,22 @@ def list_distillation(students: Tensor, teachers: Tensor, temperature: float, te
     return torch.stack(losses)
 
 
+def score_distillation(scores: Tensor, teachers: Tensor, mask: Tensor) -> Tensor:
+    """sum_j p_ij log(p_ij / q_ij) of each row; p and q are softmax over the j of the mask (Lin et al. 2020)."""
+    losses = []
+    for i in range(len(scores)):
+        listed = [j for j in range(scores.shape[1]) if mask[i, j]]
+        q, p = ([torch.exp(x[i, j]) for j in listed] for x in (scores, teachers))
+        terms = [a / sum(p) * torch.log(a / sum(p) / (b / sum(q))) for a, b in zip(p, q, strict=True)]
+        losses.append(sum(terms, 0 * scores[i].sum()))
+    return torch.stack(losses)
+
+
+def margin_mse(margins: Tensor, teachers: Tensor) -> Tensor:
+    """(m_i - t_i)^2 of each triplet (Hofstaetter et al. 2020)."""
+    return torch.stack([(own - wanted) * (own - wanted) for own, wanted in zip(margins, teachers, strict=True)])
+
+
 def vector_distillation(students: Tensor, teachers: Tensor) -> Tensor:
     """1/d sum_k (s_k - t_k)^2 of each row (Reimers & Gurevych 2020)."""
     rows = zip(students, teachers.detach(), strict=True)

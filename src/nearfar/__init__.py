@@ -78,6 +78,7 @@ if TYPE_CHECKING:  # type checkers read these imports, as `_modules` does
     from nearfar.methods.simcse import InfoNceConfig as InfoNceConfig
     from nearfar.methods.simcse import SimcseSupConfig as SimcseSupConfig
     from nearfar.methods.simcse import SimcseUnsupConfig as SimcseUnsupConfig
+    from nearfar.methods.teacher_scores import TeacherScoresConfig as TeacherScoresConfig
     from nearfar.registry import register_method as register_method
     from nearfar.studies import study as study
     from nearfar.studies.papers import reproduce as reproduce

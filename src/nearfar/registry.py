@@ -27,7 +27,7 @@ _BUILT_IN: dict[str, str] = {
     **dict.fromkeys(("simcse-unsup", "simcse-sup"), "simcse"),
     **dict.fromkeys(("sg", "sg-opt1", "sg-opt2", "sg-opt", "bt", "bt+sg-opt"), "kim"),
     **{"supcon-text": "gunel", "regression": "regression", "distill": "distill", "nli-order": "nli_order"},
-    **{"info-nce": "simcse", "documents": "simcse", FINETUNE: "gunel"},
+    **{"info-nce": "simcse", "documents": "simcse", "teacher-scores": "teacher_scores", FINETUNE: "gunel"},
 }
 """Method -> the module of its paper in :mod:`nearfar.methods`, in the order of help."""
 _registered: dict[str, MethodEntry] = {}

@@ -11,6 +11,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
+from sentence_transformers import CrossEncoder
 from sentence_transformers.util import cos_sim, mine_hard_negatives, pairwise_cos_sim
 
 import nearfar.commands.mine as module
@@ -18,6 +19,7 @@ from nearfar import Encoder, NearfarError, mine
 from nearfar.cli import main
 from nearfar.commands.encode import vectors
 from nearfar.commands.mine import LIMITS, MiningResult, Negatives, gather, is_excluded, select_negatives
+from nearfar.encoder.classifier import Classifier
 from nearfar.neighbours.exact import nearest
 from tests.encode_helpers import Killed, stop_in
 from tests.tiny import save_tiny, sentences, write_pairs
@@ -190,7 +192,7 @@ def test_triplets_equal_a_plain_search(workspace: Path) -> None:
     anchors = list(dict.fromkeys(anchor for anchor, _ in PAIRS))
     vectors = dict(zip(documents, encoder.encode(documents, normalize=True), strict=True))
     queries = dict(zip(anchors, encoder.encode(anchors, normalize=True), strict=True))
-    kept, dropped, candidates = {}, dict.fromkeys(LIMITS, 0), 0
+    kept, dropped, candidates = {}, dict.fromkeys(limits, 0), 0
     for anchor in anchors:
         positives, fitting = [text for other, text in PAIRS if other == anchor], []
         lowest = min(float(queries[anchor] @ vectors[text]) for text in positives)
@@ -198,7 +200,7 @@ def test_triplets_equal_a_plain_search(workspace: Path) -> None:
             score, candidates = float(queries[anchor] @ vectors[text]), candidates + 1
             broken = (score > lowest - 0.01, score > lowest - abs(lowest) * 0.05, score > 0.9, score < -0.2)
             if any(broken):
-                dropped[LIMITS[broken.index(True)]] += 1
+                dropped[list(limits)[broken.index(True)]] += 1
             else:
                 fitting.append((-score, text))
         kept[anchor] = [text for _, text in sorted(fitting)[1:3]]
@@ -206,7 +208,7 @@ def test_triplets_equal_a_plain_search(workspace: Path) -> None:
     assert [(row["anchor"], row["positive"], row["negative"]) for row in rows] == expected
     assert (result.dropped, result.candidates) == (dropped, candidates)
     for row in rows:
-        scores = [float(row["positive_score"]), float(row["negative_score"])]
+        scores = [float(row["positive_similarity"]), float(row["negative_similarity"])]
         own = [queries[row["anchor"]] @ vectors[row[column]] for column in ("positive", "negative")]
         np.testing.assert_allclose(scores, own, atol=2e-6)
     assert (result.pairs, result.anchors, result.documents) == (32, 30, len(documents))
@@ -222,7 +224,7 @@ def test_the_summary_has_counts_and_examples_at_the_quantiles(workspace: Path) -
     assert summary["settings"]["max_score"] == 0.9
     shares = {name: count / result.candidates for name, count in summary["dropped"].items()}
     assert summary["dropped_shares"] == pytest.approx(shares)
-    scores = sorted(float(row["negative_score"]) for row in rows)
+    scores = sorted(float(row["negative_similarity"]) for row in rows)
     quantiles = [0, 0.25, 0.5, 0.75, 1]
     assert [example["quantile"] for example in summary["examples"]] == quantiles
     expected = [scores[int(quantile * (len(rows) - 1))] for quantile in quantiles]
@@ -240,11 +242,11 @@ def test_missing_negatives_can_be_random(workspace: Path) -> None:
     assert full.without_negative < few.without_negative
     lowest: dict[str, float] = {}
     for row in rows:
-        lowest[row["anchor"]] = min(lowest.get(row["anchor"], 2.0), float(row["positive_score"]))
+        lowest[row["anchor"]] = min(lowest.get(row["anchor"], 2.0), float(row["positive_similarity"]))
     for row in rows:
         assert (row["anchor"], row["negative"]) not in PAIRS
         limit = lowest[row["anchor"]] - 0.05 * abs(lowest[row["anchor"]])
-        assert float(row["negative_score"]) <= limit + 1e-5
+        assert float(row["negative_similarity"]) <= limit + 1e-5
     assert {tuple(row.values()) for row in some} <= {tuple(row.values()) for row in rows}
     assert len({tuple(row.values()) for row in rows}) == len(rows)
     assert mined("again.tsv", **how, fill_random=True) == (full, rows)
@@ -319,3 +321,131 @@ def test_errors(workspace: Path, settings: dict[str, Any], message: str) -> None
     with pytest.raises(NearfarError, match=message):
         mined(**{"output": "triplets.tsv", **settings})
     assert not Path("triplets.tsv").exists()
+
+
+# --- scores of a reranker ---
+
+
+@pytest.fixture
+def reranker(workspace: Path) -> Path:
+    """A cross-encoder of sentence-transformers with random weights, whose logits spread."""
+    torch.manual_seed(0)
+    model = CrossEncoder("tiny", num_labels=1, device="cpu")
+    with torch.no_grad():
+        model.model.classifier.weight.mul_(30)
+    model.save_pretrained("reranker")
+    return workspace / "reranker"
+
+
+def expected_triplets(scores: dict[tuple[str, str], float], margin: float) -> list[tuple[str, str, str, float, float]]:
+    """The nearest document by the encoder that is scored below each pair's anchor's positives, by a plain search."""
+    encoder = Encoder.from_pretrained("tiny")
+    documents = list(dict.fromkeys(positive for _, positive in PAIRS))
+    queries = dict(zip(TEXTS, encoder.encode(TEXTS, normalize=True, precision="fp32"), strict=True))
+    vectors = dict(zip(documents, encoder.encode(documents, normalize=True, precision="fp32"), strict=True))
+    rows = []
+    for anchor, positive in PAIRS:
+        own = [text for other, text in PAIRS if other == anchor]
+        known = [scores[anchor, text] for text in own if (anchor, text) in scores]
+        others = sorted((-float(queries[anchor] @ vectors[text]), text) for text in documents)
+        fitting = [
+            text
+            for _, text in others
+            if text not in (*own, anchor) and known and scores.get((anchor, text), np.inf) <= min(known) - margin
+        ]
+        if fitting and (anchor, positive) in scores:
+            chosen = fitting[0]
+            rows.append((anchor, positive, chosen, scores[anchor, positive], scores[anchor, chosen]))
+    return rows
+
+
+def assert_rows(rows: list[dict[str, str]], expected: list[tuple[str, str, str, float, float]]) -> None:
+    assert [tuple(row.values())[:3] for row in rows] == [row[:3] for row in expected]
+    assert list(rows[0]) == ["anchor", "positive", "negative", "positive_score", "negative_score"]
+    found = [[float(row["positive_score"]), float(row["negative_score"])] for row in rows]
+    np.testing.assert_allclose(found, [row[3:] for row in expected], atol=2e-5)
+
+
+JUDGED: dict[str, Any] = {"range_max": 500, "relative_margin": None, "absolute_margin": 0.5, "precision": "fp32"}
+
+
+@pytest.mark.long
+def test_a_cross_encoder_judges_the_candidates_and_its_scores_are_trained_on(
+    reranker: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = [(anchor, text) for anchor, _ in PAIRS for text in dict.fromkeys(positive for _, positive in PAIRS)]
+    logits = CrossEncoder("reranker", device="cpu").predict(pairs, activation_fn=torch.nn.Identity())
+    expected = expected_triplets(dict(zip(pairs, map(float, logits), strict=True)), 0.5)
+    result, rows = mined(rescore="reranker", **JUDGED)
+    assert_rows(rows, expected)
+    assert result.dropped["rescore"] == 0 < result.dropped["absolute_margin"] < result.candidates
+    assert not Path("triplets.tsv.vectors").exists()
+    assert main(["train", "--model", "tiny", "--data", "triplets.tsv", "--output", "run", "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "triplets with scores" in printed
+    assert "training by teacher-scores" in printed
+
+
+@pytest.mark.long
+def test_scores_that_were_computed_before_a_stop_are_kept(reranker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        stop_in(patch, module, "nearest", 2, Killed())
+        with pytest.raises(Killed):
+            mined(rescore="reranker", **JUDGED)
+    computed: list[int] = []
+    predict = Classifier.predict
+
+    def counted(self: Classifier, items: Any, **how: Any) -> Any:
+        computed.append(len(items))
+        return predict(self, items, **how)
+
+    monkeypatch.setattr(Classifier, "predict", counted)
+    stopped = mined(rescore="reranker", **JUDGED)
+    again, computed[:] = sum(computed), []
+    assert mined("expected.tsv", rescore="reranker", **JUDGED) == stopped
+    assert 0 < again < sum(computed)
+
+
+@pytest.mark.long
+def test_a_table_judges_what_it_has_scores_of(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw = np.random.default_rng(0)
+    documents = list(dict.fromkeys(positive for _, positive in PAIRS))
+    every = {(anchor, text): float(draw.normal()) for anchor, _ in PAIRS for text in documents}
+    scores = {pair: score for pair, score in every.items() if pair != PAIRS[2] and draw.random() < 0.8}
+    rows = [(*pair, str(score)) for pair, score in scores.items()]
+    write(workspace / "scores.tsv", ["query", "document", "score"], rows)
+    flags = ["--absolute-margin", "0.5", "--relative-margin", "none", "--range-max", "500", "--precision", "fp32"]
+    assert main(["mine", *FLAGS, "--rescore", "scores.tsv", *flags]) == 0
+    printed = capsys.readouterr().out
+    assert "dropped by --rescore scores.tsv: " in printed
+    with Path("triplets.tsv").open(encoding="utf-8", newline="") as stream:
+        mined_rows = list(csv.DictReader(stream, delimiter="\t"))
+    expected = expected_triplets(scores, 0.5)
+    assert PAIRS[2] not in {row[:2] for row in expected}
+    assert_rows(mined_rows, expected)
+    # The mined file is a table of scores too.
+    _, again = mined("again.tsv", rescore="triplets.tsv", **JUDGED)
+    assert again == mined_rows
+
+
+@pytest.mark.long
+def test_unusable_scores_are_refused(workspace: Path) -> None:
+    write(workspace / "bad.tsv", ["query", "document", "score"], [("a dog", "a cat", "1"), ("a dog", "a bird", "high")])
+    write(workspace / "none.tsv", ["query", "document", "text"], [("a dog", "a cat", "1")])
+    write(workspace / "other.tsv", ["query", "document", "score"], [("a dog", "a cat", "1"), ("a dog", "a bird", "2")])
+    Classifier.from_pretrained("tiny", label_names=("a", "b")).save_pretrained("labels")
+    for settings, problem in (
+        ({"rescore": "bad.tsv"}, r"bad\.tsv, line 3: column 'score' holds 'high', not a number"),
+        ({"rescore": "none.tsv"}, r"none\.tsv: has no scores\. Name their columns as those"),
+        ({"rescore": "missing.tsv"}, r"missing\.tsv"),
+        ({"rescore": "other.tsv"}, r"No pair has a negative: of \d+ candidates --rescore dropped \d+"),
+        ({"rescore": "tiny"}, r"--rescore tiny: .*holds no classifier.*can be given in a table"),
+        ({"rescore": "labels"}, "--rescore labels: classifies into 2 labels, and should give one score"),
+        ({"rescore": "other.tsv", "fill_random": True}, "--fill-random and --rescore: random documents have no such"),
+        ({"max_score": 3.0}, "--max-score 3: must be from -1 to 1, as cosines are, without --rescore"),
+        ({"absolute_margin": 2.5}, r"--absolute-margin 2\.5: must be from 0 to 2, as cosines are, without --rescore"),
+    ):
+        with pytest.raises(NearfarError, match=problem):
+            mined(**settings)
+    with pytest.raises(NearfarError, match=r"--output other\.tsv: would overwrite the input"):
+        mine(model="tiny", data="pairs.tsv", rescore="other.tsv", output="other.tsv", overwrite=True)

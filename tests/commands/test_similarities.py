@@ -83,7 +83,7 @@ def test_hits_and_hard_negatives_equal_those_of_sentence_transformers(theirs: Se
         assert (row is None) == (not allowed)
         if row is not None:
             assert row["negative"] == DOCUMENTS[allowed[0]]
-            assert float(row["negative_score"]) == pytest.approx(own[allowed[0]], rel=1e-4, abs=1e-4)
+            assert float(row["negative_similarity"]) == pytest.approx(own[allowed[0]], rel=1e-4, abs=1e-4)
     if result.similarity != "cosine":
         with pytest.raises(NearfarError, match=f"--max-score: is a cosine, and tiny compares by '{result.similarity}'"):
             mine(model="tiny", **files, max_score=0.9, overwrite=True)

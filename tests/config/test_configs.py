@@ -28,6 +28,7 @@ WORDS = {
     **dict.fromkeys(("sbert", "scl", "augment", "nli-order"), ("premise  ", "  entailment  ", "  contradiction  ")),
     **dict.fromkeys(("bt", "bt+sg-opt"), ("sentence  ", "  translation  ")),
     "documents": ("anchor  ", "  positive  "),
+    "teacher-scores": ("anchor  ", "  positive ", "  negative "),
     **{"regression": ("score 0.",), "supcon-text": ()},
 }
 """Words in the description of a batch, for all methods but those of sentences."""

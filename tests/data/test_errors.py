@@ -41,9 +41,21 @@ def lines(file):
 
 text = partial(texts, column="said")
 triplets = partial(load_tuples, columns=("anchor", "positive", "negative"))
+scored = partial(load_tuples, find_negatives=True, scores=True)
 translations = partial(load_translations, sentences=["a"])
 NLI, SCORED = "premise\thypothesis\tlabel\n", "score\tsentence1\tsentence2\n"
 LABELLED, TRANSLATED, TRIPLETS = "label\ttext\n", "sentence\ttranslation\n", "anchor\tpositive\tnegative\n"
+TAUGHT = "anchor\tpositive\tnegative\tpositive_score\tnegative_score\n"
+FLAG = '{{"query": "a", "pos": ["b"], "neg": ["c", "d"], "pos_scores": {}, "neg_scores": {}}}\n'
+LISTS = {
+    "[1]": "line 1: column 'neg_scores' has 1 scores, for 2 texts in 'neg'",
+    "[1, 2, 3]": "column 'neg_scores' has 3 scores, for 2 texts in 'neg'",
+    "[1, null]": "line 1: column 'neg_scores' is empty",
+    "[1, NaN]": "line 1: column 'neg_scores' holds nan, not a number",
+    '[1, "much"]': "line 1: column 'neg_scores' holds 'much', not a number",
+    "[1, [2]]": "line 1: column 'neg_scores' holds [2], not a number",
+    "null": "line 1: column 'neg_scores' is empty",
+}
 JSON = '{"premise": "a dog", "hypothesis": "a cat", "label": 1}\n'
 X, A = "x" * 9999, "a" * 9999
 HOLDS = "column 'score' holds"
@@ -121,6 +133,27 @@ ROWS = [
     (load_tuples, "csv", "anchor,positive\na,a\n", "All pairs are equal"),
     (load_tuples, "tsv", "anchor\tpositive\na\tb\nc\t\n", "line 3: column 'positive' is empty"),
     (triplets, "tsv", "anchor\tpositive\n", "line 1: no column 'negative'. Its columns: anchor, positive."),
+    # --- scores of a teacher
+    (scored, "tsv", f"{TAUGHT}a\tb\tc\t1\t2\na\tb\td\t1\t\n", "line 3: column 'negative_score' is empty. Rows with"),
+    (scored, "tsv", f"{TAUGHT}a\tb\tc\t\t2\n", "line 2: column 'positive_score' is empty"),
+    *((scored, "tsv", f"{TAUGHT}a\tb\tc\t{bad}\t2\n", "line 2: column 'positive_score' holds") for bad in NO_SCORES),
+    *((scored, "tsv", f"{TAUGHT}a\tb\tc\t1\t{bad}\n", "line 2: column 'negative_score' holds") for bad in NO_SCORES),
+    *((scored, "jsonl", FLAG.format("[2]", bad), message) for bad, message in LISTS.items()),
+    (
+        scored,
+        "jsonl",
+        FLAG.format("[2, 3]", "[1, 0]"),
+        "line 1: column 'pos_scores' has 2 scores, for 1 texts in 'pos'",
+    ),
+    (scored, "jsonl", '{"query": "a", "pos": [], "neg": ["c"], "pos_scores": [], "neg_scores": [1]}', "'pos' is empty"),
+    (scored, "jsonl", '{"query": "a", "pos": [3], "neg": ["c"], "pos_scores": [1], "neg_scores": [1]}', "not text"),
+    (scored, "tsv", "anchor\tpositive\tnegative\nd\te\tf\n", "has no scores. Name their columns as those of the texts"),
+    (
+        scored,
+        "tsv",
+        "anchor\tpositive\tnegative_1\tnegative_2\tnegative_score_1\tnegative_score_2\na\tb\tc\td\t1\t2\n",
+        "no column has the scores of 'positive', beside negative_score_1, negative_score_2. Call it as its texts",
+    ),
     # Errors in a file are not reported as missing columns.
     (load_triplets, "csv", "sent0,sent1,hard_neg\na,b\n", "line 2: 2 fields"),
     (load_triplets, "tsv", TRIPLETS + "a\tb\t\n", "line 2: column 'negative' is empty"),

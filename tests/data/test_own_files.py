@@ -170,6 +170,60 @@ def test_all_negatives_of_a_row_are_read(name, tmp_path):
     assert column.casefold() in unread.casefold()
 
 
+SCORED = {
+    "numbered": (
+        "a.tsv",
+        "negative_score_2\tanchor\tpositive\tscore\tnegative_1\tnegative_score_1\tnegative_2\n"
+        "0.2\ta\tb\t0.9\tx\t0.1\ty\n\tc\td\t0.8\tz\t-3\t\n",
+    ),
+    "one each": (
+        "a.csv",
+        "Query,Document,Hard Neg,Document score,hard_neg_score\na,b,x,0.9,0.1\na,b,y,0.9,0.2\nc,d,z,0.8,-3\n",
+    ),
+    "lists of FlagEmbedding": (
+        "a.jsonl",
+        '{"query": "a", "pos": ["b"], "neg": ["x", "y"], "pos_scores": [0.9], "neg_scores": [0.1, "0.2"]}\n'
+        '{"query": "c", "pos": ["d"], "neg": ["z"], "pos_scores": [0.8], "neg_scores": [-3]}\n',
+    ),
+    "parquet": (
+        "a.parquet",
+        {
+            **{"anchor": ["a", "c"], "positive": ["b", "d"], "negatives": [["x", "y"], ["z"]]},
+            **{"positive_score": [0.9, 0.8], "negative_scores": [[0.1, 0.2], [-3.0]]},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_scores_of_a_teacher_are_read_with_their_texts(name, tmp_path):
+    file, content = SCORED[name]
+    path = parquet(tmp_path / file, content) if isinstance(content, dict) else write(tmp_path / file, content)
+    data = load_tuples(path, find_negatives=True, scores=True)
+    assert data.rows == [("a", "b", "x"), ("a", "b", "y"), ("c", "d", "z")]
+    assert data.targets == [(0.9, 0.1), (0.9, 0.2), (0.8, -3.0)]
+    assert "not read" not in data.sources[0]
+    choice = choose_method([path])
+    assert (choice.method, choice.rows) == ("teacher-scores", "triplets with scores")
+    assert len(choice.columns) == len(column_names(open_table(Path(path))))
+    chosen = read_rows(resolve_config(None, {"data": path, "output": "x"}))
+    assert (chosen.rows, chosen.targets) == (data.rows, data.targets)
+    assert read_rows(SimcseSupConfig(data=(path,), output="x")).targets is None
+
+
+def test_each_positive_of_a_list_makes_rows(tmp_path):
+    pairs = write(tmp_path / "pairs.jsonl", '{"query": "a", "pos": ["b", " c"]}\n{"query": "d", "pos": ["e"]}\n')
+    data = load_tuples(pairs)
+    assert (data.rows, data.repaired) == ([("a", "b"), ("a", "c"), ("d", "e")], 1)
+    row = '{"query": "a", "pos": ["b", "c"], "neg": ["x", "y"], "pos_scores": [4, 3], "neg_scores": [2, 1]}\n'
+    data = load_tuples(write(tmp_path / "lists.jsonl", row), find_negatives=True, scores=True)
+    assert data.rows == [("a", "b", "x"), ("a", "b", "y"), ("a", "c", "x"), ("a", "c", "y")]
+    assert data.targets == [(4, 2), (4, 1), (3, 2), (3, 1)]
+    assert choose_method([pairs]).columns == ("query", "pos")
+    score = write(tmp_path / "score.tsv", "anchor\tpositive\tscore\n" + "a\tb\t1\n" * 5)
+    assert choose_method([score]).method == "info-nce", "without negatives there is nothing to compare scores with"
+
+
 # --- what is not read, and empty cells ---
 
 

@@ -17,6 +17,7 @@ GUIDE = ROOT / "docs" / "guides" / "train.md"
 COLUMNS = {
     "pairs": "anchor positive",
     "triplets": "anchor positive negative",
+    "triplets with scores": "anchor positive negative positive_score negative_score",
     "NLI rows": "premise hypothesis label",
     "labelled texts": "text label",
     "few labelled texts": "text label",

@@ -42,7 +42,17 @@ def test_the_site(changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.M
     styles = [style.read_text(encoding="utf-8") for style in site.rglob("*.css")]
     assert styles
     assert not any(re.search(r"url\([\"']?(?:https?:)?//|@import", style) for style in styles)
-    for name in ("liao", "simcse", "kim", "supcon-text", "regression", "nli-order", "distill", "gunel"):
+    for name in (
+        "liao",
+        "simcse",
+        "kim",
+        "supcon-text",
+        "regression",
+        "nli-order",
+        "distill",
+        "teacher-scores",
+        "gunel",
+    ):
         page = (site / "methods" / f"{name}.html").read_text(encoding="utf-8")
         assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block"' in page
         assert "arithmatex" not in page

@@ -24,7 +24,7 @@ from tests.methods.table_encoder import built
 QUERY, DOCUMENT, DEFAULT = "who sees the ", "a big house : ", "not "
 ROLES = (QUERY, DOCUMENT)
 NLI_METHODS = ("sbert", "scl", "augment", "nli-order")
-TWO_ROLES = (*NLI_METHODS, "simcse-sup", "info-nce")
+TWO_ROLES = (*NLI_METHODS, "simcse-sup", "info-nce", "teacher-scores")
 TRIPLETS = [
     ("A dog runs.", "An animal moves.", "A dog sleeps."),
     ("Two men sing.", "People make music.", "Nobody sings."),
@@ -65,7 +65,8 @@ class PromptTable:
 def build(name: str, table: PromptTable, prompts: tuple[str, str]) -> tuple[Method, Any]:
     torch.manual_seed(0)
     settings: dict[str, Any] = {"nli-order": {"directions": "all", "distinct_texts": False}}.get(name, {})
-    method = built(METHODS[name](output="x", **settings), table, 6, rows(name), prompts=prompts)
+    scores = {"targets": [(1.0, 0.1 * n) for n in range(len(TRIPLETS))]} if name == "teacher-scores" else {}
+    method = built(METHODS[name](output="x", **settings), table, 6, rows(name), prompts=prompts, **scores)
     return method, next(method.batches.epoch(0))
 
 

@@ -40,6 +40,9 @@ SHAPES = [
     ("ranknet", (Y, Y, NONE[:2]), HOT),
     ("cosent", (Y, Y[:2]), HOT),
     ("list_distillation", (X, X[:2]), HOT),
+    ("score_distillation", (X, X[:2], mask(4, 3)), {}),
+    ("score_distillation", (X, X, mask(4, 4)), {}),
+    ("margin_mse", (Y, Y[:1]), {}),  # shapes that would broadcast
     ("vector_distillation", (X, X[:, :2]), {}),
     ("nli_softmax_features", (X, X[:, :2]), {}),
     ("masked_lm", (X, NONE[:3]), {}),

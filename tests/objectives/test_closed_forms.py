@@ -13,12 +13,14 @@ from nearfar.objectives import (
     info_nce,
     info_nce_directions,
     list_distillation,
+    margin_mse,
     masked_lm,
     nli_softmax,
     nt_xent,
     premise_scl,
     ranknet,
     regression_features,
+    score_distillation,
     self_guided,
     supcon,
     vector_distillation,
@@ -128,6 +130,8 @@ HALF = {
     "cosent": lambda x: cosent(x[0, :7], TARGETS, temperature=0.05),
     "angle_similarity": lambda x: angle_similarity(x[:4, :6], x[1:, :6]),
     "list_distillation": lambda x: list_distillation(x, x.flip(0), temperature=0.1),
+    "score_distillation": lambda x: score_distillation(x, x.flip(0), torch.ones_like(x, dtype=torch.bool)),
+    "margin_mse": lambda x: margin_mse(x[0], x[1]),
     "vector_distillation": lambda x: vector_distillation(x, x.flip(0)),
 }
 

@@ -127,6 +127,13 @@ def of_distillation():
         loops = partial(references.list_distillation, teachers=teachers, temperature=temperature)
         loops = partial(loops, teacher_temperature=other or temperature)
         yield partial(ours, teacher_temperature=other), loops, (vectors(count, 5),), count == 2  # a list of one other
+    for count, width in product((1, 2, 7), (1, 2, 5)):
+        mask = some_mask(count, width) | torch.eye(count, width, dtype=torch.bool)
+        shared = {"teachers": 2 * vectors(count, width, seed=1), "mask": mask}
+        ours, loops = (partial(one.score_distillation, **shared) for one in (objectives, references))
+        yield ours, loops, (vectors(count, width),), bool((mask.sum(dim=1) < 2).all())  # lists of one
+        ours, loops = (partial(one.margin_mse, teachers=vectors(count, seed=1)) for one in (objectives, references))
+        yield ours, loops, (vectors(count),), False
     for count in (1, 2, 7):
         ours, loops = (
             partial(one.vector_distillation, teachers=vectors(count, 5, seed=1)) for one in (objectives, references)

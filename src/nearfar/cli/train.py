@@ -327,7 +327,7 @@ def _counts(result: "MiningResult", config: "nearfar.MineConfig") -> list[str]:
         f"among the {result.searched:,} nearest of each.",
     ]
     for name, share in result.dropped_shares.items():
-        lines.append(f"  dropped by {flag(name)} {getattr(config, name):g}: {share:.1%}")
+        lines.append(f"  dropped by {flag(name)} {getattr(config, name)}: {share:.1%}")
     if result.without_negative:
         lines.append(
             f"{result.without_negative:,} pairs have no negative and are left out; --fill-random gives them random "

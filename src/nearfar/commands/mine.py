@@ -1,42 +1,52 @@
 """``nearfar mine``: hard negatives for pairs of texts, by exact search among the positives and a corpus."""
 
+import hashlib
 import json
+import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas
 from jaxtyping import Bool, Float, Float32, Int64
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.vectors import OpenEncoder, kept_vectors, open_encoder, vectors_folder
+from nearfar.commands.encode.vectors import OpenEncoder, kept_vectors, open_encoder, read_vectors_file, vectors_folder
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encoding import MineConfig
 from nearfar.config.values import flag
+from nearfar.data.files import is_known
 from nearfar.data.fingerprints import normalize_for_hash
 from nearfar.data.memory import takes_rows
 from nearfar.data.rows import load_documents
 from nearfar.data.sources import skipping_empty
 from nearfar.data.triplets import load_tuples
-from nearfar.disk import TABLES, write_table, write_text
+from nearfar.disk import TABLES, new_file, write_npy, write_table, write_text
 from nearfar.disk.checks import check_output_file, path_errors, refuse_existing
+from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.precision import check_computing
+from nearfar.encoder.weights import locate
 from nearfar.neighbours import pair_similarities
 from nearfar.neighbours.exact import Neighbours, nearest
+from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runtime.progress import progress_bar
 from nearfar.runtime.versions import __version__
-from nearfar.types import NearfarError, VectorSimilarity
+from nearfar.types import NearfarError, Precision, VectorSimilarity
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Examples are the triplets at these quantiles of the negative's score."""
-LIMITS = ("absolute_margin", "relative_margin", "max_score", "min_score")
-"""The settings that limit a negative's score, in the order in which they apply."""
+LIMITS = ("rescore", "absolute_margin", "relative_margin", "max_score", "min_score")
+"""The settings that limit a negative's score, in the order in which they apply; ``rescore``: there must be a score."""
 COLUMNS = ("anchor", "positive", "negative", "positive_score", "negative_score")
-CHUNK = 2**11
+OWN_SCORES = ("positive_similarity", "negative_similarity")
+"""What the last two are called if they are the encoder's own scores, so that training is not on them as a teacher's."""
+CHUNK = 2**9
 """Number of anchors whose nearest documents are searched together, and of pairs that are scored together."""
+Rescore: TypeAlias = Callable[[Sequence[tuple[str, str]], Path], Float32[np.ndarray, " pairs"]]
+"""The scores of pairs of query and document, NaN for one without; the folder keeps those that were computed."""
 _SAMPLE = 64
 """Number of random documents that are tried for each missing negative before all documents are scored."""
 
@@ -83,7 +93,7 @@ class MiningResult:
     negative_score: float
     """Mean score of the rows' negatives."""
     similarity: VectorSimilarity
-    """What scores are: cosines, or what the model's folder names."""
+    """What scores are, unless they are those of ``rescore``: cosines, or what the model's folder names."""
     examples: tuple[Example, ...]
     """The triplets at the quantiles 0, 0.25, 0.5, 0.75 and 1 of the negative's score."""
 
@@ -102,8 +112,12 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
     set (Moreira et al. 2024, arXiv:2407.15831). The positives of an anchor, and texts with the same letters and digits
     as the anchor or one of its positives, are never negatives.
 
+    With ``config.rescore``, s and p are scores of a reranker or of a table in place of the encoder's. Candidates are
+    still the nearest documents by the encoder, nearest first.
+
     The output has one row for each pair and negative, in the order of the pairs, with the columns anchor, positive and
-    negative; ``info-nce`` trains on it with ``negative_column="negative"``. The summary is written to
+    negative; ``info-nce`` trains on it with ``negative_column="negative"``. With ``config.rescore`` it has their scores
+    too, as positive_score and negative_score, for ``teacher-scores``. The summary is written to
     ``OUTPUT.summary.json``. Vectors are kept in ``OUTPUT.vectors`` until the output is complete, so that another call
     does not compute them again. Search is exact and blocked: in memory are the texts and a few blocks.
 
@@ -116,7 +130,8 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
             an input or cannot be written; no pair has a negative within the limits.
     """
     output, summary = Path(config.output), summary_file(config.output)
-    check_output_file(output, [*config.data, *config.corpus], overwrite=config.overwrite, suffixes=TABLES)
+    inputs = [*config.data, *config.corpus, *([config.rescore] if config.rescore else [])]
+    check_output_file(output, inputs, overwrite=config.overwrite, suffixes=TABLES)
     check_computing(config.device, config.precision)
     refuse_existing([summary], overwrite=config.overwrite, flag="--output (its summary)")
     with skipping_empty(config.skip_empty):
@@ -127,7 +142,7 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
     opened = open_encoder(config.model, config.opening, config.precision)
     similarity = opened.encoder.similarity
     for name in ("max_score", "min_score"):
-        if similarity != "cosine" and getattr(config, name) is not None:
+        if similarity != "cosine" and getattr(config, name) is not None and not config.rescore:
             raise NearfarError(
                 f"{flag(name)}: is a cosine, and {config.model} compares by {similarity!r}; set "
                 "--relative-margin or --absolute-margin."
@@ -142,8 +157,9 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
                 f"increase --range-max or add a --corpus; {kept_vectors(output)} keeps the vectors for the next call."
             )
         result = _summarise(candidates, mined, similarity)
-        names = list(COLUMNS if config.with_scores else COLUMNS[:3])
-        write_table(output, names, mined.triplets[names].itertuples(index=False, name=None))
+        scores = COLUMNS[3:] if config.rescore else OWN_SCORES if config.with_scores else ()
+        rows = mined.triplets[list(COLUMNS[: 3 + len(scores)])].itertuples(index=False, name=None)
+        write_table(output, [*COLUMNS[:3], *scores], rows)
         content = {"nearfar": __version__, "settings": asdict(config), **asdict(result)}
         write_text(summary, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return result
@@ -227,17 +243,19 @@ def gather(pairs: Sequence[Sequence[str]], corpus: Sequence[str]) -> Candidates:
 def violations(
     scores: Float32[np.ndarray, "queries documents"],
     positive: Float32[np.ndarray, " queries"],
-    limits: Mapping[str, float],
+    limits: Mapping[str, Any],
 ) -> Iterator[tuple[str, Bool[np.ndarray, "queries documents"]]]:
     """For each limit on the score s of a negative: which scores violate it, p the lowest score of a query's positives.
 
     absolute_margin: s <= p - absolute_margin (TopK-MarginPos of Moreira et al. 2024, arXiv:2407.15831).
     relative_margin: s <= p - |p| * relative_margin (TopK-PercPos; for a positive p the same as
-    p * (1 - relative_margin)). max_score: s <= max_score. min_score: s >= min_score.
+    p * (1 - relative_margin)). max_score: s <= max_score. min_score: s >= min_score. rescore: s and p are known.
     """
     lowest = positive[:, None]
     for name, limit in limits.items():
-        if name == "min_score":
+        if name == "rescore":
+            yield name, np.isnan(scores) | np.isnan(lowest)
+        elif name == "min_score":
             yield name, scores < limit
         elif name == "max_score":
             yield name, scores > limit
@@ -262,7 +280,7 @@ def select_negatives(
     found: Neighbours,
     excluded: Bool[np.ndarray, "queries k"],
     positive: Float32[np.ndarray, " queries"],
-    limits: Mapping[str, float],
+    limits: Mapping[str, Any],
     *,
     count: int,
     range_min: int = 0,
@@ -313,10 +331,53 @@ def is_excluded(
     return np.isin(ids + starts[:, None], keys)
 
 
+def open_scores(name: str, *, device: str | None, precision: Precision) -> Rescore:
+    """The scores in the table ``name``, else those that the cross-encoder of this name gives.
+
+    A table has pairs with scores, such as query, document, score, or triplets with the scores of both
+    (:func:`nearfar.data.triplets.score_columns`). A cross-encoder reads both texts in one sequence; its score is its
+    logit. Its scores are kept in the folder of the vectors, so that another call does not compute them again.
+
+    Raises:
+        NearfarError: a table that cannot be read or has no scores; a model that cannot be opened, or has labels.
+    """
+    if is_known(Path(name)):
+        known: dict[tuple[str, ...], float] = {}
+        loaded = load_tuples(name, find_negatives=True, scores=True)
+        for (query, *documents), scores in zip(loaded.rows, loaded.targets or (), strict=True):
+            known |= {(query, document): score for document, score in zip(documents, scores, strict=True)}
+        return lambda pairs, _: np.array([known.get(pair, np.nan) for pair in pairs], dtype=np.float32)
+    try:
+        folder = locate(name)
+        classifier, fingerprint = Classifier.from_pretrained(folder, device=device), fingerprint_model(folder)
+    except NearfarError as error:
+        raise NearfarError(f"--rescore {name}: {error} Scores of other models can be given in a table.") from error
+    if labels := classifier.label_names:
+        raise NearfarError(f"--rescore {name}: classifies into {len(labels)} labels, and should give one score.")
+    truncated: list[object] = []
+
+    def score(pairs: Sequence[tuple[str, str]], kept: Path) -> Float32[np.ndarray, " pairs"]:
+        content = "\n".join([f"{fingerprint} {precision}", *map("\t".join, pairs)])
+        file = kept / f"{hashlib.sha256(content.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.npy"
+        logits = read_vectors_file(file, (len(pairs), 1))
+        if logits is None:
+            with warnings.catch_warnings(record=True) as given:
+                logits = classifier.predict(pairs, precision=precision)
+            for warning in given if not truncated else ():
+                warnings.warn(f"--rescore {name}: {warning.message}", stacklevel=2)
+            truncated.extend(given)
+            with new_file(file) as temporary:
+                write_npy(temporary, logits.dtype, logits.shape, [logits])
+        return logits[:, 0]
+
+    return score
+
+
 def find_negatives(
     folder: Path, opened: OpenEncoder, candidates: Candidates, config: MineConfig, *, progress: bool
 ) -> Mined:
     """Encode what ``folder`` has no vectors of, find the nearest documents of each anchor, and choose the negatives."""
+    rescore = open_scores(config.rescore, device=config.device, precision=config.precision) if config.rescore else None
     anchors, texts, similarity = candidates.anchors, candidates.documents, opened.encoder.similarity
     with progress_bar("encoding", len(anchors) + len(texts), shown=progress) as advance:
         normalize = similarity == "cosine"
@@ -326,8 +387,12 @@ def find_negatives(
     def score(of: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float32]:
         scores = np.empty(len(of), dtype=np.float32)
         for start in range(0, len(scores), CHUNK):
-            rows = slice(start, start + CHUNK)
-            scores[rows] = pair_similarities(queries[of[rows]], documents[others[rows]], similarity)
+            one, other = of[start : start + CHUNK], others[start : start + CHUNK]
+            scores[start : start + CHUNK] = (
+                rescore([(anchors[a], texts[b]) for a, b in zip(one, other, strict=True)], folder)
+                if rescore
+                else pair_similarities(queries[one], documents[other], similarity)
+            )
         return scores
 
     positive_scores = score(candidates.anchor_of, candidates.positive_of)
@@ -361,6 +426,9 @@ def find_negatives(
             chunk, numbers = slice(start, start + CHUNK), range(len(anchors))[start : start + CHUNK]
             near = nearest(queries[chunk], documents, depth, similarity=similarity, device=opened.encoder.device)
             excluded = is_excluded(near.ids, candidates.excluded[chunk], len(texts))
+            if rescore:
+                kept = np.nonzero(~excluded)
+                near.scores[kept] = score(kept[0] + start, near.ids[kept])
             if config.sampling == "random":
                 how["random"] = np.stack([np.random.default_rng((config.seed, n)).random(depth) for n in numbers])
             own = select_negatives(near, excluded, lowest[chunk], limits, **how)
@@ -381,7 +449,7 @@ def _triplets(
 ) -> pandas.DataFrame:
     """The rows of the output, from the numbers of the anchors and documents of ``negatives``."""
     pairs = {"anchor": candidates.anchor_of, "positive": candidates.positive_of, "positive_score": positive_scores}
-    triplets = pandas.DataFrame(pairs).reset_index(names="pair").merge(negatives, on="anchor")
+    triplets = pandas.DataFrame(pairs).reset_index(names="pair").dropna().merge(negatives, on="anchor")
     for name, texts in zip(COLUMNS, (candidates.anchors, candidates.documents, candidates.documents), strict=False):
         triplets[name] = triplets[name].map(texts.__getitem__).astype(object)
     return triplets.astype(dict.fromkeys(COLUMNS[3:], np.float64)).round(6)

@@ -212,8 +212,6 @@ class SearchConfig(PassageOptions, SearchOptions, ComputeOptions):
 
 
 Cosine = Annotated[float, Meta(ge=-1, le=1)]
-Margin = Annotated[float, Meta(ge=0, le=2)]
-"""A difference of two cosines."""
 Negatives = Annotated[int, Meta(ge=1, le=1000)]
 """Number of hard negatives of an anchor."""
 Rank = Annotated[int, Meta(ge=0, le=10**6)]
@@ -252,13 +250,17 @@ class MineConfig(SearchOptions, ComputeOptions):
     relative_margin: bounds.BelowOne | None = 0.05
     """A negative's score is at most the positive's score times (1 - RELATIVE_MARGIN); none turns this off. 0.05 is the
     best limit of Moreira et al. 2024 (TopK-PercPos, 95%)."""
-    absolute_margin: Margin | None = None
+    absolute_margin: bounds.Weight | None = None
     """A negative's score is at most the positive's score minus ABSOLUTE_MARGIN (TopK-MarginPos of Moreira et al.
     2024)."""
-    max_score: Cosine | None = None
-    """A negative's score is at most this cosine."""
-    min_score: Cosine | None = None
-    """A negative's score is at least this cosine."""
+    max_score: bounds.Logit | None = None
+    """A negative's score is at most this; a cosine without RESCORE."""
+    min_score: bounds.Logit | None = None
+    """A negative's score is at least this; a cosine without RESCORE."""
+    rescore: bounds.File | None = None
+    """Scores that judge the candidates in place of MODEL's: a reranker with one output (a cross-encoder: a folder, or
+    owner/name on the hub), whose logits they are, or a table with the columns query, document, score. The margins and
+    limits are then on these, and the output has them as positive_score and negative_score, to train on."""
     range_min: Rank = 0
     """Skip this number of the nearest candidates that are within the limits."""
     range_max: bounds.Count | None = None
@@ -277,7 +279,7 @@ class MineConfig(SearchOptions, ComputeOptions):
     skip_empty: bool = False
     """Leave out rows with an empty cell, and say how many; by default they are an error."""
     with_scores: bool = False
-    """Add the columns positive_score and negative_score."""
+    """Add MODEL's scores, as positive_similarity and negative_similarity; with RESCORE its scores are always there."""
     seed: bounds.NumpySeed = 0
     """Seed of random sampling."""
     overwrite: bool = False
@@ -294,6 +296,12 @@ class MineConfig(SearchOptions, ComputeOptions):
             yield f"--min-score {self.min_score:g}: must not be above --max-score, which is {self.max_score:g}."
         if self.anchor_column == self.positive_column:
             yield f"--positive-column {self.positive_column}: is also --anchor-column; name two columns."
+        if self.rescore is not None and self.fill_random:
+            yield "--fill-random and --rescore: random documents have no such scores; leave one out."
+        for name, low, high in (("absolute_margin", 0, 2), ("max_score", -1, 1), ("min_score", -1, 1)):
+            limit = getattr(self, name)
+            if self.rescore is None and limit is not None and not low <= limit <= high:
+                yield f"{flag(name)} {limit:g}: must be from {low} to {high}, as cosines are, without --rescore."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -198,7 +198,7 @@ class Split(NamedTuple):
 def kind_of(rows: TextData) -> Kind | None:
     """What held-out rows of this type are; None for plain sentences, and for rows without a measure."""
     width = len(rows.rows[0])
-    if rows.targets is None:
+    if rows.targets is None or width == 3:  # triplets may have the scores of a teacher
         return "nli" if rows.is_nli else None if width == 1 else "pairs"
     if width == 1:
         return "labelled"
@@ -439,7 +439,8 @@ def _fields(rows: TextData) -> list[tuple[str, ...]]:
     elif rows.label_names:
         last = [[rows.label_names[int(target)]] for target in rows.targets or ()]
     else:
-        last = [[]] * len(rows.rows) if rows.targets is None else [[repr(float(target))] for target in rows.targets]
+        scores = rows.targets if rows.rows and kind_of(rows) == "scored" else None
+        last = [[repr(float(score))] for score in scores] if scores else [[]] * len(rows.rows)
     texts = (row[:2] if rows.is_nli else row for row in rows.rows)
     return [(*map(normalize_whitespace, row), *target) for row, target in zip(texts, last, strict=True)]
 

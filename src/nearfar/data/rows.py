@@ -29,8 +29,9 @@ class TextData:
     rows: Sequence[Any]
     """One text (sentences, labelled), two (pairs) or three (anchor, positive, negative); or NLI rows. Many rows are on
     disk (:mod:`nearfar.disk.rows`)."""
-    targets: list[float] | list[int] | None
-    """Label number or score (0 to 1) of each row; None without labels or scores."""
+    targets: list[Any] | None
+    """Label number or score (0 to 1) of each row; of triplets, a teacher's scores of positive and negative, on any
+    scale; None without labels or scores."""
     sources: tuple[str, ...]
     """The location of each table and its number of rows, for display."""
     repaired: int

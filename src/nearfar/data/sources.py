@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from operator import ne
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from nearfar.data import cells, files
 from nearfar.data.cells import Check, EmptyCellError, Location, Rows
@@ -134,6 +134,10 @@ class Entry(NamedTuple):
     """Number of its texts whose white space was normalised."""
 
 
+Parse: TypeAlias = Callable[[Location, Sequence[object]], list[Entry]]
+"""What makes the entries of a row, of its location and values."""
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows that can be read by column name, repeatedly; ``title`` describes their location."""
@@ -197,31 +201,33 @@ class Table:
         target: str | None = None,
         check: "Check | None" = None,
         *,
-        negatives: Sequence[str] = (),
+        optional: Sequence[str] = (),
+        parse: "Parse | None" = None,
     ) -> "Iterator[Entry]":
         """Yield the texts in ``columns`` of each row (:func:`text_field`), and what ``check`` makes of its target.
 
         ``check`` gets the value in the column ``target``, the column's name and the location. It raises NearfarError
-        for an invalid value, and returns None to leave out the row, whose entry has no texts. With columns of
-        ``negatives``, whose cells hold a text or a list of texts, or nothing, a row yields one entry for each negative,
-        which is its last text.
+        for an invalid value, and returns None to leave out the row, whose entry has no texts. With ``parse``, a row
+        yields the entries that it makes of the location and the values of ``columns`` and of ``optional`` ones.
 
         Raises:
             EmptyCellError: at the first row with an empty cell; the message counts and lists all of them. Within
                 :func:`skipping_empty` they are left out instead.
         """
+
+        def parse_texts(where: Location, values: Sequence[object]) -> list[Entry]:
+            value = check(values[len(columns)], target, where) if check and target else None
+            if target and value is None:
+                return [Entry(())]
+            raw = values[: len(columns)]
+            texts = tuple(map(cells.text_field, raw, columns, repeat(where)))
+            return [Entry(texts, value, sum(map(ne, texts, raw)))]
+
         read = (*columns, target) if target else columns
         empty: list[tuple[Location, EmptyCellError]] = []
-        for where, values in self.rows(read, optional=negatives) if negatives else self.text_rows(read):
+        for where, values in self.rows(read, optional=optional) if parse else self.text_rows(read):
             try:
-                value = check(values[len(columns)], target, where) if check and target else None
-                if target and value is None:
-                    yield Entry(())
-                    continue
-                raw = values[: len(columns)]
-                texts = tuple(map(cells.text_field, raw, columns, repeat(where)))
-                entry = Entry(texts, value, sum(map(ne, texts, raw)))
-                entries = _with_negatives(entry, negatives, values[len(read) :], where) if negatives else [entry]
+                entries = (parse or parse_texts)(where, values)
             except EmptyCellError as error:
                 empty.append((where, error))
                 continue
@@ -242,19 +248,6 @@ class Table:
         if unread:
             notes.append(f"columns that are not read: {', '.join(unread[:20])}{', ...' * (len(unread) > 20)}")
         return "".join(f"; {note}" for note in notes)
-
-
-def _with_negatives(entry: Entry, names: Sequence[str], values: Sequence[object], where: Location) -> list[Entry]:
-    """A copy of ``entry`` for each text in ``values``, which hold a text, a list of texts or nothing."""
-    entries = []
-    for name, value in zip(names, values, strict=True):
-        for raw in value if isinstance(value, list) else [value]:
-            if not cells.is_blank(raw):
-                text = cells.text_field(raw, name, where)
-                entries.append(Entry((*entry.texts, text), entry.target, entry.repaired + (text != raw)))
-    if not entries:
-        raise EmptyCellError(f"{where}: column {names[0]!r} is empty.")
-    return entries
 
 
 def _report_empty(title: str, empty: "Sequence[tuple[Location, EmptyCellError]]") -> None:

@@ -59,7 +59,7 @@ def read_classifier(
             the model's limit; an exported graph is to have another head.
     """
     inner = encoder_folder.transformer_folder(folder)
-    settings = transformer_settings(inner)
+    settings = transformer_settings(inner, classifier=True)
     if (graph := graph_format(inner)) is not None:
         exported = GraphBackbone(inner, graph, classifier=True)
         tokenizer = pretrained.load_tokenizer(inner)

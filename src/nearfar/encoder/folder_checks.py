@@ -37,7 +37,8 @@ ONLY = {
     "module_output_name": "token_embeddings",
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
 }
-"""Settings of which nearfar supports one value; with others, texts would get a head or a chat template."""
+"""Settings of which nearfar supports one value; with others, texts would get a head, as in classifiers, or a
+chat template."""
 Length: TypeAlias = Annotated[int, Meta(ge=3)]
 KEYWORDS = (
     *("attn_implementation", "dtype", "torch_dtype", "low_cpu_mem_usage", "output_hidden_states", "use_cache"),
@@ -175,8 +176,10 @@ class TransformerSettings(Struct, frozen=True):
         return {name: length for name, length in lengths.items() if length is not None}
 
 
-def transformer_settings(folder: Path) -> TransformerSettings:
-    """Read the settings of the module Transformer in its folder.
+def transformer_settings(folder: Path, *, classifier: bool = False) -> TransformerSettings:
+    """Read the settings of the module Transformer in its folder; with ``classifier`` any of :data:`ONLY`.
+
+    Cross-encoders of sentence-transformers have others; whether there is a classifier, config.json says.
 
     Raises:
         NearfarError: the file is damaged, or nearfar does not support a setting.
@@ -186,7 +189,7 @@ def transformer_settings(folder: Path) -> TransformerSettings:
         return TransformerSettings()
     settings = {name: value for name, value in read_object(file).items() if value not in (None, {})}
     for name, supported in ONLY.items():
-        if settings.pop(name, supported) != supported and not (folder / EXPORTED).is_file():
+        if settings.pop(name, supported) != supported and not classifier and not (folder / EXPORTED).is_file():
             raise NearfarError(f"{file}: nearfar supports only the value {format_value(supported)} of {name}.")
     found = convert(settings, TransformerSettings, source=file)
     keywords = [*found.model_args, *found.model_kwargs, *found.config_args, *found.config_kwargs, *found.tokenizer]

@@ -150,7 +150,7 @@ def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBas
         NearfarError: its files are missing or damaged; ``fast`` is set and it is not a fast tokenizer; or
             tokenizer_config.json names a tokenizer of another type than that in tokenizer.json.
     """
-    vocabulary, settings = checks.check_tokenizer_files(folder), checks.transformer_settings(folder)
+    vocabulary, settings = checks.check_tokenizer_files(folder), checks.transformer_settings(folder, classifier=True)
     with opening(vocabulary), quiet():
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             folder, trust_remote_code=False, **settings.tokenizer

@@ -61,6 +61,27 @@ class TextColumn(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PairColumns(Settings):
+    """Methods whose rows are pairs or triplets."""
+
+    # --- Rows ---
+
+    anchor_column: str = "anchor"
+    """Column of the anchors."""
+    positive_column: str = "positive"
+    """Column of the positives."""
+    negative_column: str | None = "auto"
+    """Column of the hard negatives: a text or a list of them, also in numbered columns (negative_1, ...); each makes a
+    row. auto is negative or hard_neg, if it is there; none reads pairs."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are named: of anchors, positives, and perhaps negatives."""
+        named = self.negative_column not in (None, "auto")
+        return (self.anchor_column, self.positive_column, *([str(self.negative_column)] if named else []))
+
+
+@dataclass(frozen=True, kw_only=True)
 class NliSettings(Settings):
     """Methods whose rows are NLI rows."""
 

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from nearfar.config.bounds import Count, Epochs, File, Fraction, LearningRate, Length, OpenFraction, Steps, Weight
 from nearfar.methods import base
-from nearfar.methods.settings import DirectionSettings, HardNegativeSettings, InfoNceSettings, TextColumn
+from nearfar.methods.settings import DirectionSettings, HardNegativeSettings, InfoNceSettings, PairColumns, TextColumn
 from nearfar.types import Loss, Method, MethodEntry
 
 if TYPE_CHECKING:
@@ -104,20 +104,13 @@ class SimcseSupConfig(DirectionSettings, HardNegativeSettings, SimcseConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InfoNceConfig(DirectionSettings, HardNegativeSettings, InfoNceSettings):
+class InfoNceConfig(DirectionSettings, HardNegativeSettings, PairColumns, InfoNceSettings):
     """info-nce: InfoNCE on your own pairs or triplets, with the other rows of the batch as negatives."""
 
     # --- Rows ---
 
     data: tuple[File, ...] = ()
     """Files with the columns below, or flickr8k (captions of one photo), microworld."""
-    anchor_column: str = "anchor"
-    """Column of the anchors."""
-    positive_column: str = "positive"
-    """Column of the positives."""
-    negative_column: str | None = "auto"
-    """Column of the hard negatives, which are negatives of the whole batch: a text or a list of them, also in numbered
-    columns (negative_1, ...); each makes a row. auto is negative or hard_neg, if it is there; none reads pairs."""
 
     # --- Options ---
 
@@ -360,13 +353,9 @@ def read_pairs(config: InfoNceConfig) -> "TextData":
     """Read pairs, or triplets where there are negatives."""
     from nearfar.data.triplets import load_tuples
 
-    named = config.negative_column if config.negative_column != "auto" else None
-    return load_tuples(
-        base.require_data(config, "info-nce"),
-        columns=(config.anchor_column, config.positive_column, *([named] if named else [])),
-        find_negatives=config.negative_column == "auto",
-        limit=config.limit,
-    )
+    auto = config.negative_column == "auto"
+    data = base.require_data(config, "info-nce")
+    return load_tuples(data, columns=config.columns, find_negatives=auto, limit=config.limit)
 
 
 def read_documents(config: DocumentsConfig) -> "TextData":

@@ -17,11 +17,13 @@ from nearfar.objectives._targets import (
     cosent,
     cosine_regression,
     list_distillation,
+    margin_mse,
     masked_lm,
     nli_softmax,
     nli_softmax_features,
     ranknet,
     regression_features,
+    score_distillation,
     vector_distillation,
 )
 from nearfar.types import SelfGuidedVariant
@@ -29,7 +31,7 @@ from nearfar.types import SelfGuidedVariant
 __all__ = ["DirectionMasks", "Directions", "HardNegatives", "PremiseSets", "RowMask", "SelfGuidedVariant"]
 __all__ += ["Similarity", "angle_similarity", "below_positive", "by_rows", "cosent", "cosine_regression"]
 __all__ += ["direction_masks", "distinct_rows", "info_nce", "info_nce_directions", "l2_normalize"]
-__all__ += ["list_distillation", "masked_fraction", "masked_lm", "nli_softmax"]
+__all__ += ["list_distillation", "margin_mse", "masked_fraction", "masked_lm", "nli_softmax"]
 __all__ += ["nli_softmax_features", "not_known_positive", "nt_xent", "premise_scl"]
-__all__ += ["premise_sets", "ranknet", "regression_features", "row_similarities", "self_guided", "similarities"]
-__all__ += ["squared_distance", "supcon", "vector_distillation"]
+__all__ += ["premise_sets", "ranknet", "regression_features", "row_similarities", "score_distillation"]
+__all__ += ["self_guided", "similarities", "squared_distance", "supcon", "vector_distillation"]

@@ -6,7 +6,7 @@ Scored pairs have squared errors, rankings within groups (RankNet) and of a batc
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
@@ -240,7 +240,7 @@ def _cross_entropy(
     return functional.cross_entropy(logits.to(exact), targets.long(), reduction="none")
 
 
-# --- vectors of a teacher ---
+# --- vectors and scores of a teacher ---
 
 
 def list_distillation(
@@ -284,16 +284,60 @@ def list_distillation(
         own, target = l2_normalize(students.to(exact)), l2_normalize(teachers.detach().to(exact))
 
         def divergence(rows: slice) -> Float[Tensor, " anchors"]:
-            others = index[rows, None] != index
-            log_q, log_p = (
-                # Not -inf: a list without other rows would have a NaN gradient.
-                (x[rows] @ x.T / tau).masked_fill(~others, torch.finfo(exact).min).log_softmax(dim=1)
-                for x, tau in ((own, temperature), (target, given))
-            )
-            return torch.where(others, log_p.exp() * (log_p - log_q), 0.0).sum(dim=1)
+            own_logits, logits = (x[rows] @ x.T / tau for x, tau in ((own, temperature), (target, given)))
+            return score_distillation(own_logits, logits, index[rows, None] != index)
 
         index = torch.arange(len(own), device=own.device)
         return by_rows(divergence, len(own), len(own), recompute=True)
+
+
+def score_distillation(
+    scores: Float[Tensor, "anchors candidates"],
+    teachers: Float[Tensor, "anchors candidates"],
+    mask: Bool[Tensor, "anchors candidates"],
+) -> Float[Tensor, " anchors"]:
+    """KL divergence between a teacher's and the student's scores of documents: l_i = sum_j p_ij log(p_ij / q_ij).
+
+    p_i is the softmax over j of the teacher's scores t_ij, q_i that of the student's s_ij, each divided by its
+    temperature before, over the candidates that ``mask`` has; 0 without any. Teachers get no gradient. Computed in
+    float32 or better.
+
+    Raises NearfarError for shapes that do not match.
+
+    Source: Lin et al. 2020, "Distilling Dense Representations for Ranking using Tightly-Coupled Teachers".
+
+    >>> scores, teachers = torch.zeros(2, 2), torch.tensor([[0.0, 0.0], [100.0, 0.0]])
+    >>> mask = torch.ones(2, 2, dtype=torch.bool)
+    >>> score_distillation(scores, teachers, mask)  # q = 1/2 each; p_1 = (1/2, 1/2), p_2 = (1, 0)
+    tensor([0.0000, 0.6931])
+    """
+    axes = "[anchors candidates]"
+    check_shapes(f"scores {axes}, teachers {axes}, mask {axes}", scores, teachers, mask)
+    exact = compute_dtype(scores, teachers)
+    # Not -inf: a list without candidates would have a NaN gradient.
+    log_q, log_p = (
+        x.to(exact).masked_fill(~mask, torch.finfo(exact).min).log_softmax(dim=1) for x in (scores, teachers.detach())
+    )
+    return torch.where(mask, log_p.exp() * (log_p - log_q), 0.0).sum(dim=1)
+
+
+def margin_mse(margins: Float[Tensor, " triplets"], teachers: Float[Tensor, " triplets"]) -> Float[Tensor, " triplets"]:
+    """Squared error of each triplet's margin: l_i = ((s(q_i, p_i) - s(q_i, n_i)) - (t(q_i, p_i) - t(q_i, n_i)))^2.
+
+    ``margins`` are the differences of the student's scores s of positive and negative, ``teachers`` those of the
+    teacher's scores t, which get no gradient. Computed in float32 or better.
+
+    Raises NearfarError for shapes that do not match.
+
+    Source: Hofstätter et al. 2020, "Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge
+    Distillation", eq. 1.
+
+    >>> margin_mse(torch.tensor([5.0 - 2.0]), torch.tensor([9.0 - 8.0]))  # (3 - 1)^2
+    tensor([4.])
+    """
+    check_shapes("margins [triplets], teachers [triplets]", margins, teachers)
+    exact = compute_dtype(margins, teachers)
+    return (margins.to(exact) - teachers.detach().to(exact)).square()
 
 
 def vector_distillation(

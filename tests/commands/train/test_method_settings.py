@@ -50,6 +50,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "nli-order": {**INFO_NCE, "pooling": "cls", "directions": "both"},
     "info-nce": {**INFO_NCE, "hard_negative_weight": 1.0, "negative_column": None},
     "documents": INFO_NCE,
+    "teacher-scores": {"temperature": 0.2, "teacher_temperature": 3.0, "false_negative_margin": 0.0},
 }
 """Values of settings that change the loss, where :func:`another_value` would not do. By method."""
 TESTED_SEPARATELY = {
@@ -61,6 +62,7 @@ ANGLE = ("temperature", "angle_temperature", "cosine_weight", "in_batch_weight",
 NEEDED: dict[str, dict[str, dict[str, Any]]] = {
     "regression": {name: {"objective": "angle"} for name in ANGLE},
     "nli-order": {"order_unrelated": {"order_pairs": "batch"}},
+    "teacher-scores": {"false_negative_margin": {"in_batch_weight": 1.0}},
     "distill": {name: {"list_weight": 1.0} for name in ("temperature", "teacher_temperature", "vector_weight")},
 }
 """Method -> setting -> what it needs to have an effect."""

@@ -20,7 +20,7 @@ from nearfar.data.cells import find_columns, printable_name
 from nearfar.data.documents import is_text_folder
 from nearfar.data.named_sets import CATALOG, OWN, VOCABULARY
 from nearfar.data.sources import column_names
-from nearfar.data.triplets import negative_columns, pair_columns
+from nearfar.data.triplets import negative_columns, pair_columns, score_columns
 from nearfar.registry import METHODS
 from nearfar.settings import build, check_keys, check_values, load_method
 from nearfar.types import NearfarError
@@ -242,7 +242,11 @@ def _match(rows: str, columns: Sequence[str], given: Mapping[str, Any]) -> Choic
         values = {**dict(zip(kind.settings, pair, strict=False)), **given}
         if negatives:
             values.setdefault("negative_column", re.sub(r"\W*_*\d*$", "", negatives[0]) or negatives[0])
-        return _choice(rows, values, (*pair, *negatives))
+        choice = _choice(rows, values, (*pair, *negatives))
+        if not negatives or not (scores := score_columns(columns, pair[1], negatives, "--data")):
+            return choice
+        method, why = "teacher-scores", recipes.FROM_SIMILAR[recipes.SCORED_TRIPLETS].why
+        return Choice(method, recipes.SCORED_TRIPLETS, why, choice.values, (*choice.columns, *scores))
     if rows == "sentences" and not given:  # a table of one column, whatever it is called
         return _choice(rows, {"text_column": columns[0]}, tuple(columns)) if len(columns) == 1 else None
     available = find_columns(columns, names)

@@ -45,7 +45,7 @@ recipes were found for. Wider encoders, for which they are not measured, train w
 wider sentence-transformers folders have all defaults."""
 SENTENCES_WEIGHT = 0.3
 """Weight of sentences that train beside other rows (docs/measured/pairs.md, docs/measured/nli.md)."""
-LABELLED, FEW_LABELLED_TEXTS = "labelled texts", "few labelled texts"
+LABELLED, FEW_LABELLED_TEXTS, SCORED_TRIPLETS = "labelled texts", "few labelled texts", "triplets with scores"
 FEW = {"pairs": 2000, LABELLED: 1000}
 """Kind of rows -> the number below which they are few, and may have a recipe of their own. Few labelled texts are not
 held out: they are tested fold by fold (``commands/train/after.py``)."""
