@@ -39,7 +39,7 @@ from nearfar.data.memory import takes_rows
 from nearfar.disk import disk_errors, publish, read_json, write_text
 from nearfar.disk.checks import path_errors
 from nearfar.disk.folders import check_new_folder
-from nearfar.evaluation.render import Table, to_markdown
+from nearfar.evaluation.render import Table, duration, to_markdown
 from nearfar.evaluation.results import ComparisonResult, provenance
 from nearfar.jobs import JobsFailedError, JobStore, run_jobs
 from nearfar.studies.cells import CellStep, job_of
@@ -51,8 +51,8 @@ START_WEIGHTS, NEAR = (0.0, 0.3, 0.5, 0.7, 0.85), 0.35
 """The shares of the start that are tried, if they are as near as this to the recipe's."""
 MOST = 5
 """The logarithm to base 2 of the largest number of candidates."""
-PARTS = (4, 2, 1)
-"""In each round a candidate is trained for 1 / PART of its steps."""
+PARTS = {4: "quarter", 2: "half", 1: "whole"}
+"""Rounds: a candidate is trained for 1 / PART of its steps -> what such a run is called."""
 TRIES, BEST, RECIPE, COMPARISON = "tries", "best", "recipe", "best-recipe.json"
 """In the output: the run folders of tries during the search, those of the winner and of the recipe, and the comparison
 of the two."""
@@ -102,7 +102,7 @@ class TuneResult:
             label = f"{number}{' recipe' * (one.candidate == 0)}{' winner' * is_winner}"
             score = "failed" if one.score is None else f"{one.score:.2f}"
             settings = [f"{one.settings[name]:g}" for name in names]
-            rows.append([label, *settings, f"1/{one.part}", f"{one.steps:,}", score, f"{one.seconds:.0f}"])
+            rows.append([label, *settings, PARTS[one.part], f"{one.steps:,}", score, f"{one.seconds:.0f}"])
         count = len({one.candidate for one in self.tries})
         note = (
             f"{count} settings, {len(self.tries)} tries: the winner's score on the dev rows is too high, because the "
@@ -110,9 +110,9 @@ class TuneResult:
         )
         if count == 1:
             note = "The time was over after the first try, so nothing was searched; give more minutes (--budget)."
-        dev = f"{metric_title(self.trained.metric or '')} x 100 on dev rows"
-        titles = ["try", *(name.replace("_", " ") for name in names), "of its run", "steps", dev, "seconds"]
-        return Table(columns=titles, rows=rows, notes=[note])
+        titles = ["try", *(name.replace("_", " ") for name in names), "run", "steps", "score", "seconds"]
+        title = f"{metric_title(self.trained.metric or '')} x 100 on the held-out dev rows"
+        return Table(title=title, columns=titles, rows=rows, notes=[note])
 
 
 @takes_rows
@@ -272,7 +272,7 @@ def _attempt(
         run_jobs([job], store, engine="inline")
         numbers = read_json(store.folder(job) / NUMBERS)
         scored = {"score": numbers["validation"], "steps": numbers["steps"], "seconds": store.seconds(job) or 0.0}
-        done, said = Try(**known, **scored), f"dev score {numbers['validation']:.2f}"
+        done, said = Try(**known, **scored), f"{numbers['validation']:.2f} on the dev rows"
     except JobsFailedError as failed:
         message = failed.failures[0].message
         if number == 0:
@@ -281,7 +281,7 @@ def _attempt(
     if part > 1:
         shutil.rmtree(run / "model", ignore_errors=True)
     words = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in settings.items())
-    console.print(f"1/{part} of the steps, {words}: {said}", markup=False, highlight=False)
+    console.print(f"{PARTS[part]} run, {words}: {said} ({duration(done.seconds)})", markup=False, highlight=False)
     return done
 
 
