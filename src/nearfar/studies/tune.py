@@ -4,8 +4,8 @@ The candidates are the recipe and settings around it, in a fixed order (:func:`c
 trained for a quarter of its own steps, the better half of them for half of their steps in the second, and the better
 half of those for all in the third (Jamieson & Talwalkar 2016, *Non-stochastic Best Arm Identification and
 Hyperparameter Optimization*). The recipe is in every round, so the winner has beaten a whole run of it. Time decides
-only how many tries begin: rounds end after a third, two thirds and all of the budget, and a try that has begun is
-finished.
+only how many tries begin: rounds end after a third, two thirds and all of the budget, but not before the best of the
+others has begun too, and a try that has begun is finished.
 
 Each try is trained anew. A learning rate that falls to 0 does so at the try's own end: a run that is only stopped after
 a quarter of its steps would be scored near the peak of its rate, and one that went on from there with another schedule
@@ -16,6 +16,7 @@ luckiest one, so the winner's dev score is too high; that on the test part, whic
 """
 
 import json
+import math
 import os
 import shutil
 import time
@@ -36,7 +37,7 @@ from nearfar.config.bounds import Positive
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag
 from nearfar.data.memory import takes_rows
-from nearfar.disk import disk_errors, publish, read_json, write_text
+from nearfar.disk import create_folder, disk_errors, publish, read_json, write_text
 from nearfar.disk.checks import path_errors
 from nearfar.disk.folders import check_new_folder
 from nearfar.evaluation.render import Table, duration, to_markdown
@@ -53,6 +54,8 @@ MOST = 5
 """The logarithm to base 2 of the largest number of candidates."""
 PARTS = {4: "quarter", 2: "half", 1: "whole"}
 """Rounds: a candidate is trained for 1 / PART of its steps -> what such a run is called."""
+LEAST = 21
+"""Quarters of a run of the recipe in the smallest search: in each round it, and another one of twice the epochs."""
 TRIES, BEST, RECIPE, COMPARISON = "tries", "best", "recipe", "best-recipe.json"
 """In the output: the run folders of tries during the search, those of the winner and of the recipe, and the comparison
 of the two."""
@@ -109,7 +112,8 @@ class TuneResult:
             "highest of many is also the luckiest. The test rows were used once, after the search."
         )
         if count == 1:
-            note = "The time was over after the first try, so nothing was searched; give more minutes (--budget)."
+            least = math.ceil(LEAST * self.tries[0].seconds / 60)
+            note = f"A search takes {least} minutes or more here (--budget), so nothing but the recipe was trained."
         titles = ["try", *(name.replace("_", " ") for name in names), "run", "steps", "score", "seconds"]
         title = f"{metric_title(self.trained.metric or '')} x 100 on the held-out dev rows"
         return Table(title=title, columns=titles, rows=rows, notes=[note])
@@ -160,6 +164,8 @@ def tune(
     if not resume:
         check_new_folder(folder)
     settings_of = candidates(recipe, {*fixed, *settings}, _count_rows(recipe, console))
+    with disk_errors(folder):
+        create_folder(folder / TRIES)
     winner, tries = halve(partial(_attempt, recipe, settings_of, console), len(settings_of), seconds)
     result = _test(replace(recipe, **settings_of[winner]), winner, tries)
     record = {**provenance().to_dict(), "config": asdict(recipe), "budget": budget, "winner": settings_of[winner]}
@@ -184,9 +190,8 @@ def _count_rows(recipe: TrainConfig, console: Console) -> int:
     if dev.held_out is None or dev.held_out.folds:
         raise NearfarError(
             f"{first.source}: a search needs held-out rows, half to choose settings by, half to test the winner. Leave "
-            "out --evaluate-on and --hold-out 0. Of a small file, which nearfar train tests in folds, --hold-out 0.3 "
-            "holds some out, but the best of many scores on few rows is mostly luck: rather train with the recipe. "
-            "Sentences without labels have no test."
+            "out --evaluate-on and --hold-out 0. Of a small file, which is tested in folds, --hold-out 0.3 holds some "
+            "out, but the best of many scores on few rows is mostly luck: rather train with the recipe."
         )
     console.print("\n".join(dev.facts), markup=False, highlight=False)
     return len(first.texts)
@@ -228,7 +233,9 @@ def halve(attempt: Callable[[int, int], Try], count: int, budget: float) -> tupl
     """The winner of ``count`` candidates, and all tries; ``attempt`` trains a candidate for 1 / part of its steps.
 
     A round of :data:`PARTS` begins no further try when all tries together have taken its share of the ``budget``
-    (seconds). Candidate 0 begins every round; if no other is left, it is trained whole at once.
+    (seconds). Candidate 0 begins every round, and the best of the others that go on always has its turn. If the first
+    try shows that there is no time for the smallest search (:data:`LEAST`), or if no other goes on, candidate 0 is
+    trained whole at once.
     """
     going, tries, ranked = list(range(count)), list[Try](), [0]
     for number, part in enumerate(PARTS, start=1):
@@ -236,11 +243,13 @@ def halve(attempt: Callable[[int, int], Try], count: int, budget: float) -> tupl
             continue
         begun: list[Try] = []
         for candidate in going:
-            if begun and sum(one.seconds for one in tries) >= budget * number / len(PARTS):
+            spent = sum(one.seconds for one in tries)
+            limit = budget * number / len(PARTS) if len(tries) > 1 else budget / LEAST
+            if len(begun) >= min(number, 2) and spent >= limit:
                 break
             begun.append(attempt(candidate, part))
             tries.append(begun[-1])
-        in_order = sorted(begun, key=lambda one: -2.0 if one.score is None else one.score, reverse=True)
+        in_order = sorted(begun, key=lambda one: -math.inf if one.score is None else one.score, reverse=True)
         ranked = [one.candidate for one in in_order]
         going = list(dict.fromkeys([0, *ranked[: -(-len(ranked) // 2)]]))
     return ranked[0], tries
@@ -267,20 +276,19 @@ def _attempt(
     store = JobStore(Path(recipe.output, TRIES))
     job, _ = job_of(CellStep("train", config, config.model), None, Path(), keep_model=True)
     run = store.folder(job) / RUN
-    known: dict[str, Any] = {"candidate": number, "part": part, "settings": settings, "run": run}
     try:
         run_jobs([job], store, engine="inline")
         numbers = read_json(store.folder(job) / NUMBERS)
-        scored = {"score": numbers["validation"], "steps": numbers["steps"], "seconds": store.seconds(job) or 0.0}
-        done, said = Try(**known, **scored), f"{numbers['validation']:.2f} on the dev rows"
+        outcome = {"score": numbers["validation"], "steps": numbers["steps"], "seconds": store.seconds(job) or 0.0}
     except JobsFailedError as failed:
-        message = failed.failures[0].message
         if number == 0:
-            raise NearfarError(message) from None
-        done, said = Try(**known, error=message, seconds=time.monotonic() - started), f"failed: {message}"
+            raise NearfarError(failed.failures[0].message) from None
+        outcome = {"error": failed.failures[0].message, "seconds": time.monotonic() - started}
+    done = Try(candidate=number, part=part, settings=settings, run=run, **outcome)
     if part > 1:
         shutil.rmtree(run / "model", ignore_errors=True)
     words = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in settings.items())
+    said = f"failed: {done.error}" if done.score is None else f"{done.score:.2f} on the dev rows"
     console.print(f"{PARTS[part]} run, {words}: {said} ({duration(done.seconds)})", markup=False, highlight=False)
     return done
 
@@ -295,8 +303,8 @@ def _test(config: TrainConfig, winner: int, tries: Sequence[Try]) -> TuneResult:
                 publish(whole.pop(number), folder / name)
     for run in whole.values():
         shutil.rmtree(run / "model", ignore_errors=True)
-    config, file = replace(config, output=str(folder / BEST)), folder / COMPARISON
+    config = replace(config, output=str(folder / BEST))
     trained = train(config, resume=True, console=Console(quiet=True))
-    if winner and not file.exists():
-        compare(config.output, str(folder / RECIPE), held_out=True, output=str(file), progress=False)
-    return TuneResult(config, winner, tries, trained, ComparisonResult.load(file) if winner else None)
+    how: dict[str, Any] = {"held_out": True, "output": str(folder / COMPARISON), "progress": False}
+    comparison: Any = compare(config.output, str(folder / RECIPE), **how) if winner else None
+    return TuneResult(config, winner, tries, trained, comparison)
