@@ -16,9 +16,6 @@ luckiest one, so the winner's dev score is too high; that on the test part, whic
 """
 
 import json
-import math
-import os
-import shutil
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -37,7 +34,7 @@ from nearfar.config.bounds import Positive
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag
 from nearfar.data.memory import takes_rows
-from nearfar.disk import create_folder, disk_errors, publish, read_json, write_text
+from nearfar.disk import create_folder, disk_errors, publish, read_json, remove, write_text
 from nearfar.disk.checks import path_errors
 from nearfar.disk.folders import check_new_folder
 from nearfar.evaluation.render import Table, duration, to_markdown
@@ -112,8 +109,8 @@ class TuneResult:
             "highest of many is also the luckiest. The test rows were used once, after the search."
         )
         if count == 1:
-            least = math.ceil(LEAST * self.tries[0].seconds / 60)
-            note = f"A search takes {least} minutes or more here (--budget), so nothing but the recipe was trained."
+            least = 1 + LEAST * self.tries[0].seconds // 60
+            note = f"A search takes {least:.0f} minutes or more here (--budget), so only the recipe was trained."
         titles = ["try", *(name.replace("_", " ") for name in names), "run", "steps", "score", "seconds"]
         title = f"{metric_title(self.trained.metric or '')} x 100 on the held-out dev rows"
         return Table(title=title, columns=titles, rows=rows, notes=[note])
@@ -122,7 +119,7 @@ class TuneResult:
 @takes_rows
 @path_errors()
 def tune(
-    method: "TrainConfig | str | os.PathLike[str] | None" = None,
+    method: TrainConfig | str | Path | None = None,
     *,
     budget: float,
     fixed: Collection[str] = (),
@@ -249,7 +246,7 @@ def halve(attempt: Callable[[int, int], Try], count: int, budget: float) -> tupl
                 break
             begun.append(attempt(candidate, part))
             tries.append(begun[-1])
-        in_order = sorted(begun, key=lambda one: -math.inf if one.score is None else one.score, reverse=True)
+        in_order = sorted(begun, key=lambda one: float("-inf") if one.score is None else one.score, reverse=True)
         ranked = [one.candidate for one in in_order]
         going = list(dict.fromkeys([0, *ranked[: -(-len(ranked) // 2)]]))
     return ranked[0], tries
@@ -286,7 +283,7 @@ def _attempt(
         outcome = {"error": failed.failures[0].message, "seconds": time.monotonic() - started}
     done = Try(candidate=number, part=part, settings=settings, run=run, **outcome)
     if part > 1:
-        shutil.rmtree(run / "model", ignore_errors=True)
+        remove(run / "model")
     words = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in settings.items())
     said = f"failed: {done.error}" if done.score is None else f"{done.score:.2f} on the dev rows"
     console.print(f"{PARTS[part]} run, {words}: {said} ({duration(done.seconds)})", markup=False, highlight=False)
@@ -302,7 +299,7 @@ def _test(config: TrainConfig, winner: int, tries: Sequence[Try]) -> TuneResult:
             with disk_errors(folder / name):
                 publish(whole.pop(number), folder / name)
     for run in whole.values():
-        shutil.rmtree(run / "model", ignore_errors=True)
+        remove(run / "model")
     config = replace(config, output=str(folder / BEST))
     trained = train(config, resume=True, console=Console(quiet=True))
     how: dict[str, Any] = {"held_out": True, "output": str(folder / COMPARISON), "progress": False}
