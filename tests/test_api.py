@@ -17,7 +17,7 @@ from nearfar.config.training import RunConfig
 from nearfar.config.values import Settings
 from nearfar.registry import METHODS
 
-OTHERWISE = {"train", "adapt"}
+OTHERWISE = {"train", "adapt", "tune"}
 """Verbs whose settings are those of a method."""
 
 

@@ -62,6 +62,10 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
             {*WRITTEN, "matplotlib"},
         ),
         ("adapt documents.txt --model tiny --hold-out 0 --max-steps 1 --output adapted", {*WRITTEN, "matplotlib"}),
+        (
+            "tune --data anchors.tsv --model tiny --hold-out 8 --max-steps 1 --budget 1e-6 --output tuned",
+            {*WRITTEN, "matplotlib"},
+        ),
         ("soup trained untrained --output averaged", {*WRITTEN, "matplotlib"}),
         ("static tiny --output static", {*WRITTEN, "matplotlib"}),
         ("demo --model tiny --max-steps 1 --output demo", {*WRITTEN, "matplotlib"}),

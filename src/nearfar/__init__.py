@@ -82,6 +82,7 @@ if TYPE_CHECKING:  # type checkers read these imports, as `_modules` does
     from nearfar.registry import register_method as register_method
     from nearfar.studies import study as study
     from nearfar.studies.papers import reproduce as reproduce
+    from nearfar.studies.tune import tune as tune
 
 
 def _modules() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The verbs that make models and what they are trained on: train, finetune, mine, soup, static, back-translate."""
+"""The verbs that make models and training rows: train, tune, finetune, mine, soup, static, back-translate."""
 
 import re
 import shlex
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import nearfar
 from nearfar.cli.parsing import Option, parse
 from nearfar.cli.verbs import SAVED, Call, MakeConsole, short, verb
+from nearfar.config.bounds import Positive
 from nearfar.config.training import FinetuneConfig, TrainConfig
 from nearfar.config.values import flag
 from nearfar.registry import METHODS
@@ -38,6 +39,7 @@ DRY_RUN = Option(
 VERBOSE = Option(
     "verbose", bool, "With --dry-run, print all anchors of each batch, not only the first three.", False, group="Run"
 )
+BUDGET = Option("budget", Positive, "Minutes in which tries begin; the last try and the test end after them.")
 
 
 def train(argv: list[str], make_console: MakeConsole) -> int:
@@ -48,21 +50,48 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
         usage = Path(__file__).with_name("train_usage.txt").read_text("utf-8")
         sys.stdout.write("\n".join([usage, *lines, "", more, ""]))
         return 0 if argv else 2
-    call = Call("train", argv, make_console)
+    kind, values, flags, named = _method(argv)
+    return _train(Call("train", argv, make_console), kind, values, flags, **named)
+
+
+def _method(argv: list[str]) -> tuple[type[TrainConfig], dict[str, Any], list[str], dict[str, str]]:
+    """The method's config class, its values and the flags; and a note, or the file that the values are from."""
     method, flags = _first_and_flags(argv)
     flags, of_sets = split_sets(flags)
     if method is None:
         choice = _choose(flags, of_sets)
-        return _train(call, METHODS[choice.method], {**choice.values, **of_sets}, flags, note=choice.explain())
+        return METHODS[choice.method], {**choice.values, **of_sets}, flags, {"note": choice.explain()}
     kind, values = load_method(method)
     values = {**values, **of_sets}
-    if method.endswith(".toml"):
-        return _train(call, kind, values, flags, source=method)
     note = (
         f"{method} with its own defaults. nearfar train --data, without a method, takes the settings that were "
         "measured for the rows and the start."
     )
-    return _train(call, kind, values, flags, note=note)
+    return kind, values, flags, {"source": method} if method.endswith(".toml") else {"note": note}
+
+
+def tune(argv: list[str], make_console: MakeConsole) -> int:
+    """Search settings, and train and test the best ones; returns the exit status."""
+    if not argv or argv[0] in ("-h", "--help"):
+        sys.stdout.write(Path(__file__).with_name("tune_usage.txt").read_text("utf-8"))
+        return 0 if argv else 2
+    call, (kind, values, flags, named) = Call("tune", argv, make_console), _method(argv)
+    how: dict[str, Any] = {"values": values, "source": named.get("source"), "extras": (RESUME, BUDGET)}
+    config, options = parse(kind, flags, prog=f"nearfar tune {_first_and_flags(argv)[0] or ''}".rstrip(), **how)
+    call.say(named.get("note", ""))
+
+    from nearfar.evaluation.tables import screen_tables
+    from nearfar.training import Interrupted
+
+    given = [word.partition("=")[0].strip("-").replace("-", "_") for word in flags]
+    try:
+        tuned = nearfar.tune(config, fixed=given, console=call.console, **options)
+    except (Interrupted, KeyboardInterrupt):
+        return call.interrupted("; the tries are saved", resumed=options["resume"])
+    for table in [tuned.table(), *(screen_tables(tuned.comparison) if tuned.comparison else ())]:
+        call.show(table)
+    _say_run(call, tuned.trained, tuned.config)
+    return 0
 
 
 def adapt(argv: list[str], make_console: MakeConsole) -> int:

@@ -96,7 +96,9 @@ class RunConfig(Settings):
     """Steps between evaluations; by default a tenth of the run. The weights before the first step and after the last
     one are always evaluated."""
     patience: bounds.Steps | None = None
-    """Stop after this number of evaluations in a row without a new best score; by default never."""
+    """Early stopping: end after this number of evaluations in a row without a new best score; by default never. The
+    score before training counts, and without EVALUATE_EVERY a run has ten evaluations. It needs rows that are scored,
+    held out or named. With KEEP last, the weights of the step at which it ends are saved."""
     keep: Literal["best", "last"] = "best"
     """Weights that are saved as OUTPUT/model: those of the best evaluation, or of the last step."""
     checkpoint_every: bounds.Steps = 200

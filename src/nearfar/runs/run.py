@@ -189,6 +189,8 @@ class Run(Trainer):
             self.context.say(f"{average} use averaged weights (--ema {self.config.ema:g})")
         if self.loop.start_weight:
             self.context.say(f"{average} average with the start (--start-weight {self.loop.start_weight:g})")
+        if self.loop.patience is not None and self.metric is not None:
+            self.context.say(self._patience_in_words(self.loop.patience))
         self.folder.begin()
         self.before_training()
         load = partial(self.checkpoints.load, self.state, processes=processes.size)
@@ -197,8 +199,18 @@ class Run(Trainer):
         with ExitStack() as stack:
             self._open_callbacks(stack)
             self.train()
+        if (step := self.progress.step) < self.loop.total_steps:
+            self.context.say(f"stopped early, after step {step:,} of {self.loop.total_steps:,} (--patience)")
         self.use_averages()  # those of the last step, if no better ones are loaded
         processes.broadcast_from_first(self._finish)  # no process exits before the model is written
+
+    def _patience_in_words(self, patience: int) -> str:
+        """When the run stops early, and with which weights."""
+        count = -(-self.loop.total_steps // self.loop.every)
+        if patience >= count:
+            return f"--patience {patience} cannot stop this run early: it has {count} evaluations (--evaluate-every)"
+        kept = "the best weights" if self.config.keep == "best" else "those weights, not the best ones (--keep last)"
+        return f"stops after {patience} evaluations (of {count}) in a row without a new best score, and keeps {kept}"
 
     def describe_rows(self, parts: Sequence[LossPart], *, show: int = 16) -> str:
         """Row numbers and texts of a batch, for an error message; at most ``show`` lines of text for each part."""

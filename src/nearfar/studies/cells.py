@@ -311,7 +311,7 @@ def _plan_cell(study: Study, cell: Cell, cells: Sequence[Cell]) -> Cell:
     for place, step in enumerate(cell.steps):
         held_out, rows = _held_out(step, cell, cells)
         keep_model = place < len(cell.steps) - 1
-        job, read = _job(step, model, Path(study.file).parent, keep_model=keep_model, held_out=held_out)
+        job, read = job_of(step, model, Path(study.file).parent, keep_model=keep_model, held_out=held_out)
         sources |= dict.fromkeys([*rows, *read])
         jobs[job] = None
         model = job if step.verb in MODEL_VERBS else model
@@ -337,10 +337,10 @@ def _held_out(step: CellStep, cell: Cell, cells: Sequence[Cell]) -> tuple[Job | 
     config = same.steps[0].config
     if not isinstance(config, TrainConfig) or config.evaluate_on is not None or config.hold_out == 0:
         raise NearfarError(f"{where}: this row holds out no rows: its first step must be train, without evaluate_on.")
-    return _job(same.steps[0], None, Path(), keep_model=True)
+    return job_of(same.steps[0], None, Path(), keep_model=True)
 
 
-def _job(
+def job_of(
     step: CellStep, model: Job | None, folder: Path, *, keep_model: bool, held_out: Job | None = None
 ) -> tuple[Job, list[Source]]:
     """The job of a step, and the data and models that must be there; ``folder`` is that of the study file."""

@@ -102,9 +102,14 @@ class LoopSettings:
     start_weight: float = 0.0
     """Share of the encoder's weights before training in those that evaluations and the best weights are of."""
 
+    @property
+    def every(self) -> int:
+        """Steps between evaluations."""
+        return self.evaluate_every or -(-self.total_steps // EVALUATIONS)
+
     def evaluates(self, step: int) -> bool:
         """Whether the weights after this step are evaluated."""
-        return step == self.total_steps or step % (self.evaluate_every or -(-self.total_steps // EVALUATIONS)) == 0
+        return step == self.total_steps or step % self.every == 0
 
 
 class Trainer(ABC):

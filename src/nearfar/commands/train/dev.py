@@ -154,11 +154,21 @@ def agreement_dev(texts: Sequence[str], teacher: str) -> DevSet:
     return DevSet(name=SENTENCES, metric="spearman", measure=measure, **about)
 
 
-def no_dev(texts: Iterable[str], *, why: str, folds: hold_out.Split | None = None) -> DevSet:
+def no_dev(
+    texts: Iterable[str], *, why: str, folds: hold_out.Split | None = None, patience: int | None = None
+) -> DevSet:
     """No dev set: the last weights are kept, and only the geometry of training texts is measured.
 
-    ``folds`` test the result after training.
+    ``folds`` test the result after training. ``patience`` is that of the user, None for a method's default.
+
+    Raises:
+        NearfarError: the run is to stop early, and nothing says when.
     """
+    if patience is not None:
+        raise NearfarError(
+            f"--patience {patience}: no score says when to stop, because {why}. Name a dev set by --evaluate-on, hold "
+            "out rows with positives, labels or scores, as by --hold-out 0.2, or leave --patience out."
+        )
     distinct = list(dict.fromkeys(islice(texts, MOST_TEXTS)))
     chosen = distinct[:: -(-len(distinct) // GEOMETRY_TEXTS)]
 

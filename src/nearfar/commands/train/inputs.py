@@ -206,11 +206,12 @@ def load_inputs(
         return data, no_dev(_texts(data[0].rows.rows), why="this is a fold")
     teacher, kind = getattr(config, "teacher", None), hold_out.kind_of(rows)
     no_score = kind is None and teacher is None
+    patience = None if config.patience == type(config).patience else config.patience
     if no_score and config.hold_out:
         raise NearfarError(f"--hold-out {config.hold_out:g}: {source} has no positives, labels or scores to hold out.")
     if no_score or config.hold_out == 0:
         why = "plain sentences have no positives, labels or scores" if no_score else "of --hold-out 0"
-        return data, no_dev(_texts(rows.rows), why=why)
+        return data, no_dev(_texts(rows.rows), why=why, patience=patience)
     if kind is None:  # sentences are scored by the agreement with the teacher
         kept, sentences = hold_out_sentences(rows, config.hold_out, source=source)
         verify("held-out sentences", partial(fingerprint_rows, sentences))
@@ -223,7 +224,8 @@ def load_inputs(
         if folds is not None:
             verify("held-out rows", lambda: folds.held_out.digest)
         if folds is not None or labelled:
-            return data, no_dev(_texts(rows.rows), why="all rows are trained on", folds=folds)
+            why = "all rows are trained on"
+            return data, no_dev(_texts(rows.rows), why=why, folds=folds, patience=patience)
     split = hold_out.hold_out(rows, config.hold_out, source=source, seen=seen)
     verify("held-out rows", lambda: split.held_out.digest)
     return _without(data, split.rows, split.held_out.texts), held_out_dev(split.held_out, split.facts)
