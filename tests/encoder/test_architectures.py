@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from nearfar import Encoder, NearfarError
-from nearfar.encoder.backbone import add_lora
+from nearfar.encoder.adapters import add_lora
 from tests.scripts import load_script
 from tests.tiny import WORDS, sentences
 

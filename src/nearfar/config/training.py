@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from nearfar.config import bounds
-from nearfar.config.values import Settings
+from nearfar.config.values import Settings, flag
 from nearfar.types import Precision, Schedule, Splits, Tracker
 
 
@@ -58,6 +58,9 @@ class RunConfig(Settings):
     """Micro-batch size for gradient caching: the same gradient in less memory, for a second forward pass."""
     micro_batch_tokens: bounds.Steps | None = None
     """Number of tokens in a micro-batch, in place of MICRO_BATCH."""
+    gradient_checkpointing: bool = False
+    """Keep the input of each transformer layer alone, and compute the layer again in the backward pass: the same
+    gradient in less memory, for a second forward pass. Unlike MICRO_BATCH it helps with a single long text, too."""
     accumulate: bounds.Count = 1
     """Batches whose gradients are averaged into one step."""
     epochs: bounds.Epochs = 1
@@ -144,9 +147,12 @@ class TrainConfig(RunConfig):
     keep_layers: str | None = None
     """Keep only these transformer layers of MODEL: a number of them, evenly spaced, or their numbers, as in 2,4,6."""
     lora_rank: bounds.Width | None = None
-    """Train low-rank adapters of this rank in place of all weights, and merge them at the end (needs nearfar[lora])."""
+    """Train low-rank adapters of this rank in place of all weights (needs nearfar[lora])."""
     lora_alpha: bounds.Positive = 16.0
     """Scale of the adapters: LORA_ALPHA / LORA_RANK."""
+    adapter: Literal["merge", "keep"] = "merge"
+    """merge adds the adapters to the weights at the end. keep saves them alone, in peft's format: a small folder, which
+    needs MODEL where it is now, and peft in sentence-transformers."""
     start_weight: bounds.BelowOne = 0.0
     """Average the trained weights with those of MODEL, whose share this is, as in 0.5 (Wortsman et al. 2022, WiSE-FT).
     Evaluations and the saved model use the average; 0 turns it off."""
@@ -167,6 +173,8 @@ class TrainConfig(RunConfig):
     second_weight: bounds.Weight = 0.1
     """Weight of the second objective's loss; the first has weight 1."""
 
+    needs: ClassVar[tuple[tuple[str, str], ...]] = (("adapter", "lora_rank"),)
+
     def conflicts(self) -> Iterator[str]:
         """Values that exclude each other."""
         if self.evaluate_on is not None and self.hold_out:
@@ -179,6 +187,9 @@ class TrainConfig(RunConfig):
                 f"--start-weight {self.start_weight:g} and --lora-rank: adapters have no weights before training to "
                 "average with. Leave one out, or average the finished model with MODEL by nearfar soup."
             )
+        for other in ("keep_layers", "guard"):
+            if self.adapter == "keep" and getattr(self, other):
+                yield f"--adapter keep and {flag(other)}: changes weights of MODEL, which an adapter keeps as they are."
         if self.guard and self.keep_layers is not None:
             yield f"--guard and --keep-layers {self.keep_layers}: a model of fewer layers cannot become MODEL again."
         if self.sentences and self.second is not None:
