@@ -132,7 +132,10 @@ def recompute_layers(backbone: PreTrainedModel) -> None:
     if not getattr(backbone, "supports_gradient_checkpointing", False):
         problem = f"{type(backbone).__name__} cannot compute its layers again in the backward pass"
         raise NearfarError(f"--gradient-checkpointing: {problem}; leave the flag out, and use --micro-batch.")
-    backbone.gradient_checkpointing_enable({"use_reentrant": False})
+    if hasattr(backbone, "activation_checkpointing_enable"):
+        backbone.activation_checkpointing_enable()
+    else:  # before transformers 5.24
+        backbone.gradient_checkpointing_enable({"use_reentrant": False})
 
 
 def freeze_embeddings(backbone: PreTrainedModel) -> None:
