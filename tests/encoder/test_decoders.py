@@ -128,7 +128,9 @@ def test_a_config_that_says_so_makes_a_decoder_attend_both_ways(tmp_path: Path) 
 
 def test_the_first_token_of_a_causal_model_is_refused_as_pooling(tmp_path: Path) -> None:
     save_tiny(tmp_path / "tiny", "mistral")
-    with pytest.raises(NearfarError, match=r"pooling cls takes the first token, .* MistralModel is causal; .*lasttoken"):
+    with pytest.raises(
+        NearfarError, match=r"pooling cls takes the first token, .* MistralModel is causal; .*lasttoken"
+    ):
         Encoder.from_pretrained(tmp_path / "tiny", pooling="cls")
 
 
