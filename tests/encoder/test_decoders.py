@@ -47,7 +47,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.filterwarnings("ignore:.*were truncated")
 def test_vectors_are_those_of_sentence_transformers(folder: Path) -> None:
-    """Of single texts, and of texts of different lengths, which are padded there on the side that the tokenizer says."""
+    """Of single texts, and of texts of several lengths, which are padded there on the side that the tokenizer says."""
     encoder, theirs = Encoder.from_pretrained(folder, device="cpu"), SentenceTransformer(str(folder), device="cpu")
     assert encoder.route.ragged
     assert attends_causally(encoder.backbone) == (folder.name != "gemma3")

@@ -136,8 +136,8 @@ class TrainConfig(RunConfig):
     # --- Texts and model ---
 
     pooling: str | None = None
-    """cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or layer:K:max; 'own' or none
-    for the model's own."""
+    """cls, mean, mean_without_cls, max, lasttoken, weightedmean, first_last, embeddings_last, last_two, layer:K or
+    layer:K:max; 'own' or none for the model's own."""
     query_prompt: bounds.Prompt | None = None
     """Text before each query (anchor, premise), or a prompt's name; '' for no prompt; by default the model's own."""
     document_prompt: bounds.Prompt | None = None
