@@ -123,7 +123,7 @@ def test_weights_that_are_refused(adapted: Path, tmp_path: Path) -> None:
         ({other: weights[first].clone()}, "belongs to no linear layer of"),
     ):
         save_file({**weights, **changed}, adapted / WEIGHTS)
-        with pytest.raises(NearfarError, match="adapter_model.safetensors") as caught:
+        with pytest.raises(NearfarError, match=r"adapter_model\.safetensors") as caught:
             Encoder.from_pretrained(adapted)
         assert mention in str(caught.value)
     (adapted / WEIGHTS).write_bytes(b"x")
