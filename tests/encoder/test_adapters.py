@@ -130,7 +130,7 @@ def test_weights_that_are_refused(adapted: Path, tmp_path: Path) -> None:
     with pytest.raises(NearfarError, match="truncated or damaged"):
         Encoder.from_pretrained(adapted)
     (adapted / WEIGHTS).unlink()
-    with pytest.raises(NearfarError, match="holds adapter_config.json but no adapter_model.safetensors"):
+    with pytest.raises(NearfarError, match=r"holds adapter_config\.json but no adapter_model\.safetensors"):
         Encoder.from_pretrained(adapted)
     edit(adapted / ADAPTER, {"base_model_name_or_path": str(adapted)})
     (adapted / WEIGHTS).write_bytes((tmp_path / "base" / "model.safetensors").read_bytes())
