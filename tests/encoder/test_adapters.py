@@ -1,4 +1,4 @@
-"""LoRA adapters of peft: folders of sentence-transformers are opened, kept adapters are opened there, others refused."""
+"""LoRA adapters of peft: folders of sentence-transformers are opened; what is kept is opened there; what is refused."""
 
 import json
 import sys
