@@ -15,10 +15,11 @@ HEAD = """# Architectures
 nearfar opens any encoder of transformers that computes hidden states from token ids. Each of these was tried with
 random weights: a text has the same vector alone, in a batch, in sentence-transformers (to 1e-5), and after training.
 `ragged` batches have no padding, `padded` ones are padded to the longest text, `equal lengths` hold texts of one
-length. Without bf16 it computes in float32, with a warning. BigBird attends to all tokens.
+length. Causal attention reads no later tokens: pool by `lasttoken`, `weightedmean` or `mean`. Without bf16 it computes in
+float32, with a warning. Without checkpointing, `--gradient-checkpointing` is refused. BigBird attends to all tokens.
 
-| architecture | batches | bf16 | LoRA |
-| --- | --- | --- | --- |
+| architecture | attention | batches | bf16 | LoRA | checkpointing |
+| --- | --- | --- | --- | --- | --- |
 """
 
 
@@ -29,7 +30,8 @@ def page(architectures: Mapping[str, Mapping[str, Any]]) -> str:
         if "refused" in record:
             refused.append(f"- **{name}**: {record['refused']}\n")
         else:
-            cells = [record["batches"], *("yes" if record[key] else "no" for key in ("bf16", "lora"))]
+            kinds = ("bf16", "lora", "checkpointing")
+            cells = [record["attention"], record["batches"], *("yes" if record[key] else "no" for key in kinds)]
             lines.append(f"| {name} | {' | '.join(cells)} |\n")
     return HEAD + "".join(lines) + "\nThese are refused, with the sentence shown here:\n\n" + "".join(refused)
 

@@ -21,6 +21,8 @@ WORDS = (
 ARCHITECTURES = ("bert", "roberta", "xlm-roberta", "distilbert", "mpnet", "electra", "modernbert")
 PADDED = ("mpnet",)
 """The architectures that need padded batches."""
+DECODERS = ("qwen3", "gemma3", "mistral")
+"""Causal decoders, but for gemma3, which attends both ways, as EmbeddingGemma does; the tokenizer appends EOS."""
 
 
 def sentences(count: int, *, seed: int = 0, longest: int = 12) -> list[str]:
@@ -42,20 +44,26 @@ def _make_tiny(architecture: str, seed: int, dropout: float) -> tuple[Path, torc
     """Return the folder to copy, and the state of torch's generator after the weights were drawn."""
     folder = Path(tempfile.mkdtemp(prefix="tiny-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    roberta_like = architecture in ("roberta", "xlm-roberta", "mpnet")
+    roberta_like, decoder = architecture in ("roberta", "xlm-roberta", "mpnet"), architecture in DECODERS
     names = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
     if roberta_like:
         names = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+    if decoder:
+        names = {"pad": "<pad>", "unk": "<unk>", "bos": "<bos>", "eos": "<eos>"}
     vocabulary = {word: index for index, word in enumerate([*names.values(), *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=names["unk"]))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    first, last = (names["bos"], names["eos"]) if decoder else (names["cls"], names["sep"])
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{names['cls']} $A {names['sep']}",
-        special_tokens=[(names["cls"], vocabulary[names["cls"]]), (names["sep"], vocabulary[names["sep"]])],
+        single=f"$A {last}" if architecture == "qwen3" else f"{first} $A {last}",
+        special_tokens=[(first, vocabulary[first]), (last, vocabulary[last])],
     )
     fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, model_max_length=62, **{f"{name}_token": token for name, token in names.items()}
+        tokenizer_object=tokenizer,
+        model_max_length=62,
+        padding_side="left" if architecture == "qwen3" else "right",
+        **{f"{name}_token": token for name, token in names.items()},
     )
     fast.save_pretrained(folder)
     shared = {"vocab_size": len(vocabulary), "pad_token_id": vocabulary[names["pad"]]}
@@ -72,6 +80,17 @@ def _make_tiny(architecture: str, seed: int, dropout: float) -> tuple[Path, torc
             for role, key in {"cls": "cls", "sep": "sep", "bos": "cls", "eos": "sep"}.items()
         }
         config = transformers.ModernBertConfig(**shared, **sizes, **windows, **tokens)
+    elif decoder:
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+        sizes |= {"num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 64}
+        tokens = {f"{role}_token_id": vocabulary[names[role]] for role in ("bos", "eos")}
+        if architecture == "gemma3":
+            sizes |= {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
+            tokens |= {"use_bidirectional_attention": True}
+        if architecture == "mistral":
+            sizes |= {"sliding_window": 8}
+        kind = {"qwen3": "Qwen3Config", "gemma3": "Gemma3TextConfig", "mistral": "MistralConfig"}[architecture]
+        config = getattr(transformers, kind)(**shared, **sizes, **tokens, attention_dropout=dropout)
     else:
         kind = {
             "bert": transformers.BertConfig,

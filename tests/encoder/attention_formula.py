@@ -17,7 +17,12 @@ def groups_of(*texts: tuple[int, int]) -> list[LengthGroup]:
 
 
 def formula(
-    tensors: list[Tensor], groups: list[LengthGroup], *, window: int | None = None, factors: Tensor | None = None
+    tensors: list[Tensor],
+    groups: list[LengthGroup],
+    *,
+    window: int | None = None,
+    causal: bool = False,
+    factors: Tensor | None = None,
 ) -> list[Tensor]:
     """The output and the gradients of query, key and value [tokens, heads, dim], given these and that of the output.
 
@@ -32,6 +37,8 @@ def formula(
             positions = torch.arange(group.length)
             if window is not None:
                 scores = scores.masked_fill((positions[:, None] - positions).abs() >= window, -torch.inf)
+            if causal:
+                scores = scores.masked_fill(positions > positions[:, None], -torch.inf)
             shares = scores.softmax(2)
             if factors is not None:
                 shares = shares * factors[span, :, : group.length].transpose(0, 1)

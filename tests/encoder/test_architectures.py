@@ -14,7 +14,8 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from nearfar import Encoder, NearfarError
-from nearfar.encoder.backbone import add_lora
+from nearfar.encoder.adapters import add_lora
+from nearfar.encoder.backbone import recompute_layers
 from tests.scripts import load_script
 from tests.tiny import WORDS, sentences
 
@@ -98,6 +99,42 @@ def takes_lora(encoder: Encoder, expected: np.ndarray) -> bool:
     return True
 
 
+def attention_of(encoder: Encoder) -> str:
+    """Whether the states of a text's first tokens change with the tokens after them."""
+    ids = encoder.tokenize([TEXTS[-1]]).ids[0]
+    with torch.no_grad():
+        short, long = (encoder.hidden([ids[:count]])[:4] for count in (8, len(ids)))
+    return "causal" if (short - long).abs().max() < 1e-4 * short.abs().max() else "both ways"
+
+
+def gradients_of(encoder: Encoder) -> tuple[dict[str, torch.Tensor], int]:
+    """The gradients of a training step, and how often modules were called in both passes."""
+    calls: list[str] = []
+    encoder.train()
+    torch.manual_seed(0)
+    with torch.nn.modules.module.register_module_forward_pre_hook(lambda *_: calls.append("")):
+        encoder(encoder.tokenize(TEXTS).ids).square().sum().backward()
+    gradients = {name: weight.grad for name, weight in encoder.named_parameters() if weight.grad is not None}
+    encoder.zero_grad()
+    encoder.eval()
+    return gradients, len(calls)
+
+
+def recomputes(encoder: Encoder) -> bool:
+    """Whether gradient checkpointing gives the same gradients, dropout included; false if it is refused."""
+    expected, calls = gradients_of(encoder)
+    try:
+        recompute_layers(encoder.backbone)
+    except NearfarError:
+        return False
+    found, more_calls = gradients_of(encoder)
+    assert more_calls > 1.5 * calls
+    assert found.keys() == expected.keys()
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-6)
+    return True
+
+
 def train_one_step(encoder: Encoder) -> None:
     encoder.train()
     encoder(encoder.tokenize(TEXTS).ids).square().sum().backward()
@@ -119,7 +156,8 @@ def record_of(name: str, tmp_path: Path) -> dict[str, Any]:
     for text, vector in zip(TEXTS, vectors, strict=True):
         np.testing.assert_allclose(encoder.encode([text], precision="fp32", normalize=True)[0], vector, atol=1e-5)
     assert np.abs(vectors[0] - vectors[1]).max() > 1e-3
-    record = {"batches": batches_of(encoder), "bf16": computes_bf16(encoder, vectors)}
+    record = {"attention": attention_of(encoder), "batches": batches_of(encoder)}
+    record |= {"bf16": computes_bf16(encoder, vectors), "checkpointing": recomputes(encoder)}
     train_one_step(encoder)
     trained = encoder.encode(TEXTS, precision="fp32", normalize=True)
     assert np.abs(trained - vectors).max() > 1e-5

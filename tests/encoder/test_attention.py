@@ -51,13 +51,15 @@ def factors_of(mask: DropoutMask, groups: list[LengthGroup]) -> Tensor:
 @implementations
 @pytest.mark.parametrize("head_dim", [*HEAD_DIMS, 24])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("window", [None, 16])
-def test_equals_the_formula(implementation: str, head_dim: int, dropout: float, window: int | None) -> None:
+@pytest.mark.parametrize(("window", "causal"), [(None, False), (16, False), (None, True), (16, True)])
+def test_equals_the_formula(
+    implementation: str, head_dim: int, dropout: float, window: int | None, causal: bool
+) -> None:
     tensors = inputs(EVERY_WIDTH, head_dim)
-    found = values_and_gradients(tensors, EVERY_WIDTH, dropout=dropout, sliding_window=window)
+    found = values_and_gradients(tensors, EVERY_WIDTH, dropout=dropout, sliding_window=window, causal=causal)
     torch.manual_seed(SEED)
     factors = factors_of(DropoutMask.draw(dropout), EVERY_WIDTH)
-    expected = formula(tensors, EVERY_WIDTH, factors=factors, window=window)
+    expected = formula(tensors, EVERY_WIDTH, factors=factors, window=window, causal=causal)
     for ours, theirs in zip(found, expected, strict=True):
         assert float((ours - theirs).norm() / theirs.norm()) < 1e-6
 

@@ -10,7 +10,8 @@ import transformers
 from sentence_transformers import SentenceTransformer
 
 from nearfar import Encoder, NearfarError
-from nearfar.encoder.backbone import add_lora, freeze_embeddings, learning_rate_factors, parse_layers
+from nearfar.encoder.adapters import add_lora
+from nearfar.encoder.backbone import freeze_embeddings, learning_rate_factors, parse_layers
 from nearfar.encoder.ragged import transformer_layers
 from tests.encoder.architectures import VARIED
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences

@@ -1,6 +1,7 @@
 """The GPU attention backends, tested on a CPU: their results, the choice of backend, and the self-check."""
 
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 import torch
@@ -57,12 +58,14 @@ def with_gradients(**settings) -> list[Tensor]:
 
 @pytest.mark.parametrize("backend", ["varlen", "padded"])
 @pytest.mark.parametrize("window", [None, 4, 33])
+@pytest.mark.parametrize("causal", [False, True])
 def test_each_backend_equals_attention_within_each_text(
-    backend: str, window: int | None, monkeypatch: pytest.MonkeyPatch
+    backend: str, window: int | None, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch_varlen, "varlen_attn", documented_varlen)
-    found = with_gradients(backend=backend, sliding_window=window, scaling=0.3)
-    expected = with_gradients(backend="groups", sliding_window=window, scaling=0.3)
+    how = {"sliding_window": window, "scaling": 0.3, "causal": causal}
+    found = with_gradients(backend=backend, **how)
+    expected = with_gradients(backend="groups", **how)
     for ours, theirs in zip(found, expected, strict=True):
         assert theirs.norm() > 1
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
@@ -84,8 +87,8 @@ def test_torch_accepts_the_call() -> None:
     """Calls torch's own function with fake CUDA tensors."""
     with FakeTensorMode(), torch.no_grad():
         query = torch.empty(TOKENS, HEADS, HEAD_DIM, device="cuda", dtype=torch.bfloat16)
-        for window in (None, 4):
-            out = varlen(query, query, query, tuple(GROUPS), scaling=0.3, window=window)
+        for window, causal in product((None, 4), (False, True)):
+            out = varlen(query, query, query, tuple(GROUPS), scaling=0.3, window=window, causal=causal)
             assert (out.shape, out.dtype, out.device) == (query.shape, query.dtype, query.device)
 
 
@@ -129,6 +132,10 @@ def windowless(*arguments, window_size: tuple[int, int], **settings) -> Tensor:
     return documented_varlen(*arguments, window_size=(-1, -1), **settings)
 
 
+def not_causal(*arguments, window_size: tuple[int, int], **settings) -> Tensor:
+    return documented_varlen(*arguments, window_size=(window_size[0],) * 2, **settings)
+
+
 def not_finite(*arguments, **settings) -> Tensor:
     return documented_varlen(*arguments, **settings) * torch.nan
 
@@ -146,6 +153,7 @@ def wrong_gradient(*arguments, **settings) -> Tensor:
     ("broken", "reason"),
     [
         (windowless, "relative error"),
+        (not_causal, "relative error"),
         (not_finite, "relative error inf"),
         (wrong_gradient, "relative error 0.5"),
         (refuses, "RuntimeError: no kernel image is available[)]"),

@@ -13,7 +13,7 @@ from nearfar.encoder.frozen import Guide
 from nearfar.encoder.padded_attention import BatchShape, FixedShapeBatch
 from nearfar.encoder.tokens import TokenRows
 from tests.same_gradients import assert_same_gradients, gradients_of
-from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
+from tests.tiny import ARCHITECTURES, DECODERS, PADDED, save_tiny, sentences
 
 RAGGED = [architecture for architecture in ARCHITECTURES if architecture not in PADDED]
 TEXTS = [*sentences(9, longest=5), *sentences(4, seed=1, longest=40), *sentences(6, seed=2, longest=12)]
@@ -44,7 +44,8 @@ def gradients(encoder: Encoder, output: torch.Tensor) -> dict[str, torch.Tensor]
     ("architecture", "pooling"),
     [
         *((name, "mean") for name in RAGGED),
-        *(("bert", name) for name in ("cls", "mean_without_cls", "max", "first_last", "layer:1:max")),
+        *((name, "lasttoken") for name in DECODERS),
+        *(("bert", name) for name in ("cls", "mean_without_cls", "max", "first_last", "layer:1:max", "weightedmean")),
     ],
 )
 def test_embeddings_and_gradients_equal_those_of_a_ragged_batch(

@@ -11,6 +11,11 @@ BY_HAND = {
     "cls": lambda rows: rows[0],
     "mean": lambda rows: [sum(column) / len(rows) for column in zip(*rows, strict=True)],
     "mean_without_cls": lambda rows: [sum(column) / (len(rows) - 1) for column in zip(*rows[1:], strict=True)],
+    "lasttoken": lambda rows: rows[-1],
+    "weightedmean": lambda rows: [
+        sum(place * value for place, value in enumerate(column, 1)) / sum(range(1, len(rows) + 1))
+        for column in zip(*rows, strict=True)
+    ],
     "max": lambda rows: [max(column) for column in zip(*rows, strict=True)],
 }
 

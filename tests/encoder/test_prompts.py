@@ -58,6 +58,9 @@ def assert_equal_to_sentence_transformers(folder: Path) -> None:
         ("bert", "cls", False, False, "other"),
         pytest.param("roberta", "max", False, False, None, marks=pytest.mark.nightly),
         ("modernbert", "cls", True, True, None),
+        ("qwen3", "lasttoken", False, True, None),
+        ("gemma3", "mean", True, False, "other"),
+        ("mistral", "weightedmean", False, False, "other"),
         pytest.param("mpnet", "mean", False, True, "other", marks=pytest.mark.nightly),
     ],
 )
@@ -77,7 +80,7 @@ def test_roles_are_those_of_sentence_transformers(prompts: dict[str, str], tmp_p
     assert_equal_to_sentence_transformers(save(tmp_path / "model", prompts=prompts, default_prompt_name="other"))
 
 
-@pytest.mark.parametrize("tokens", ["cls", "mean", "max"])
+@pytest.mark.parametrize("tokens", ["cls", "mean", "max", "lasttoken", "weightedmean"])
 def test_pooling_leaves_out_the_prompt_of_each_text(tokens: str) -> None:
     lengths, prompts = (5, 2, 5, 3), (1, 2, 3, 0)
     states = [torch.randn(length, 4, generator=torch.Generator().manual_seed(length)) for length in lengths]
@@ -86,11 +89,13 @@ def test_pooling_leaves_out_the_prompt_of_each_text(tokens: str) -> None:
     packed = torch.cat([states[text] for text in batch.order])
     found = batch.restore_order(pool([packed], batch, parse_pooling(tokens, layers=2)))
     for text, (state, prompt) in enumerate(zip(states, prompts, strict=True)):
-        kept = state[prompt:]
+        kept, places = state[prompt:], torch.arange(len(state))[prompt:, None] + 1
         if len(kept):
-            expected = {"cls": kept[0], "mean": kept.mean(0), "max": kept.amax(0)}[tokens]
+            expected = {"cls": kept[0], "mean": kept.mean(0), "max": kept.amax(0), "lasttoken": kept[-1]}
+            expected["weightedmean"] = (places * kept).sum(0) / places.sum()
         else:
-            expected = {"cls": state[0], "mean": torch.zeros(4), "max": torch.full((4,), -torch.inf)}[tokens]
+            expected = {"cls": state[0], "max": torch.full((4,), -torch.inf)}
+        expected = expected.get(tokens, torch.zeros(4))
         torch.testing.assert_close(found[text], expected)
 
 

@@ -9,7 +9,7 @@ from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.padded_attention import LengthGroup
 from nearfar.encoder.ragged import RaggedBatch, Route, hidden_states, ragged_attention
 from tests.same_gradients import assert_same_gradients, gradients_of
-from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
+from tests.tiny import ARCHITECTURES, DECODERS, PADDED, save_tiny, sentences
 
 
 def both_ways(encoder: Encoder, token_ids: list[list[int]]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -30,7 +30,7 @@ def both_ways(encoder: Encoder, token_ids: list[list[int]]) -> tuple[list[torch.
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, *DECODERS])
 def test_ragged_equals_padded(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
     assert encoder.route.ragged == (architecture not in PADDED)

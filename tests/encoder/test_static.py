@@ -13,7 +13,7 @@ from sentence_transformers.sentence_transformer import modules as st
 from tokenizers import Tokenizer
 
 from nearfar import Encoder, NearfarError
-from nearfar.encoder.backbone import add_lora
+from nearfar.encoder.adapters import add_lora
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.static import UNLIMITED, merge_square_layers
 from tests.tiny import WORDS, save_tiny, sentences

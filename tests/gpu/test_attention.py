@@ -59,8 +59,10 @@ def test_values_and_gradients(device: str, backend: str, dtype: torch.dtype, hea
     if backend == "varlen":
         needs_varlen()
     tensors = random_inputs(GROUPS, head_dim, dtype)
-    found = values_and_gradients_on(device, tensors, GROUPS, backend=backend, sliding_window=window)
-    assert_near(found, formula(tensors, GROUPS, window=window), TOLERANCES[dtype])
+    for causal in (False, True):
+        how = {"backend": backend, "sliding_window": window, "causal": causal}
+        found = values_and_gradients_on(device, tensors, GROUPS, **how)
+        assert_near(found, formula(tensors, GROUPS, window=window, causal=causal), TOLERANCES[dtype])
 
 
 @on_each_device(

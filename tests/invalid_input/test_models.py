@@ -239,7 +239,7 @@ INCONSISTENT: list[Row] = [
     *each("modules", PROMPTS, "truncate_dim", (8, "x"), "truncate_dim is", "--dimensions"),
     *each("modules", POOLING, "include_prompt", ("no", 0, None), "include_prompt is", "true or false"),
     ("words", settings("2_Pooling/config.json", include_prompt=False), ("include_prompt true",)),
-    *each("modules", POOLING, "pooling_mode", (5, "lasttoken", ["cls", "mean"], "\x1b[31m\0x"), "pools by"),
+    *each("modules", POOLING, "pooling_mode", (5, "mean_sqrt_len_tokens", ["cls", "mean"], "\x1b[31m\0x"), "pools by"),
     *each("modules", POOLING, "pooling_mode", (REMOVED, None, []), "pools by"),
     *each("modules", DENSE, "in_features", (HUGE,), "in_features"),
     *each("modules", DENSE, "in_features", (16, "x", REMOVED), "cannot be opened"),

@@ -27,6 +27,7 @@ from nearfar.data.noise import add_noise, load_translations
 from nearfar.data.paths import as_path
 from nearfar.data.sources import skipping_empty
 from nearfar.disk.checks import path_errors
+from nearfar.encoder.backbone import recompute_layers
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.classifier_folder import read_classifier
 from nearfar.encoder.precision import resolve
@@ -77,7 +78,7 @@ def recommended_settings(config: FinetuneConfig) -> dict[str, Any]:
     column = config.label_column if named is None else named.label_column
     limits = [number for number in (config.sample_size, config.limit) if number is not None]
     rows = min([count_rows([spec], column, STEPS * config.batch_size), *limits])
-    _, width = read_start(config.model)
+    _, width, _ = read_start(config.model)
     return {
         "epochs": max(FinetuneConfig.epochs, min(MOST_EPOCHS, -(-STEPS * config.batch_size // rows))),
         "learning_rate": 1e-4 if width is not None and width <= RECIPE_WIDTH else 2e-5,
@@ -213,13 +214,16 @@ def _add_noise(config: FinetuneConfig, task: ClassificationTask) -> Classificati
 def open_classifier(config: FinetuneConfig, task: ClassificationTask, *, device: str | None) -> Classifier:
     """The pretrained encoder with a new head for the task; the head depends only on ``config.seed``."""
     seed_rng(config.seed)
-    return Classifier.from_pretrained(
+    classifier = Classifier.from_pretrained(
         config.model,
         label_names=task.label_names,
         dropout=config.dropout,
         max_length=config.max_length,
         device=device,
     )
+    if config.gradient_checkpointing:
+        recompute_layers(classifier.backbone)
+    return classifier
 
 
 def prepare(

@@ -11,7 +11,8 @@ from nearfar.config.verbs import PushConfig
 from nearfar.disk import read_text
 from nearfar.disk.checks import path_errors
 from nearfar.disk.model_folder import model_of_run
-from nearfar.encoder.weights import CARD
+from nearfar.encoder.folder_checks import ADAPTER, read_object
+from nearfar.encoder.weights import CARD, path_of
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.types import NearfarError
 
@@ -55,6 +56,10 @@ def push(model: str | Path, name: str, config: PushConfig) -> PushResult:
     folder = model_of_run(Path(model))
     if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
         raise NearfarError(f"{model}: is no model folder: it has neither modules.json nor config.json.")
+    adapter = folder / ADAPTER
+    if adapter.is_file() and path_of(base := str(read_object(adapter).get("base_model_name_or_path"))).is_dir():
+        problem = f"the adapter belongs to the folder {base}, which nobody else has"
+        raise NearfarError(f"{adapter}: {problem}; push that first and name it here, or train with --adapter merge.")
     if name.count("/") != 1:
         raise NearfarError(f"{name}: give owner/name, such as me/my-encoder.")
     evaluations = [EvaluationResult.load(file) for file in config.results]

@@ -81,7 +81,7 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
         config: the settings.
 
     Raises:
-        NearfarError: fewer than two models, or one of them twice; a model that is missing or damaged, an adapter or a
+        NearfarError: fewer than two models, or one of them twice; a model that is missing or damaged, or a
             classifier; models that differ in more than their weights (architecture, tokenizer, pooling, prompts,
             maximum length, shapes); another number of weights than of models; an output that exists or cannot be
             written; a dev set that cannot be scored.

@@ -39,8 +39,8 @@ class EncoderOptions(DeviceOption):
     # --- Model ---
 
     pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
-    layer:K:max."""
+    """Override the model's pooling: cls, mean, mean_without_cls, max, lasttoken, weightedmean, first_last,
+    embeddings_last, last_two, layer:K or layer:K:max."""
     prompt: Prompt | None = None
     """Text before each text, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
     the model's own."""

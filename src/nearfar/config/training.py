@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from nearfar.config import bounds
-from nearfar.config.values import Settings
+from nearfar.config.values import Settings, flag
 from nearfar.types import Mix, Precision, Schedule, Splits, Tracker
 
 
@@ -58,6 +58,9 @@ class RunConfig(Settings):
     """Micro-batch size for gradient caching: the same gradient in less memory, for a second forward pass."""
     micro_batch_tokens: bounds.Steps | None = None
     """Number of tokens in a micro-batch, in place of MICRO_BATCH."""
+    gradient_checkpointing: bool = False
+    """Keep the input of each transformer layer alone, and compute the layer again in the backward pass: the same
+    gradient in less memory, for a second forward pass. Unlike MICRO_BATCH it helps with a single long text, too."""
     accumulate: bounds.Count = 1
     """Batches whose gradients are averaged into one step."""
     epochs: bounds.Epochs = 1
@@ -118,7 +121,7 @@ SETTINGS_OF_SETS = frozenset({"data", "limit", "batch_size", "weight", "query_pr
 class TrainConfig(RunConfig):
     """Settings of every training of a sentence encoder, to which each method adds its own."""
 
-    needs: ClassVar[tuple[tuple[str, str], ...]] = (("mix_temperature", "mix proportional"),)
+    needs: ClassVar[tuple[tuple[str, str], ...]] = (("mix_temperature", "mix proportional"), ("adapter", "lora_rank"))
 
     # --- Rows ---
 
@@ -143,8 +146,8 @@ class TrainConfig(RunConfig):
     # --- Texts and model ---
 
     pooling: str | None = None
-    """cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or layer:K:max; 'own' or none
-    for the model's own."""
+    """cls, mean, mean_without_cls, max, lasttoken, weightedmean, first_last, embeddings_last, last_two, layer:K or
+    layer:K:max; 'own' or none for the model's own."""
     query_prompt: bounds.Prompt | None = None
     """Text before each query (anchor, premise), or a prompt's name; '' for no prompt; by default the model's own."""
     document_prompt: bounds.Prompt | None = None
@@ -154,9 +157,12 @@ class TrainConfig(RunConfig):
     keep_layers: str | None = None
     """Keep only these transformer layers of MODEL: a number of them, evenly spaced, or their numbers, as in 2,4,6."""
     lora_rank: bounds.Width | None = None
-    """Train low-rank adapters of this rank in place of all weights, and merge them at the end (needs nearfar[lora])."""
+    """Train low-rank adapters of this rank in place of all weights (needs nearfar[lora])."""
     lora_alpha: bounds.Positive = 16.0
     """Scale of the adapters: LORA_ALPHA / LORA_RANK."""
+    adapter: Literal["merge", "keep"] = "merge"
+    """merge adds the adapters to the weights at the end. keep saves them alone, in peft's format: a small folder, which
+    needs MODEL where it is now, and peft in sentence-transformers."""
     start_weight: bounds.BelowOne = 0.0
     """Average the trained weights with those of MODEL, whose share this is, as in 0.5 (Wortsman et al. 2022, WiSE-FT).
     Evaluations and the saved model use the average; 0 turns it off."""
@@ -192,6 +198,9 @@ class TrainConfig(RunConfig):
                 f"--start-weight {self.start_weight:g} and --lora-rank: adapters have no weights before training to "
                 "average with. Leave one out, or average the finished model with MODEL by nearfar soup."
             )
+        for other in ("keep_layers", "guard"):
+            if self.adapter == "keep" and getattr(self, other):
+                yield f"--adapter keep and {flag(other)}: changes weights of MODEL, which an adapter keeps as they are."
         if self.guard and self.keep_layers is not None:
             yield f"--guard and --keep-layers {self.keep_layers}: a model of fewer layers cannot become MODEL again."
         if self.mix != "together" and not self.sets:

@@ -2,10 +2,10 @@
 
     out_i = sum_j m_ij softmax_j(q_i k_j / sqrt(head_dim)) v_j / P(m = 1),   j over the tokens of i's own text,
 
-where m is the mask of attention dropout.
+where m is the mask of attention dropout. In causal attention j is at most i.
 
 On a CPU, a compiled kernel computes all texts of up to 128 tokens in one call and never stores a score matrix. Longer
-texts, and all texts where the kernel cannot be built, are computed by torch, one length at a time: by
+texts, causal attention, and all texts where the kernel cannot be built, are computed by torch, one length at a time: by
 ``scaled_dot_product_attention`` without dropout and by the formula with dropout. Both ways drop the same elements,
 because the mask is a function of its seed and the element's index.
 
@@ -28,7 +28,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -38,7 +38,7 @@ from torch.nn import functional
 
 from nearfar.encoder.dropout import DropoutMask
 from nearfar.encoder.kernels import DTYPES, HEAD_DIMS, MAX_TOKENS, AttentionBatch, Kernels, kernels
-from nearfar.encoder.padded_attention import Heads, LengthGroup, group_by_length, padded, padded_blocks
+from nearfar.encoder.padded_attention import Heads, LengthGroup, attends, group_by_length, padded, padded_blocks
 from nearfar.types import NearfarError
 
 AttentionBackend: TypeAlias = Literal["groups", "varlen", "padded"]
@@ -61,6 +61,7 @@ def attend(
     dropout: float = 0.0,
     scaling: float | None = None,
     sliding_window: int | None = None,
+    causal: bool = False,
     backend: AttentionBackend | None = None,
 ) -> Heads:
     """Compute attention within texts.
@@ -73,18 +74,19 @@ def attend(
         dropout: probability of dropping an attention weight.
         scaling: factor of the scores; 1 / sqrt(head_dim) by default.
         sliding_window: tokens attend only to tokens less than this far away; None for no limit.
+        causal: tokens attend only to themselves and to tokens before them.
         backend: overrides :func:`choose_backend`.
     """
     scaling, device = query.shape[2] ** -0.5 if scaling is None else scaling, query.device
     if backend is None:
         backend = choose_backend(query, key, value, dropout=dropout)
     if backend == "varlen":
-        return varlen(query, key, value, tuple(groups), scaling=scaling, window=sliding_window)
+        return varlen(query, key, value, tuple(groups), scaling=scaling, window=sliding_window, causal=causal)
     if backend == "padded":
-        blocks = padded_blocks(tuple(groups), sliding_window, device, query.dtype)
+        blocks = padded_blocks(tuple(groups), sliding_window, device, query.dtype, causal)
         return padded(query, key, value, blocks, scaling=scaling, dropout=dropout)
     on_cpu = device.type == "cpu" and query.dtype in DTYPES
-    compiled = kernels() if on_cpu and query.shape[2] in HEAD_DIMS else None
+    compiled = kernels() if on_cpu and query.shape[2] in HEAD_DIMS and not causal else None
     num_compiled = 0  # leading groups, which are the shorter texts
     if compiled is not None:
         limit = MAX_TOKENS if sliding_window is None else min(MAX_TOKENS, sliding_window)
@@ -103,7 +105,7 @@ def attend(
         outputs.append(_CompiledAttention.apply(*compiled_part, compiled, batch))  # type: ignore[no-untyped-call]
     for group, part in zip(groups[num_compiled:], group_parts, strict=True):
         q, k, v = (tensor.unflatten(0, (group.num_texts, group.length)).transpose(1, 2) for tensor in part)
-        window = _window_mask(group.length, sliding_window, device)
+        window = _window_mask(group.length, sliding_window, causal, device)
         if on_cpu and dropout:  # by the formula
             scores = q * scaling @ k.transpose(2, 3)
             scores = scores if window is None else scores.masked_fill(~window, -torch.inf)
@@ -128,12 +130,12 @@ def _dropout_factors(
     return kept[..., : group.length] * mask.scale
 
 
-def _window_mask(length: int, window: int | None, device: torch.device) -> Bool[Tensor, "length length"] | None:
-    """Which tokens attend to which; None if the window does not limit a text of this length."""
-    if window is None or length <= window:
-        return None
-    position = torch.arange(length, device=device)
-    return (position[:, None] - position[None, :]).abs() < window
+def _window_mask(
+    length: int, window: int | None, causal: bool, device: torch.device
+) -> Bool[Tensor, "length length"] | None:
+    """Which tokens attend to which; None if each attends to all of a text of this length."""
+    windowed = window is not None and length > window
+    return attends(torch.arange(length, device=device), window, causal) if windowed or causal else None
 
 
 class _CompiledAttention(torch.autograd.Function):
@@ -178,14 +180,23 @@ def choose_backend(query: Heads, key: Heads, value: Heads, *, dropout: float) ->
 
 
 def varlen(
-    query: Heads, key: Heads, value: Heads, groups: tuple[LengthGroup, ...], *, scaling: float, window: int | None
+    query: Heads,
+    key: Heads,
+    value: Heads,
+    groups: tuple[LengthGroup, ...],
+    *,
+    scaling: float,
+    window: int | None,
+    causal: bool = False,
 ) -> Heads:
     """All texts by the flash kernel, without dropout. Tokens attend to tokens less than ``window`` away."""
     from torch.nn.attention.varlen import varlen_attn
 
     starts, longest = _starts(groups, query.device), groups[-1].length
     reach = -1 if window is None or longest <= window else window - 1  # tokens attended to on either side, -1 for all
-    out = varlen_attn(query, key, value, starts, starts, longest, longest, scale=scaling, window_size=(reach, reach))
+    out = varlen_attn(
+        query, key, value, starts, starts, longest, longest, scale=scaling, window_size=(reach, 0 if causal else reach)
+    )
     assert isinstance(out, Tensor)
     return out
 
@@ -206,18 +217,19 @@ def passes_self_check(device: torch.device, dtype: torch.dtype, head_dim: int) -
     """
     groups, generator = group_by_length(SELF_CHECK_LENGTHS), torch.Generator().manual_seed(0)
 
-    def compute(drawn: Tensor, backend: AttentionBackend, window: int | None) -> Tensor:
+    def compute(drawn: Tensor, backend: AttentionBackend, window: int | None, causal: bool) -> Tensor:
         """The output, and the gradients of query, key and value."""
         query, key, value, grad_output = drawn.detach().unbind()  # views, as a backbone's tensors may be
         inputs = [tensor.requires_grad_() for tensor in (query, key, value)]
-        out = attend(query, key, value, groups, sliding_window=window, backend=backend)
+        out = attend(query, key, value, groups, sliding_window=window, causal=causal, backend=backend)
         return torch.stack([out, *torch.autograd.grad(out, inputs, grad_output)]).detach().float().flatten(1)
 
     try:
         with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
             drawn = torch.randn(4, sum(SELF_CHECK_LENGTHS), 2, head_dim, generator=generator).to(device, dtype)
-            exact = torch.cat([compute(drawn.float(), "groups", window) for window in (None, 4)])
-            found = torch.cat([compute(drawn, "varlen", window) for window in (None, 4)])
+            kinds = list(product((None, 4), (False, True)))
+            exact = torch.cat([compute(drawn.float(), "groups", *kind) for kind in kinds])
+            found = torch.cat([compute(drawn, "varlen", *kind) for kind in kinds])
             error = float(((found - exact).norm(dim=1) / exact.norm(dim=1)).nan_to_num(nan=math.inf).max())
         reason = f"relative error {error:.2g} against float32"
     except (RuntimeError, TypeError, ValueError, ImportError) as failure:  # also of a torch without this function

@@ -1,6 +1,5 @@
-"""Changes of a backbone before it is trained: fewer layers, adapters, learning rates by layer, frozen embeddings."""
+"""Changes of a backbone before it is trained: fewer layers, learning rates by layer, frozen embeddings, less memory."""
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -8,7 +7,7 @@ import torch
 from torch import nn
 
 from nearfar.encoder.dropout import evaluating
-from nearfar.encoder.pretrained import PreTrainedModel, reason
+from nearfar.encoder.pretrained import PreTrainedModel
 from nearfar.encoder.ragged import ALONE, hidden_states, synthetic_batch, transformer_layers
 from nearfar.types import NearfarError
 
@@ -121,61 +120,22 @@ def learning_rate_factors(backbone: PreTrainedModel, decay: float) -> dict[nn.Pa
     return factors
 
 
-def add_lora(backbone: PreTrainedModel, *, rank: int, alpha: float, dropout: float = 0.0) -> Callable[[], None]:
-    """Add adapters to all linear layers inside the transformer layers, and freeze the rest of the backbone.
+def recompute_layers(backbone: PreTrainedModel) -> None:
+    """Let training keep the input of each layer alone, and compute the layer again in the backward pass.
 
-    W x becomes W x + (alpha / rank) B A dropout(x), A [rank, in], B [out, rank] (Hu et al. 2022, section 4.1). B is
-    initialised to 0, so that embeddings do not change at first; A is drawn by torch's global generator. Modules
-    after the pooling (Dense) stay trainable. peft changes the backbone in place.
-
-    Returns:
-        A function that merges the adapters into the weights. It restores the plain backbone, which can be saved as
-        before, and makes the same parameters trainable again.
+    This is gradient checkpointing (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"). Dropout is the
+    same both times, so gradients do not change.
 
     Raises:
-        NearfarError: peft is not installed; the rank is under 1; dropout is outside [0, 1); the encoder has adapters
-            already, or no linear layers, or peft does not support its architecture.
+        NearfarError: transformers cannot do this for the architecture.
     """
-    try:
-        from peft import LoraConfig, LoraModel
-    except ImportError as error:
-        raise NearfarError("LoRA needs the package peft: pip install nearfar[lora].") from error
-    from transformers.pytorch_utils import Conv1D
-
-    if not backbone.config.num_hidden_layers:
-        raise NearfarError("--lora-rank: a static encoder has no linear layers to adapt; train all of its vectors.")
-    if hasattr(backbone, "peft_config"):
-        raise NearfarError("this encoder has LoRA adapters already; merge them first.")
-    inside = set(transformer_layers(backbone).modules())
-    linear = {name: type(module) for name, module in backbone.named_modules() if module in inside}
-    linear = {name: kind for name, kind in linear.items() if issubclass(kind, nn.Linear | Conv1D)}
-    if not linear:
-        raise NearfarError(f"--lora-rank: {type(backbone).__name__} has no linear layers to adapt.")
-    trainable = [name for name, parameter in backbone.named_parameters() if parameter.requires_grad]
-    config = LoraConfig(
-        r=rank,
-        lora_alpha=alpha,  # type: ignore[arg-type]  # peft only divides it by the rank
-        lora_dropout=dropout,
-        target_modules=list(linear),
-        fan_in_fan_out=Conv1D in linear.values(),  # the linear layers of GPT-2 have transposed weights
-        bias="none",
-    )
-    try:
-        adapted = LoraModel(backbone, config, "default")
-    except ValueError as error:
-        name = type(backbone).__name__
-        raise NearfarError(f"--lora-rank: peft cannot adapt {name} ({reason(error)}).") from error
-    backbone.train(backbone.training)  # new adapters are in training mode
-
-    def merge() -> None:
-        adapted.merge_and_unload()
-        if hasattr(backbone, "peft_config"):  # older versions of peft do not remove it
-            del backbone.peft_config
-        parameters = dict(backbone.named_parameters())
-        for name in trainable:
-            parameters[name].requires_grad_(True)
-
-    return merge
+    if not getattr(backbone, "supports_gradient_checkpointing", False):
+        problem = f"{type(backbone).__name__} cannot compute its layers again in the backward pass"
+        raise NearfarError(f"--gradient-checkpointing: {problem}; leave the flag out, and use --micro-batch.")
+    if hasattr(backbone, "activation_checkpointing_enable"):
+        backbone.activation_checkpointing_enable()
+    else:  # before transformers 5.24
+        backbone.gradient_checkpointing_enable({"use_reentrant": False})
 
 
 def freeze_embeddings(backbone: PreTrainedModel) -> None:

@@ -178,7 +178,7 @@ class Classifier(nn.Module):
             NearfarError: it is an exported graph.
         """
         refuse_graph(self.model, "saved")
-        pretrained.save_transformer(folder, self.model, self.tokenizer, max_length=self.max_length)
+        pretrained.save_transformer(folder, self.model.save_pretrained, self.tokenizer, max_length=self.max_length)
         for file in Path(folder).glob("model*.safetensors"):
             apply_umask(file)  # safetensors writes files that only the owner can read
         if self.lower_case:  # tokenizers that transformers builds from their vocabulary forget it

@@ -98,7 +98,7 @@ def set_dropout(module: nn.Module, probability: float) -> None:
         (part, name)
         for part in module.modules()
         for name, value in vars(part).items()
-        if isinstance(value, float) and ("dropout" in name or (name == "p" and isinstance(part, nn.Dropout)))
+        if type(value) in (int, float) and ("dropout" in name or (name == "p" and isinstance(part, nn.Dropout)))
     ]
     for part, name in places:
         setattr(part, name, float(probability))

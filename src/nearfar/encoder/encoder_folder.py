@@ -12,6 +12,7 @@ Only sentence-transformers' own module classes are loaded, and only from inside 
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple, cast
 
@@ -27,12 +28,14 @@ from nearfar.disk import apply_umask
 from nearfar.disk.model_folder import CARD_MARK
 from nearfar.encoder import folder_checks as checks
 from nearfar.encoder import pretrained, prompts
+from nearfar.encoder.adapters import load_adapted, save_adapter
 from nearfar.encoder.backbone import keep_layers as keep_some_layers
 from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
 from nearfar.encoder.folder_checks import TransformerSettings, write_json
-from nearfar.encoder.pooling import Pooling, mean_of_layers, parse_pooling
+from nearfar.encoder.pooling import TOKEN_POOLINGS, Pooling, mean_of_layers, parse_pooling
 from nearfar.encoder.pretrained import PreTrainedModel, PreTrainedTokenizerBase, opening
 from nearfar.encoder.prompts import InferenceSettings
+from nearfar.encoder.ragged import attends_causally
 from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
 from nearfar.encoder.weights import check_weights
 from nearfar.types import NearfarError
@@ -70,8 +73,13 @@ def read(
         settings = TransformerSettings(max_seq_length=length)
     else:
         settings = checks.transformer_settings(inner)
-        backbone = GraphBackbone(inner, graph) if graph else pretrained.load_model(inner)
-        tokenizer = pretrained.load_tokenizer(inner)
+        words = inner
+        if (inner / checks.ADAPTER).exists() and not (inner / "config.json").exists():
+            backbone, base = load_adapted(inner)
+            words = inner if (inner / "tokenizer_config.json").exists() else base
+        else:
+            backbone = GraphBackbone(inner, graph) if graph else pretrained.load_model(inner)
+        tokenizer = pretrained.load_tokenizer(words)
         if isinstance(backbone, GraphBackbone):
             only = backbone.pooling
         else:
@@ -83,6 +91,11 @@ def read(
         keep_some_layers(backbone, keep_layers)
     of_graph = Pooling(name, (), "cls")  # a graph pools, and gives the embedding in the first place
     own = of_graph if graph else parse_pooling(name, layers=backbone.config.num_hidden_layers)
+    if own.tokens == "cls" and not graph and attends_causally(backbone):
+        problem = (
+            f"the pooling {name} takes the first token, which reads no other, as {type(backbone).__name__} is causal"
+        )
+        raise NearfarError(f"{folder}: {problem}; choose another, as --pooling lasttoken or --pooling mean.")
     length = choose_length(inner, settings, backbone, tokenizer, max_length)
     tail, normalize = _read_tail(folder, rest, backbone.config.hidden_size)
     inference = prompts.read_inference_settings(folder)._replace(
@@ -230,11 +243,11 @@ def _pooling_name(
     mode = settings.get("pooling_mode") or [name.removesuffix("_token").removesuffix("_tokens") for name in old]
     mode = mode[0] if isinstance(mode, list) and len(mode) == 1 else mode
     words: dict[str, Any] = {}
-    if mode in ("cls", "mean", "max") and "WordWeights" in modules:
+    if mode in TOKEN_POOLINGS and "WordWeights" in modules:
         words = checks.read_object(file := modules["WordWeights"] / "config.json")
         only_cls = words.get("word_weights") == {tokenizer.cls_token: 0} and words.get("unknown_word_weight", 1) == 1
         mode = "mean_without_cls" if mode == "mean" and only_cls else f"{mode} with weights of single words"
-    if mode not in ("cls", "mean", "max", "mean_without_cls"):
+    if mode not in TOKEN_POOLINGS:
         raise NearfarError(f"{file}: pools by {format_value(mode)}, which is not supported; choose a --pooling.")
     if (folder := modules.get("WeightedLayerPooling")) is None:
         return str(mode)
@@ -304,18 +317,19 @@ def write(folder: Path, parts: EncoderComponents, *, dim: int) -> None:
     ``dim`` is the width of embeddings.
 
     Raises:
-        NearfarError: the backbone has LoRA adapters, which a plain transformers folder cannot hold, or is a graph.
+        NearfarError: the backbone has LoRA adapters that are to be merged, or is a graph.
     """
     backbone, pooling, inference, length = parts.backbone, parts.pooling, parts.inference, parts.max_length
     refuse_graph(backbone, "saved")
-    if hasattr(backbone, "peft_config"):
-        raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
     st, config, modules = pretrained.module_classes(), backbone.config, list[Any]()
     if is_static(backbone):
         modules = [static_module(cast(Any, backbone), parts.tokenizer, max_length=length)]
     else:
         config.output_hidden_states = bool(pooling.layers)
-        pretrained.save_transformer(folder, backbone, parts.tokenizer, max_length=length)
+        save = (
+            partial(save_adapter, backbone=backbone) if hasattr(backbone, "peft_config") else backbone.save_pretrained
+        )
+        pretrained.save_transformer(folder, save, parts.tokenizer, max_length=length)
         # sentence-transformers neither writes do_lower_case nor knows the lengths of roles
         lower_case = {"do_lower_case": True} if inference.lower_case else {}
         write_json(folder / checks.TRANSFORMER_SETTINGS[0], {**checks.ONLY, **inference.role_lengths, **lower_case})
@@ -331,7 +345,7 @@ def write(folder: Path, parts: EncoderComponents, *, dim: int) -> None:
             module.save(str(folder / name))
     write_json(folder / "modules.json", listing)
     write_json(folder / prompts.PROMPTS_FILE, prompts.settings_of(inference))
-    for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
+    for file in (*folder.glob("*model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
         apply_umask(file)  # safetensors writes files that only the owner can read
     template = Path(__file__).with_name("model_card.md").read_text(encoding="utf-8")
     card = template.format(

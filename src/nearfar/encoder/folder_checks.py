@@ -30,6 +30,8 @@ TRANSFORMER_SETTINGS = tuple(
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 """Names of the file with the settings of sentence-transformers' module Transformer; the later ones are old."""
+ADAPTER = "adapter_config.json"
+"""The file with the settings of an adapter of peft."""
 EXPORTED = "export.json"
 """The file that marks a folder of ``nearfar export``, whose graph gives embeddings in place of hidden states."""
 ONLY = {
@@ -114,9 +116,10 @@ def check_config(folder: Path) -> dict[str, Any]:
     Raises:
         NearfarError: config.json is missing or damaged, or has such a setting; the weights are quantized or adapters.
     """
-    file, adapter = folder / "config.json", folder / "adapter_config.json"
+    file, adapter = folder / "config.json", folder / ADAPTER
     if adapter.exists():
-        raise NearfarError(f"{adapter}: nearfar does not load adapters; merge the adapter into its model (by peft).")
+        opened = "nearfar opens an adapter as a sentence encoder alone, and in a folder without config.json"
+        raise NearfarError(f"{adapter}: {opened}; merge the adapter into its model (by peft: merge_and_unload).")
     if not file.exists():
         raise NearfarError(f"{folder}: holds no config.json, so it is no transformers encoder.")
     settings = read_object(file)

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
@@ -75,37 +75,50 @@ class PaddedBlock(NamedTuple):
 
 @lru_cache(maxsize=8)  # all layers use the same blocks
 def padded_blocks(
-    groups: tuple[LengthGroup, ...], window: int | None, device: torch.device, dtype: torch.dtype
+    groups: tuple[LengthGroup, ...],
+    window: int | None,
+    device: torch.device,
+    dtype: torch.dtype,
+    causal: bool = False,
 ) -> tuple[PaddedBlock, ...]:
     """Divide a batch into blocks; ``groups`` are its texts by length, shortest first."""
     by_limit = groupby(groups, key=lambda group: max(SHORTEST, 1 << (group.length - 1).bit_length()))
-    return tuple(_block(list(members), window, device, dtype) for _, members in by_limit)
+    return tuple(_block(list(members), window, device, dtype, causal) for _, members in by_limit)
 
 
-def _block(groups: Sequence[LengthGroup], window: int | None, device: torch.device, dtype: torch.dtype) -> PaddedBlock:
+def _block(
+    groups: Sequence[LengthGroup], window: int | None, device: torch.device, dtype: torch.dtype, causal: bool
+) -> PaddedBlock:
     lengths = np.repeat([group.length for group in groups], [group.num_texts for group in groups])
     longest, texts, tokens = int(lengths.max()), len(lengths), int(lengths.sum())
     windowed = window is not None and longest > window
-    if len(groups) == 1 and not windowed:
+    if len(groups) == 1 and not windowed and not causal:
         return PaddedBlock(tokens, texts, longest, None, None)
     length = -(-longest // MULTIPLE) * MULTIPLE
     with torch.inference_mode(False):  # cached, and a later backward pass may save it
         slots = torch.from_numpy(np.flatnonzero(np.arange(length) < lengths[:, None]))
-        mask = attention_mask(torch.from_numpy(lengths), length, window if windowed else None, dtype)
+        mask = attention_mask(torch.from_numpy(lengths), length, window if windowed else None, dtype, causal)
         return PaddedBlock(tokens, texts, length, slots.to(device), mask.to(device))
 
 
+def attends(positions: Int[Tensor, " length"], window: int | None, causal: bool) -> Bool[Tensor, "length length"]:
+    """Which tokens of a text attend to which: those less than ``window`` away, and if ``causal`` none after it."""
+    before = positions[:, None] - positions
+    near = before.abs() < (len(positions) if window is None else window)
+    return near & (before >= 0) if causal else near
+
+
 def attention_mask(
-    lengths: Int[Tensor, " texts"], length: int, window: int | None, dtype: torch.dtype
+    lengths: Int[Tensor, " texts"], length: int, window: int | None, dtype: torch.dtype, causal: bool = False
 ) -> Float[Tensor, "texts 1 queries keys"]:
     """The mask of a :class:`PaddedBlock` of texts of these lengths, padded to ``length`` tokens."""
     positions = torch.arange(length, device=lengths.device)
     real = positions < lengths[:, None]
-    attends = real[:, None, None, :]
-    if window is not None:
-        near = (positions[:, None] - positions).abs() < window
-        attends = attends & (near | ~real[:, None, :, None])  # padding attends to all tokens: a row without any is NaN
-    return torch.zeros(attends.shape, dtype=dtype, device=lengths.device).masked_fill_(~attends, -torch.inf)
+    seen = real[:, None, None, :]
+    if window is not None or causal:
+        near = attends(positions, window, causal)
+        seen = seen & (near | ~real[:, None, :, None])  # padding attends to all tokens: a row without any is NaN
+    return torch.zeros(seen.shape, dtype=dtype, device=lengths.device).masked_fill_(~seen, -torch.inf)
 
 
 def padded(
@@ -172,7 +185,7 @@ class FixedShapeBatch:
         self.shape = shape
         sizes = [shape.tokens, shape.tokens, shape.tokens, shape.texts, shape.texts]
         self.ids, self._positions, self._slots, self.lengths, self._rows = inputs.split(sizes)
-        self._blocks: dict[tuple[int | None, torch.dtype], PaddedBlock] = {}
+        self._blocks: dict[tuple[int | None, torch.dtype, bool], PaddedBlock] = {}
 
     @staticmethod
     def layout(rows: TokenRows, shape: BatchShape, *, padding: int) -> NDArray[np.int64]:
@@ -203,9 +216,9 @@ class FixedShapeBatch:
         """Each token's position in its own text, from 0."""
         return self._positions
 
-    def block(self, window: int | None, dtype: torch.dtype) -> PaddedBlock:
-        """The whole batch as one block of attention, with the mask of a local ``window`` if one is given."""
-        key = (window if window is not None and self.shape.length > window else None, dtype)
+    def block(self, window: int | None, dtype: torch.dtype, causal: bool = False) -> PaddedBlock:
+        """The whole batch as one block of attention, with the mask of :func:`attends` if it is needed."""
+        key = (window if window is not None and self.shape.length > window else None, dtype, causal)
         if key not in self._blocks:
             self._blocks[key] = PaddedBlock(
                 *self.shape, self._slots, attention_mask(self.lengths, self.shape.length, *key)

@@ -5,21 +5,24 @@
 ``mean``            mean over all tokens of the last layer, [CLS] and [SEP] included
 ``mean_without_cls``  the same without the first token (Liao 2021, section 3)
 ``max``             per-dimension maximum over all tokens of the last layer
+``lasttoken``       the last token's last hidden state, which in a causal model alone has read the whole text
+``weightedmean``    sum_i i h_i / sum_i i over the tokens i = 1, 2, ... of the last layer (Muennighoff 2022, "SGPT")
 ``first_last``      mean over all tokens and over the first and the last transformer layer; the first is layer 1, not
                     the embedding layer (SimCSE's code as corrected, and BERT-flow's, where it is called avg-last-2)
 ``embeddings_last``  the same with the embedding layer in place of layer 1 (the row "first-last avg." of SimCSE's paper)
 ``last_two``        the same with the last two layers (BERT-flow as its paper describes it)
 ``layer:K``         mean over all tokens of layer K; layer 0 is the embedding layer. ``layer:K:mean`` is the same
-``layer:K:cls``     another pooling of layer K's tokens: ``cls``, ``max`` or ``mean_without_cls`` (Kim et al. 2021,
-                    Figure 1, compares ``cls``, ``mean`` and ``max`` for every layer)
+``layer:K:cls``     another pooling of layer K's tokens: ``cls``, ``max``, ... (Kim et al. 2021, Figure 1,
+                    compares ``cls``, ``mean`` and ``max`` for every layer)
 ==================  =========================================================================================
 
 Where a model's Pooling module has ``include_prompt: false``, the tokens of the prompt, and all before them, are left
-out: ``mean`` and ``max`` pool the other tokens, ``cls`` takes the first of them.
+out: ``mean``, ``weightedmean`` and ``max`` pool the other tokens, whose weights stay those of their places in the text,
+and ``cls`` takes the first of them.
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -30,10 +33,15 @@ from nearfar.encoder.ragged import RaggedBatch
 from nearfar.types import NearfarError
 from nearfar.validation import nearest
 
-TOKEN_POOLINGS = ("cls", "mean", "mean_without_cls", "max")
+TokenPooling: TypeAlias = Literal["cls", "mean", "mean_without_cls", "max", "lasttoken", "weightedmean"]
+TOKEN_POOLINGS: tuple[TokenPooling, ...] = get_args(TokenPooling)
 LAYER_MEANS = ("first_last", "embeddings_last", "last_two")
-POOLINGS = (*TOKEN_POOLINGS, *LAYER_MEANS, "layer:K", "layer:K:cls", "layer:K:max", "layer:K:mean_without_cls")
-TokenPooling: TypeAlias = Literal["cls", "mean", "mean_without_cls", "max"]
+POOLINGS = (
+    *TOKEN_POOLINGS,
+    *LAYER_MEANS,
+    "layer:K",
+    *(f"layer:K:{tokens}" for tokens in TOKEN_POOLINGS if tokens != "mean"),
+)
 
 
 class Pooling(NamedTuple):
@@ -51,7 +59,7 @@ def parse_pooling(name: str, *, layers: int) -> Pooling:
         NearfarError: unknown pooling, or no such layer.
     """
     match name.split(":"):
-        case ["cls" | "mean" | "mean_without_cls" | "max" as tokens]:
+        case [tokens] if tokens in TOKEN_POOLINGS:
             return Pooling(name, (), tokens)
         case ["first_last" | "embeddings_last" | "last_two"]:
             both = _layer_means(layers)[name]
@@ -118,7 +126,8 @@ def _pool_block(
 ) -> Float[Tensor, "texts dim"]:
     """Pool the texts of a block, given their numbers of tokens and of first tokens to leave out.
 
-    As in sentence-transformers, the mean of no tokens is 0, and [CLS] is one of the tokens of a prompt.
+    As in sentence-transformers, the mean of no tokens is 0, and so is the last of none; [CLS] is one of the tokens of a
+    prompt.
     """
     if not block.length:
         return states.new_zeros(block.num_texts, states.shape[1])
@@ -134,10 +143,19 @@ def _pool_block(
         return texts[:, 0]
     if prompts is not None:
         positions = torch.arange(block.length, device=texts.device)
-        texts, lengths = texts.masked_fill((positions < prompts)[:, :, None], padding), lengths - prompts
+        texts = texts.masked_fill((positions < prompts)[:, :, None], padding)
+    if tokens == "lasttoken":
+        return texts.take_along_dim((lengths - 1).clamp(min=0)[:, :, None], dim=1).squeeze(1)
+    if tokens == "weightedmean":
+        places = torch.arange(1, block.length + 1, device=texts.device)
+        kept = (places <= lengths) & (places > (0 if prompts is None else prompts))
+        texts = texts * places[:, None].to(torch.promote_types(texts.dtype, torch.float32))
+        lengths = (kept * places).sum(1, keepdim=True)
+    elif prompts is not None:
+        lengths = lengths - prompts
     elif tokens == "mean_without_cls":
         texts, lengths = texts[:, 1:], lengths - 1
     if tokens == "max":
         return texts.amax(1).masked_fill(empty, 0)
     total = texts.sum(1, dtype=torch.promote_types(texts.dtype, torch.float32))
-    return (total / lengths.clamp(min=1)).to(texts.dtype)
+    return (total / lengths.clamp(min=1)).to(states.dtype)

@@ -83,6 +83,8 @@ def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
     if problem is not None:
         raise NearfarError(f"{file}: {problem}; choose another model.")
     config.return_dict = True  # changes only the type of the output, no vector
+    if kind != "translation model" and hasattr(config, "use_cache"):
+        config.use_cache = False  # as in sentence-transformers: no text is continued
     if hasattr(config, "auto_map"):  # otherwise it would be saved again
         del config.auto_map
     return config
@@ -188,15 +190,15 @@ def load_module(kind: str, folder: Path) -> nn.Module:
 
 
 def save_transformer(
-    folder: str | Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, max_length: int
+    folder: str | Path, save: Callable[[Any], object], tokenizer: PreTrainedTokenizerBase, *, max_length: int
 ) -> None:
-    """Write a transformers folder, whose tokenizer truncates to ``max_length``."""
+    """Write a transformers folder, to which ``save`` writes the model; its tokenizer truncates to ``max_length``."""
     backend = cast(Any, tokenizer).backend_tokenizer
     if backend.truncation is not None:  # the saved length is the model's, not that of the tokenizer's last call
         backend.enable_truncation(**{**backend.truncation, "max_length": max_length})
     tokenizer.model_max_length = max_length
     with quiet():
-        model.save_pretrained(folder)
+        save(folder)
         tokenizer.save_pretrained(folder)
 
 

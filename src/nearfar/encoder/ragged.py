@@ -143,6 +143,12 @@ def hidden_states(
     return [layer[real] for layer in layers]
 
 
+def attends_causally(module: nn.Module) -> bool:
+    """Whether tokens attend to no later ones in a backbone or in one of its modules, as they do in decoders."""
+    causal = any(getattr(part, "is_causal", False) for part in module.modules())
+    return causal and bool(getattr(getattr(module, "config", None), "is_causal", True))
+
+
 def transformer_layers(backbone: PreTrainedModel) -> nn.ModuleList:
     """The backbone's transformer layers, first to last, for any architecture.
 
@@ -259,12 +265,21 @@ def ragged_attention(
     dropout: float = 0.0,
     scaling: float | None = None,
     sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
     **_: object,
 ) -> tuple[Float[Tensor, "1 tokens heads head_dim"], None]:
     """Softmax attention within each text: the attention function that transformers calls, with its argument names.
 
-    With ``sliding_window`` w, tokens attend only to tokens less than w away, as in ModernBERT's local layers.
+    With ``sliding_window`` w, tokens attend only to tokens less than w away, as in ModernBERT's local layers. It is
+    causal where the module says so, as those of decoders do, unless the config says otherwise.
+
+    Raises:
+        ValueError: of capped scores (Gemma 2) or of sinks (GPT-OSS).
     """
+    if softcap is not None or s_aux is not None:
+        raise ValueError("attention with capped scores or sinks needs padded batches")
+    causal = attends_causally(module)
     query, key, value = (tensor.squeeze(0).transpose(0, 1) for tensor in (query, key, value))
     query, key = query.to(value.dtype), key.to(value.dtype)  # rotary positions make them float32 under autocast
     if (share := query.shape[1] // key.shape[1]) > 1:  # grouped queries
@@ -272,10 +287,10 @@ def ragged_attention(
     dropout = dropout if module.training else 0.0
     if isinstance(segments, FixedShapeBatch):
         scaling = query.shape[2] ** -0.5 if scaling is None else scaling
-        block = segments.block(sliding_window, query.dtype)
+        block = segments.block(sliding_window, query.dtype, causal)
         return padded(query, key, value, [block], scaling=scaling, dropout=dropout)[None], None
-    out = attend(query, key, value, segments.groups, dropout=dropout, scaling=scaling, sliding_window=sliding_window)
-    return out[None], None
+    how: dict[str, Any] = {"dropout": dropout, "scaling": scaling, "sliding_window": sliding_window, "causal": causal}
+    return attend(query, key, value, segments.groups, **how)[None], None
 
 
 AttentionInterface.register(ATTENTION, ragged_attention)

@@ -31,19 +31,23 @@ def fingerprint_model(model: str | Path) -> str:
     Raises:
         NearfarError: the model is not found, or one of its files cannot be read.
     """
+    from nearfar.encoder.folder_checks import ADAPTER, read_object
     from nearfar.encoder.weights import FILES, locate, sha256_of
 
     folder = locate(model)
     listed = read_json(folder / "modules.json") if (folder / "modules.json").exists() else []
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     parts = {folder, *(folder / str(entry.get("path")) for entry in entries)}  # not a run's output inside the folder
+    for adapter in [part / ADAPTER for part in parts if (part / ADAPTER).is_file()]:
+        parts.add(locate(str(read_object(adapter).get("base_model_name_or_path"))))
     digest = hashlib.sha256()
     for file in sorted({file for kind in FILES for part in parts for file in part.glob(kind)}):
         if file.name == SEEN_FILE or not file.is_file():  # opening a pipe would wait for its writer
             continue
         with read_errors(file):
             content = bytes.fromhex(sha256_of(file))
-        digest.update(f"{os.path.relpath(file, folder)} ".encode() + content)
+        name = os.path.relpath(file, folder) if file.is_relative_to(folder) else f"base {file.name}"
+        digest.update(f"{name} ".encode() + content)
     return digest.hexdigest()[:16]
 
 

@@ -10,12 +10,24 @@ from nearfar.commands.export.graphs import EncoderGraph, open_source, pool_maske
 from nearfar.encoder import encoder_folder
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.pooling import TOKEN_POOLINGS
 from tests.encoder.architectures import VARIED
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import save_tiny, sentences
 
 TEXTS = [*sentences(5, seed=1), "dog"]
-POOLINGS = ("cls", "mean_without_cls", "max", "first_last", "embeddings_last", "last_two", "layer:1", "layer:1:max")
+POOLINGS = (
+    "cls",
+    "mean_without_cls",
+    "max",
+    "lasttoken",
+    "weightedmean",
+    "first_last",
+    "embeddings_last",
+    "last_two",
+    "layer:1",
+    "layer:1:max",
+)
 
 
 def padded(rows: list[list[int]], padding: int) -> torch.Tensor:
@@ -35,7 +47,7 @@ def embeddings(folder: Path, pooling: str | None = None) -> tuple[np.ndarray, np
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("architecture", VARIED)
+@pytest.mark.parametrize("architecture", [*VARIED, "qwen3"])
 def test_every_architecture(tmp_path: Path, architecture: str) -> None:
     expected, found = embeddings(save_tiny(tmp_path, architecture))
     assert np.abs(expected).max() > 0.1
@@ -64,7 +76,7 @@ def test_logits_of_pairs(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.numpy(), classifier.predict(items, precision="fp32"), atol=1e-6)
 
 
-@pytest.mark.parametrize("tokens", ["cls", "mean", "mean_without_cls", "max"])
+@pytest.mark.parametrize("tokens", TOKEN_POOLINGS)
 def test_padding_does_not_count(tokens: str) -> None:
     states = torch.tensor([[[1.0, -2.0], [3.0, -4.0], [100.0, 100.0]], [[5.0, 6.0], [7.0, 8.0], [9.0, 1.0]]])
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
@@ -73,5 +85,7 @@ def test_padding_does_not_count(tokens: str) -> None:
         "mean": [[2, -3], [7, 5]],
         "mean_without_cls": [[3, -4], [8, 4.5]],
         "max": [[3, -2], [9, 8]],
+        "lasttoken": [[3, -4], [9, 1]],
+        "weightedmean": [[7 / 3, -10 / 3], [23 / 3, 25 / 6]],
     }
-    assert pool_masked(states, mask, tokens).tolist() == expected[tokens]
+    torch.testing.assert_close(pool_masked(states, mask, tokens), torch.tensor(expected[tokens]).float())

@@ -299,6 +299,9 @@ def pool_masked(
         return states[:, 0]
     if tokens == "mean_without_cls":
         mask = torch.cat([torch.zeros_like(mask[:, :1]), mask[:, 1:]], dim=1)
+    if tokens in ("lasttoken", "weightedmean"):
+        places = mask.cumsum(1) * mask  # 1, 2, ... up to the last token
+        mask = places if tokens == "weightedmean" else (places == mask.sum(1, keepdim=True)).to(mask.dtype) * mask
     kept = mask.unsqueeze(-1).to(states.dtype)
     if tokens == "max":
         return (states + (1 - kept) * torch.finfo(states.dtype).min).amax(1)

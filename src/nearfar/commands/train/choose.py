@@ -154,7 +154,7 @@ def _choose_by_start(choice: Choice, model: str, own: Mapping[str, Any]) -> Choi
     The average with the start belongs to the recipe's learning rate, so with ``own`` rates of the user's or adapters
     there is none, and none for wider starts, which train with the method's default rate.
     """
-    similar, width = read_start(model)
+    similar, width, decoder = read_start(model)
     if similar is None:
         return choice
     of_start = recipes.FROM_SIMILAR if similar else recipes.FROM_RAW
@@ -167,6 +167,8 @@ def _choose_by_start(choice: Choice, model: str, own: Mapping[str, Any]) -> Choi
     values |= {name: value for name, value in choice.values.items() if name in recipes.COLUMN_SETTINGS}
     if small and not similar:
         values.setdefault("learning_rate", recipes.RECIPE_LEARNING_RATE)
+    if decoder and values.get("pooling") == "cls":
+        values["pooling"] = "lasttoken"  # the first token of a causal model reads no other
     if similar and own_rate:
         return replace(choice, values=values)
     why = f"{recipe.why}; with the settings of docs/{recipe.page}.md, for a start that was "
@@ -174,23 +176,25 @@ def _choose_by_start(choice: Choice, model: str, own: Mapping[str, Any]) -> Choi
     return Choice(recipe.method, choice.rows, why, values, choice.columns)
 
 
-def read_start(model: str) -> tuple[bool | None, int | None]:
-    """Whether an encoder was trained on similarity, as sentence-transformers folders are, and its hidden size.
+def read_start(model: str) -> tuple[bool | None, int | None, bool]:
+    """Whether an encoder was trained on similarity, as sentence-transformers folders are; hidden size; is it a decoder.
 
     The first is None if it cannot be found, the second if its config does not say it.
     """
     if model == TrainConfig.model:
-        return True, recipes.RECIPE_WIDTH
+        return True, recipes.RECIPE_WIDTH, False
     from nearfar.encoder.folder_checks import read_object
     from nearfar.encoder.weights import locate
 
     try:
         folder = locate(model)
     except NearfarError:
-        return None, None
+        return None, None, False
     file = folder / "config.json"
-    width = read_object(file).get("hidden_size") if file.exists() else None  # a folder without it is refused later
-    return (folder / "modules.json").exists(), width if isinstance(width, int) else None
+    settings = read_object(file) if file.exists() else {}  # a folder without it is refused later
+    width, kinds = settings.get("hidden_size"), settings.get("architectures")
+    decoder = isinstance(kinds, list) and any(str(kind).endswith("ForCausalLM") for kind in kinds)
+    return (folder / "modules.json").exists(), width if isinstance(width, int) else None, decoder
 
 
 def _choose(spec: str, given: Mapping[str, Any]) -> Choice:

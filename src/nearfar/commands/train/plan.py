@@ -64,7 +64,12 @@ def plan(
     # Activations that autograd keeps of a layer, for each token: about 10 widths around attention and norms, and 3
     # widths of the feed-forward layer.
     width, inner = shape.hidden_size, getattr(shape, "intermediate_size", 4 * shape.hidden_size)
-    kept = shape.num_hidden_layers * (10 * width + 3 * inner) * 4
+    of_layer = 10 * width + 3 * inner
+    kept = 4 * (
+        shape.num_hidden_layers * width + of_layer
+        if config.gradient_checkpointing
+        else shape.num_hidden_layers * of_layer
+    )
     tokens = max(_tokens(method, batch, config) for parts in first for method, batch, _ in parts)
     numbers, trained_numbers = (sum(p.numel() for p in group) for group in (run.encoder.parameters(), trained))
     # Bytes per trained number: weights' gradient and two moments; each average, and a copy while it is evaluated.

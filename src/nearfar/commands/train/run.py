@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +24,13 @@ from nearfar.config.training import TrainConfig
 from nearfar.data.hold_out import FOLDS
 from nearfar.data.rows import TextData
 from nearfar.encoder import encoder_folder
+from nearfar.encoder.backbone import recompute_layers
 from nearfar.encoder.classifier import EmbeddingClassifier
 from nearfar.encoder.dropout import set_dropout
 from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.folder_checks import ADAPTER
 from nearfar.encoder.frozen import TeacherVectors
+from nearfar.encoder.pooling import parse_pooling
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.static import is_static, merge_square_layers
 from nearfar.encoder.token_batches import NotFiniteError
@@ -129,7 +133,8 @@ def prepare(
         max_length=config.train_max_length,
         bf16=resolve(config.precision, encoder.device) == "bf16",
         broadcast_from_first=Processes().broadcast_from_first,
-        cuda_graphs=processes == 1,  # the graphs' gradients pass autograd's hooks, which sum over processes, by
+        # the graphs' gradients pass autograd's hooks, which sum over processes, by, and graphs keep all activations
+        cuda_graphs=processes == 1 and not config.gradient_checkpointing,
         console=console,
     )
     seed_rng(config.seed)
@@ -164,9 +169,7 @@ def prepare(
         head.to(encoder.device)
     merge: Callable[[], None] | None = None
     if config.lora_rank is not None:
-        from nearfar.encoder.backbone import add_lora
-
-        merge = add_lora(encoder.backbone, rank=config.lora_rank, alpha=config.lora_alpha)
+        merge = _add_adapters(config, encoder)
     elif is_static(encoder.backbone):
         merge = partial(merge_square_layers, encoder.backbone, encoder.tail)
     if cut := texts.tokens.truncated:
@@ -175,14 +178,41 @@ def prepare(
     return PreparedRun(encoder=encoder, texts=texts, mixture=mixture, facts=facts, merge=merge, teachers=teachers)
 
 
+def _add_adapters(config: TrainConfig, encoder: Encoder) -> Callable[[], None] | None:
+    """Add the adapters of the config; returns a function that merges them, or None if they are to be kept.
+
+    Raises:
+        NearfarError: a folder with adapters of this encoder could not be opened again.
+    """
+    from nearfar.encoder.adapters import add_lora, base_name
+
+    how: dict[str, Any] = {"rank": config.lora_rank, "alpha": config.lora_alpha}
+    if config.adapter == "merge":
+        return add_lora(encoder.backbone, **how)
+    source, layers = encoder.source, parse_pooling(encoder.pooling, layers=encoder.backbone.config.num_hidden_layers)
+    assert source is not None
+    inner = encoder_folder.transformer_folder(source)
+    problem = None
+    if (inner / ADAPTER).exists():
+        problem = f"{config.model} is itself an adapter of another model"
+    elif layers.layers:
+        problem = f"the pooling {encoder.pooling} is a setting of the base, which an adapter leaves as it is"
+    if problem is not None:
+        raise NearfarError(f"--adapter keep: {problem}; use --adapter merge.")
+    add_lora(encoder.backbone, **how, base=base_name(config.model, source, inner))
+    return None
+
+
 def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
-    """The encoder to start from, with the dropout and the prompts of the config."""
+    """The encoder to start from, with the dropout, the prompts and the memory saving of the config."""
     names = ("max_length", "keep_layers", *PROMPTS)
     opening = {name: getattr(config, name) for name in names} | {"device": device or config.device}
     pooling = None if config.pooling == "own" else config.pooling
     encoder = Encoder.from_pretrained(config.model, pooling=pooling, **opening)
     if config.dropout is not None:
         set_dropout(encoder.backbone, config.dropout)
+    if config.gradient_checkpointing:
+        recompute_layers(encoder.backbone)
     return encoder
 
 
@@ -270,7 +300,7 @@ class EncoderRun(Run):
             raise Interrupted from None
 
     def save_model(self, folder: Path) -> None:
-        """Write the encoder, without adapters and the methods' heads, and with the hashes of the texts it has seen.
+        """Write the encoder, its adapters merged or apart, without heads, with the hashes of the texts it has seen.
 
         If no step was better than the start, this is the start as it is. If it was trained on labelled texts, a
         classifier of its embeddings is written too.
