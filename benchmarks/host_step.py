@@ -147,11 +147,11 @@ def timing(run: Run, timer: PartTimer) -> Iterator[None]:
         ("log", Display, "on_step"),
         ("log", MetricsFile, "on_step"),
     )
-    parts = [
+    losses = tuple(
         (replace(method, **{name: timer.wrap(part, getattr(method, name)) for name, part in OF_METHOD.items()}), weight)
-        for method, weight in run.prepared.mixture.parts
-    ]
-    run.stream = Mixture(tuple(parts))
+        for method, weight in run.prepared.mixture.sets[0]
+    )
+    run.stream = Mixture((losses,))
     with ExitStack() as stack:
         for part, owner, name in wrapped:
             timed = timer.wrap(part, getattr(owner, name))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearfar.cli.parsing import parse
+from nearfar.cli.train import split_sets
 from nearfar.commands.train.choose import resolve_config
 from nearfar.commands.train.recipes import FEWEST_ROWS
 from nearfar.registry import METHODS
@@ -54,6 +55,7 @@ def test_its_flags_are_what_rows_alone_take(
     files = {"model": "model", "data": "rows.tsv", "output": "run"}
     alone = resolve_config(None, files)
     words = [f"--{name}={value}" for name, value in files.items()] + shlex.split(flags)
-    written, _ = parse(METHODS[method], words, prog="nearfar train")
+    words, of_sets = split_sets(words)
+    written, _ = parse(METHODS[method], words, prog="nearfar train", values=of_sets)
     same = {name: getattr(alone, name) for name in OF_THE_FILES if hasattr(alone, name)}
     assert replace(written, **same) == alone

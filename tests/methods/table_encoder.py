@@ -32,8 +32,8 @@ class Table(nn.Module):
 def built(config, embed, dim, rows, *, batch_size=None, prompts=("", ""), **data):
     """The method of ``config`` on rows of texts or NLI rows, with the head in float64; ``embed`` is the encoder."""
     query, document = prompts
-    encoder = SimpleNamespace(dim=dim, query_prompt=query, document_prompt=document, add_dense=lambda: None)
-    training = SimpleNamespace(encoder=encoder, embed=embed, read=list)
+    encoder = SimpleNamespace(dim=dim, add_dense=lambda: None)
+    training = SimpleNamespace(encoder=encoder, embed=embed, read=list, query_prompt=query, document_prompt=document)
     method = _build(config, BuildContext(training, batch_size or len(rows)), rows, **data)
     if method.head is not None:
         method.head.double()

@@ -183,9 +183,9 @@ class Sources:
             self.missing.append(
                 f"{folder}: has no run.json, so it is not finished: it was stopped or is still running."
             )
-        texts = ("config.toml", "second.toml")
-        files = {name: read_text(folder / name) for name in texts if (folder / name).is_file()}
-        settings = read_toml(folder / "config.toml") if "config.toml" in files else {}
+        config = folder / "config.toml"
+        files = {config.name: read_text(config)} if config.is_file() else {}
+        settings = read_toml(config) if files else {}
         if record is not None:
             settings = settings or dict(record.config)
             if settings.get("precision") == "auto" and record.precision:

@@ -28,7 +28,7 @@ from rich.console import Console
 from nearfar.commands.compare import compare
 from nearfar.commands.train import TrainResult, train
 from nearfar.commands.train.choose import resolve_config
-from nearfar.commands.train.inputs import load_inputs, resolve_objectives
+from nearfar.commands.train.inputs import load_inputs, resolve_sets
 from nearfar.commands.train.plan import plan
 from nearfar.config.bounds import Positive
 from nearfar.config.training import TrainConfig
@@ -183,7 +183,7 @@ def _count_rows(recipe: TrainConfig, console: Console) -> int:
             "--keep last, --guard: the best score on held-out rows is then not that of the model, and a search chooses "
             "settings by it. Give --keep best and no --guard, or train without a search."
         )
-    (first, *_), dev = load_inputs(resolve_objectives(recipe), in_folds=True)
+    (first, *_), dev = load_inputs(resolve_sets(recipe), in_folds=True)
     if dev.held_out is None or dev.held_out.folds:
         raise NearfarError(
             f"{first.source}: a search needs held-out rows, half to choose settings by, half to test the winner. Leave "

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from nearfar import FinetuneConfig, finetune, train
 from nearfar.commands.finetune import ClassifierRun
-from nearfar.commands.train.inputs import load_inputs, resolve_objectives
+from nearfar.commands.train.inputs import load_inputs, resolve_sets
 from nearfar.commands.train.run import EncoderRun
 from nearfar.runs.run import Run
 from nearfar.training import Evaluation
@@ -83,13 +83,13 @@ def test_without_a_score_it_is_an_error(method: str, changes: dict[str, Any], wh
     settings = config(method, folder, **given)
     match = rf"--patience \d: no score says when to stop, because {why}\. Name a dev set by --evaluate-on, hold"
     with pytest.raises(NearfarError, match=match):
-        load_inputs(resolve_objectives(settings), in_folds=True)
+        load_inputs(resolve_sets(settings), in_folds=True)
     default = replace(settings, patience=type(settings).patience)
-    _, dev = load_inputs(resolve_objectives(default), in_folds=True)
+    _, dev = load_inputs(resolve_sets(default), in_folds=True)
     assert dev.metric is None
 
 
 def test_held_out_rows_of_a_small_file_say_when_to_stop(folder: Path) -> None:
     settings = config("scl", folder, evaluate_on=None, hold_out=0.3, patience=2)
-    _, dev = load_inputs(resolve_objectives(settings), in_folds=True)
+    _, dev = load_inputs(resolve_sets(settings), in_folds=True)
     assert dev.metric == "mrr@10"

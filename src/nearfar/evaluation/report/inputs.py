@@ -30,7 +30,7 @@ class TrainingRun(NamedTuple):
     settings: dict[str, Any]
     """From config.toml, or where there is none from run.json."""
     files: Mapping[str, str]
-    """The text of config.toml and second.toml."""
+    """The text of config.toml, where it is there."""
     steps: Sequence[results.TrainingStep]
     """Training steps, from metrics.jsonl."""
     evaluations: Sequence[results.DevEvaluation]
