@@ -45,8 +45,9 @@ OWN_SCORES = ("positive_similarity", "negative_similarity")
 """What the last two are called if they are the encoder's own scores, so that training is not on them as a teacher's."""
 CHUNK = 2**9
 """Number of anchors whose nearest documents are searched together, and of pairs that are scored together."""
-Rescore: TypeAlias = Callable[[Sequence[tuple[str, str]], Path], Float32[np.ndarray, " pairs"]]
-"""The scores of pairs of query and document, NaN for one without; the folder keeps those that were computed."""
+Rescore: TypeAlias = Callable[[Sequence[tuple[str, str]], Path], Float32[np.ndarray, " pairs"]] | None
+"""The scores of pairs of query and document, NaN for one without; the folder keeps what was computed. None for those of
+the encoder."""
 _SAMPLE = 64
 """Number of random documents that are tried for each missing negative before all documents are scored."""
 
@@ -139,6 +140,7 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
         pairs = load_tuples(config.data, columns=columns, limit=config.limit).rows
         documents = load_documents(config.corpus, column=config.corpus_column) if config.corpus else []
         candidates = gather(pairs, documents)
+    rescore = open_scores(config.rescore, device=config.device, precision=config.precision) if config.rescore else None
     opened = open_encoder(config.model, config.opening, config.precision)
     similarity = opened.encoder.similarity
     for name in ("max_score", "min_score"):
@@ -148,7 +150,7 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
                 "--relative-margin or --absolute-margin."
             )
     with vectors_folder(output) as vectors:
-        mined = find_negatives(vectors, opened, candidates, config, progress=progress)
+        mined = find_negatives(vectors, opened, candidates, config, rescore, progress=progress)
         if mined.triplets.empty:
             causes = [f"{flag(name)} dropped {count:,}" for name, count in mined.dropped.items() if count]
             raise NearfarError(
@@ -374,10 +376,9 @@ def open_scores(name: str, *, device: str | None, precision: Precision) -> Resco
 
 
 def find_negatives(
-    folder: Path, opened: OpenEncoder, candidates: Candidates, config: MineConfig, *, progress: bool
+    folder: Path, opened: OpenEncoder, candidates: Candidates, config: MineConfig, rescore: Rescore, *, progress: bool
 ) -> Mined:
     """Encode what ``folder`` has no vectors of, find the nearest documents of each anchor, and choose the negatives."""
-    rescore = open_scores(config.rescore, device=config.device, precision=config.precision) if config.rescore else None
     anchors, texts, similarity = candidates.anchors, candidates.documents, opened.encoder.similarity
     with progress_bar("encoding", len(anchors) + len(texts), shown=progress) as advance:
         normalize = similarity == "cosine"
