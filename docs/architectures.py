@@ -15,8 +15,8 @@ HEAD = """# Architectures
 nearfar opens any encoder of transformers that computes hidden states from token ids. Each of these was tried with
 random weights: a text has the same vector alone, in a batch, in sentence-transformers (to 1e-5), and after training.
 `ragged` batches have no padding, `padded` ones are padded to the longest text, `equal lengths` hold texts of one
-length. Causal attention reads no later tokens: pool by `lasttoken`, `weightedmean` or `mean`. Without bf16 it computes in
-float32, with a warning. Without checkpointing, `--gradient-checkpointing` is refused. BigBird attends to all tokens.
+length. Causal attention reads no later tokens: pool by `lasttoken`, `weightedmean` or `mean`. Without bf16 it computes
+in float32, with a warning. Without checkpointing, `--gradient-checkpointing` is refused. BigBird attends to all tokens.
 
 | architecture | attention | batches | bf16 | LoRA | checkpointing |
 | --- | --- | --- | --- | --- | --- |
