@@ -27,7 +27,7 @@ from nearfar.evaluation.results import ThresholdResult, provenance
 from nearfar.evaluation.retrieval import best_hits
 from nearfar.evaluation.thresholds import Candidates, ThresholdSearch, calibrate
 from nearfar.neighbours import pair_similarities
-from nearfar.types import NearfarError, VectorSimilarity
+from nearfar.types import Encode, NearfarError, VectorSimilarity
 
 
 @takes_rows
@@ -65,29 +65,27 @@ def threshold(config: ThresholdConfig, *, progress: bool = True) -> ThresholdRes
     encoder, similarity = opened.encoder, opened.encoder.similarity
     settings = _settings(opened, similarity, ("query", "document"))
     how: dict[str, Any] = {"normalize": similarity == "cosine", "precision": settings["precision"]}
-    as_query = partial(encoder.encode_query, progress=progress, **how)
-    as_document = partial(encoder.encode_document, progress=progress, **how)
+    as_query: Encode = partial(encoder.encode_query, progress=progress, **how)
+    as_document: Encode = partial(encoder.encode_document, progress=progress, **how)
     if task is None:
-        queries, texts, right = map(list, zip(*judged, strict=True))
-        scores = pair_similarities(as_query(queries), as_document(texts), similarity)
+        queries, texts, right = map(np.array, zip(*judged, strict=True))
+        scores = pair_similarities(as_query(queries.tolist()), as_document(texts.tolist()), similarity)
     else:
         settings["top"], how = config.top, {"similarity": similarity, "device": str(encoder.device)}
         every = best_hits(as_query, as_document, task, depth=config.top, **how)
         relevant = [{task.documents[document] for document in grades} for grades in task.relevant]
         hits = [(query, score, text in relevant[query]) for query, own in enumerate(every) for text, score in own]
         queries, scores, right = map(np.array, zip(*hits, strict=True))
-    numbers = pandas.factorize(np.array(queries, object))[0]
-    candidates = Candidates(numbers, np.array(scores, np.float64), np.array(right))
+    candidates = Candidates(pandas.factorize(queries)[0], scores.astype(np.float64), right)
     search = ThresholdSearch(candidates, config.confidence, config.seed)
     chosen = search.choose(config.error)
     if chosen is None:
         raise NearfarError(f"{data}: {_why_none(search, config.error)}")
-    result = ThresholdResult(
-        **{name: getattr(config, name) for name in ("model", "error", "confidence")},
-        **{"data": data, "settings": settings, "provenance": provenance()},
-        **{"threshold": chosen[0], "tested": len(np.unique(search.tested.queries)), **chosen[1]._asdict()},
-        **{"low": search.lower_limit(chosen[1]), **calibrate(search.tested, search.pilot)},
-    )
+    found: dict[str, Any] = {name: getattr(config, name) for name in ("model", "error", "confidence")}
+    found |= {"data": data, "settings": settings, "provenance": provenance(), "threshold": chosen[0]}
+    found |= {"tested": len(np.unique(search.tested.queries)), **chosen[1]._asdict()}
+    found |= {"low": search.lower_limit(chosen[1]), **calibrate(search.tested, search.pilot)}
+    result = ThresholdResult(**found)
     result.save(output)
     return result
 

@@ -138,7 +138,8 @@ class ThresholdSearch:
         """
         each = np.array([what_is_shown(self.every, threshold) for threshold in self.thresholds])
         shown, share = each[:, 0], (each[:, 3] * each[:, 0] + 0.5) / (each[:, 0] + 1)
-        tested = error * (1 - error) * ((ndtri(self.confidence) + ndtri(0.8)) / (error - share)) ** 2
+        gap = np.maximum(error - share, 1e-12)
+        tested = error * (1 - error) * ((ndtri(self.confidence) + ndtri(0.8)) / gap) ** 2
         needed = tested * self.count / np.maximum(shown, 1) / (1 - PILOT)
         return float(max(self.count + 1, np.where((share < error) & (shown > 0), needed, np.inf).min()))
 
