@@ -24,7 +24,6 @@ ROWS: Mapping[str, Callable[[int], Row]] = {
     "labelled": lambda n: {"text": f"a dog {n}", "label": ("warm", "cold")[n % 2]},
     "scored": lambda n: {"sentence1": f"a dog {n}", "sentence2": f"the cat {n}", "score": str(n % 6)},
     "scores": lambda n: {"system": "ab"[n % 2], "unit": str(n // 2), "score": str(n / 20)},
-    "judged": lambda n: {"query": f"a dog {n}", "text": f"the cat {n}", "label": n % 2},
     "translated": lambda n: {"sentence": f"a dog {n}", "translation": f"the cat {n}"},
 }
 FORMATS = ("tsv", "csv", "jsonl", "parquet", "tsv.gz", "jsonl.gz")
@@ -51,7 +50,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "mine": ("pairs", "mine --model nowhere --output t.tsv --data FILE"),
     "mine corpus": ("sentences", f"mine {_MINE} --corpus FILE"),
     "dedup": ("sentences", "dedup --model nowhere --column text --input FILE"),
-    "threshold": ("judged", "threshold --model nowhere --output t.json --pairs FILE"),
     "predict": ("sentences", "predict classifier --output p.tsv --input FILE"),
     "search": ("sentences", "search dog --model tiny --column text --input FILE"),
     "compare scores": ("scores", "compare FILE --resamples 9"),

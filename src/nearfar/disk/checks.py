@@ -7,7 +7,6 @@ from errno import EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS
 from pathlib import Path
 
 from nearfar.types import NearfarError
-from nearfar.validation import join_or
 
 _PATH_ERRNOS = {EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS}
 
@@ -64,7 +63,8 @@ def check_output_file(
             :func:`refuse_overwriting_inputs` and :func:`refuse_existing`.
     """
     if suffixes and file.suffix not in suffixes:
-        raise NearfarError(f"{flag} {file}: must end in {join_or(suffixes)}.")
+        some = ", ".join(suffixes[:-1]), suffixes[-1]
+        raise NearfarError(f"{flag} {file}: must end in {' or '.join(filter(None, some))}.")
     check_output_path(file, flag=flag)
     refuse_overwriting_inputs(file, inputs, flag=flag)
     refuse_existing([file], overwrite=overwrite, flag=flag)
