@@ -53,6 +53,7 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
             PARTS,
         ),
         ("dedup --model tiny --input texts.txt --output kept.txt --threshold 0.9", PARTS),
+        ("threshold --model tiny --pairs judged.tsv --error 0.5 --output threshold.json", SKLEARN),
         ("evaluate tiny --labelled labelled.tsv --folds 2 --resamples 10", SKLEARN),
         ("finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 1 --output run", SKLEARN),
         ("geometry tiny normalized --texts texts.txt --page page.html", SKLEARN),
@@ -119,6 +120,8 @@ def heavy(light: Path) -> Path:
         for number, text in enumerate(sentences(20))
     ]
     (folder / "documents.txt").write_text("\n".join(documents) + "\n", encoding="utf-8")
+    judged = [f"{text} {number}\t{text}\t1" for number, text in enumerate(sentences(40, longest=5))]
+    (folder / "judged.tsv").write_text("\n".join(["query\ttext\tlabel", *judged]) + "\n", encoding="utf-8")
     (folder / "texts.txt").write_text("\n".join(sentences(60, longest=5)[:20]) + "\n", encoding="utf-8")
     return folder
 

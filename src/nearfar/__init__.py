@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # type checkers read these imports, as `_modules` does
     from nearfar.commands.search import search as search
     from nearfar.commands.soup import soup as soup
     from nearfar.commands.static import static as static
+    from nearfar.commands.threshold import threshold as threshold
     from nearfar.commands.train import adapt as adapt
     from nearfar.commands.train import train as train
     from nearfar.config.encoding import DedupConfig as DedupConfig
@@ -39,6 +40,7 @@ if TYPE_CHECKING:  # type checkers read these imports, as `_modules` does
     from nearfar.config.encoding import GeometryConfig as GeometryConfig
     from nearfar.config.encoding import MineConfig as MineConfig
     from nearfar.config.encoding import SearchConfig as SearchConfig
+    from nearfar.config.encoding import ThresholdConfig as ThresholdConfig
     from nearfar.config.training import FinetuneConfig as FinetuneConfig
     from nearfar.config.training import TrainConfig as TrainConfig
     from nearfar.config.verbs import BackTranslateConfig as BackTranslateConfig

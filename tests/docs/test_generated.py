@@ -14,7 +14,7 @@ from nearfar.studies.papers import table_names
 from tests.docs.pages import ROOT, docs_script, study_script, text_of
 
 TRAIN = "docs/guides/train.md"
-FILLED = {"readme": "README.md", "recommended": TRAIN, "own_data": TRAIN}
+FILLED = {"readme": "README.md", "recommended": TRAIN, "own_data": TRAIN, "thresholds": "docs/guides/use.md"}
 """Script that fills tables -> the page."""
 LEFT_OUT = ("stsb-regression",)
 """Studies without a result."""
@@ -31,7 +31,7 @@ SPEED = {
 
 @contextmanager
 def filling(script: str) -> Iterator[Callable[[str], str]]:
-    if script == "own_data":
+    if script in ("own_data", "thresholds"):
         with study_script(script) as study:
             yield study.fill
     else:

@@ -78,7 +78,8 @@ def test_a_command_and_its_flags_exist() -> None:
 
 def test_a_flag_in_text_exists() -> None:
     verbs = ("finetune", "predict", "search", "evaluate", "compare", "geometry", "report", "encode", "back-translate")
-    verbs += ("env", "export", "mine", "static", "dedup", "study", "reproduce", "get-data", "soup", "push", "tune")
+    verbs += ("env", "export", "mine", "static", "dedup", "threshold", "study", "reproduce", "get-data", "soup", "push")
+    verbs += ("tune",)
     known = _flags("train", "").union(*map(_help, verbs)) | OF_OTHER_PROGRAMS | {"--help", "--version"}
     named = {
         (name(page), flag) for page in PAGES for span in spans(page) if span[0] == "-" for flag in FLAG.findall(span)

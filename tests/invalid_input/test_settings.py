@@ -13,7 +13,7 @@ from msgspec import Meta
 
 import nearfar
 from nearfar.cli.parsing import parse
-from nearfar.config.bounds import Output, Prompt, Shard
+from nearfar.config.bounds import Output, Prompt, Shard, ThresholdFile
 from nearfar.config.values import Settings
 from nearfar.types import NearfarError
 
@@ -29,12 +29,19 @@ class Declared(NamedTuple):
     choices: tuple[Any, ...] = ()
     nullable: bool = False
     several: bool = False
+    or_file: bool = False
+    """A number, or the name of a file."""
 
     @property
     def name(self) -> str:
         """The accepted single values, in words."""
         words = {None: [], int: ["a whole number"], float: ["a number"], bool: ["true or false"], str: ["text"]}
-        *first, last = [*words[self.scalar], *map(str, sorted(self.choices)), *["none"] * self.nullable]
+        *first, last = [
+            *words[self.scalar],
+            *["text"] * self.or_file,
+            *map(str, sorted(self.choices)),
+            *["none"] * self.nullable,
+        ]
         return f"{', '.join(first)} or {last}" if first else last
 
 
@@ -42,7 +49,9 @@ def declared(hint: Any) -> Declared:
     found, waiting = Declared(hint), [hint]
     while waiting:
         one = waiting.pop()
-        if get_origin(one) is Annotated:
+        if one == ThresholdFile:
+            found = found._replace(or_file=True)
+        elif get_origin(one) is Annotated:
             found = found._replace(meta=get_args(one)[1])
             waiting.append(get_args(one)[0])
         elif get_origin(one) is Literal:
@@ -96,6 +105,8 @@ def bad_values(kind: Declared) -> list[tuple[Any, str]]:
     other = [(value, f"must be {kind.name}") for value in ({"a": 1}, "no\nsuch", 3, True)]
     if kind.scalar is None:
         return other
+    if kind.or_file:
+        return [*out_of_bounds(kind), other[0], other[3], *bad_texts(kind)]
     if kind.scalar is bool:
         return [(0, "must be true or false"), *other[:3]]
     if kind.scalar is str:
@@ -118,6 +129,8 @@ def bad_words(kind: Declared) -> list[tuple[str, str]]:
         return [("yes", "this flag takes no value")]
     if kind.scalar is str:
         return list(bad_texts(kind))
+    if kind.or_file:
+        return [*bad_texts(kind), *((repr(value), sentence) for value, sentence in out_of_bounds(kind))]
     kind = kind._replace(nullable=kind.nullable and not kind.several)
     words = [(word, f"must be {kind.name}") for word in ("nonsense", "", "true")]
     if kind.scalar is None:

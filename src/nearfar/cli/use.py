@@ -1,4 +1,4 @@
-"""The verbs that use a model: encode, search, predict, export, push, dedup."""
+"""The verbs that use a model: encode, search, predict, export, push, threshold, dedup."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -81,11 +81,11 @@ def search(call: Call, config: "nearfar.SearchConfig", query: tuple[str, ...]) -
 
 
 def _describe(opened: "Search") -> str:
-    """What was done with the index, in one line, and the recall of a search that is not exact in another."""
+    """What was done with the index, the recall of a search that is not exact, and what the threshold's file says."""
     index, encoded, rows = opened.index, opened.encoded, "passages" if opened.config.chunk else "rows"
     done = "up to date" if encoded is None else f"made, {encoded:,} texts encoded now"
     line = f"Index {index.folder}: {done}; {len(index.rows):,} {rows}, {len(index.vectors):,} distinct texts"
-    return line + (f"\n{opened.recall}" if opened.recall else "")
+    return "\n".join(filter(None, [line, opened.recall, str(opened.calibration or "")]))
 
 
 def _ask(opened: "Search", console: "Console") -> None:
@@ -120,6 +120,7 @@ def _table(query: str, hits: "Sequence[Hit]", opened: "Search") -> "Any":
     for name in ("", "score", "row", "text", *(["rows"] if counted else []), *map(show_value, columns)):
         numeric = name in ("", "score", "row", "rows") and name not in columns
         table.add_column(Text(name), justify="right" if numeric else "left", no_wrap=numeric, overflow="fold")
+    table.caption = None if hits or opened.threshold is None else "No hit reaches the threshold."
     for hit in hits:
         cells = [str(hit.rank), f"{hit.score:.4f}", f"{hit.row:,}", hit.text, *([str(hit.count)] if counted else [])]
         table.add_row(*map(Text, cells), *(Text(show_value(hit.columns[name])) for name in columns))
@@ -168,6 +169,18 @@ def push(call: Call, config: "nearfar.PushConfig", model: str, name: str) -> Non
 
 
 @verb()
+def threshold(call: Call, config: "nearfar.ThresholdConfig") -> None:
+    """Find a threshold and print what was seen at it."""
+    found = nearfar.threshold(config)
+    call.say(
+        f"{found}.",
+        f"Seen: {found.share:.1%} (truly {found.low:.1%} or more), {found.wrong:,} of {found.hits:,} hits; "
+        f"{found.shown:,} of {found.tested:,} queries show any.",
+        f"Wrote {config.output}; held-out calibration error of its probabilities: {found.calibration_error:.3f}",
+    )
+
+
+@verb()
 def dedup(call: Call, config: "nearfar.DedupConfig") -> int | None:
     """Remove near-duplicates, or show a histogram to choose the threshold."""
     from nearfar.commands.encode.vectors import kept_vectors
@@ -202,12 +215,12 @@ def _histogram(result: "DedupResult") -> Iterator[str]:
 
 
 def _outcome(result: "DedupResult", config: "nearfar.DedupConfig") -> Iterator[str]:
-    if config.threshold is None or result.kept is None:
+    if result.threshold is None or result.kept is None:
         yield "Choose --threshold T: texts with a cosine of at least T are merged into one group."
         return
     removed = result.rows - result.kept
     yield (
-        f"Threshold {config.threshold:g}: {result.groups:,} groups of at least two rows, the largest of "
+        f"Threshold {result.threshold:g}: {result.groups:,} groups of at least two rows, the largest of "
         f"{result.largest:,}; {removed:,} of {result.rows:,} rows ({removed / result.rows:.1%}) are near-duplicates."
     )
     if config.output is not None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nearfar.commands.encode.vectors import open_encoder, vectors_folder
 from nearfar.commands.search.corpus import choose_column
+from nearfar.commands.threshold import apply_threshold
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encoding import DedupConfig
 from nearfar.data.cells import text_field
@@ -100,7 +101,8 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
 
     Raises:
         NearfarError: the input, its column or the model is missing or unusable; an output has another format, exists,
-            is the input or cannot be written; the input changes while it is read.
+            is the input or cannot be written; the file of the threshold is of another model, of other settings or of a
+            search; the input changes while it is read.
     """
     source, output = as_path(config.input), None if config.output is None else Path(config.output)
     if output is not None:
@@ -115,13 +117,14 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
     check_computing(config.device, config.precision)
     before, rows = file_version(source), read_rows(source, config.column)
     opened = open_encoder(config.model, config.opening, config.precision)
-    with vectors_folder(output, keep=config.threshold is None) as kept_vectors:
+    threshold, _ = apply_threshold(config.threshold, opened, "cosine", top=None)
+    with vectors_folder(output, keep=threshold is None) as kept_vectors:
         with progress_bar("encoding", len(rows.texts), shown=progress) as advance:
             vectors = opened.encode_texts(kept_vectors, rows.texts, on_texts=advance)
         with progress_bar("comparing", len(vectors), shown=progress) as advance:
-            near = compare_all(vectors, config.threshold, device=opened.encoder.device, on_rows=advance)
+            near = compare_all(vectors, threshold, device=opened.encoder.device, on_rows=advance)
         bins = histogram(rows.texts, near.scores, near.ids)
-        if config.threshold is None:
+        if threshold is None:
             return DedupResult(len(rows.lines), len(rows.texts), bins)
         group_of = np.unique(near.groups, return_inverse=True)[1].astype(np.int64)[rows.text_of]
         kept = _choose(rows, group_of, config.keep)
@@ -136,7 +139,7 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
                     )
     sizes = np.bincount(group_of)
     counts = (len(kept), int((sizes > 1).sum()), int(sizes.max()))
-    return DedupResult(len(rows.lines), len(rows.texts), bins, config.threshold, *counts)
+    return DedupResult(len(rows.lines), len(rows.texts), bins, threshold, *counts)
 
 
 def _choose(rows: InputRows, group_of: NDArray[np.int64], keep: str) -> Int64[np.ndarray, " kept"]:

@@ -64,6 +64,10 @@ def _share_or_number(value: float) -> str | None:
 
 File = Annotated[str, Meta(extra={"check": _named(255)})]
 """A file, a folder, or a name that may be one: file systems allow names of up to 255 bytes."""
+ThresholdFile = Annotated[
+    str, Meta(extra={"check": lambda value: _named(255)(value) if isinstance(value, str) else None})
+]
+"""A file of nearfar threshold, where a number may stand in its place."""
 Model = Annotated[str, Meta(extra={"check": _named(255), "names_model": True})]
 """A model beside the one that is trained: a folder, or a name on the hub. Its fingerprint belongs to the inputs of a
 run."""

@@ -1,4 +1,4 @@
-"""Settings of the commands that encode texts and compare them: encode, search, mine, dedup, geometry.
+"""Settings of the commands that encode texts and compare them: encode, search, mine, dedup, threshold, geometry.
 
 The class docstring is the command's summary in ``--help``; the text below a field is the help of its flag.
 """
@@ -159,6 +159,9 @@ class SearchConfig(PassageOptions, SearchOptions, ComputeOptions):
     """Leave out rows without a text; by default they are an error."""
     top: bounds.Count = 10
     """Number of hits for each query."""
+    threshold: bounds.Logit | bounds.ThresholdFile | None = None
+    """Show only hits with at least this score: a number, or a file of nearfar threshold, which bounds the share of
+    wrong hits; then each hit also has the probability that it is right."""
     hybrid: bool = False
     """Search by words too (BM25), and fuse the two rankings: the score of a hit is the sum of 1 / (60 + rank) over
     both. Needs bm25s (the extra search). Measure with nearfar evaluate --hybrid whether it helps."""
@@ -198,6 +201,8 @@ class SearchConfig(PassageOptions, SearchOptions, ComputeOptions):
         """Values that exclude each other."""
         if self.approximate and self.quantize is not None:
             yield f"--approximate and --quantize {self.quantize}: are two ways to search; give one."
+        if self.hybrid and self.threshold is not None:
+            yield "--threshold and --hybrid: a fused score is a sum over ranks, not a similarity; leave one out."
         if self.output is not None and not self.output.endswith((".tsv", ".jsonl")):
             yield f"--output {self.output}: must end in .tsv or .jsonl."
 
@@ -320,9 +325,9 @@ class DedupConfig(EncoderOptions, ComputeOptions):
     output: bounds.Output | None = None
     """File to write, in the format of INPUT, with all columns of the rows kept. Without --threshold nothing is written
     to it, but the embeddings are kept in OUTPUT.vectors for a second call with --threshold."""
-    threshold: Cosine | None = None
-    """Two texts with at least this cosine are in the same group. Groups are connected components: a chain of similar
-    texts is one group."""
+    threshold: Cosine | bounds.ThresholdFile | None = None
+    """Two texts with at least this cosine are in the same group: a number, or a file that nearfar threshold made of
+    judged pairs. Groups are connected components: a chain of similar texts is one group."""
     keep: Literal["first", "longest"] = "first"
     """Row of a group to keep: the first in the file, or the one with the longest text."""
     groups: bounds.Output | None = None
@@ -338,6 +343,54 @@ class DedupConfig(EncoderOptions, ComputeOptions):
         """Values that exclude each other."""
         if self.groups is not None and self.groups == self.output:
             yield f"--groups {self.groups}: is also --output; name another file."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdConfig(SearchOptions, ComputeOptions):
+    """Find the score from which on at most a share ERROR of the shown hits is wrong, for search and dedup.
+
+    The share is that among the hits that a query shows, and is bounded for queries like those of the data, with
+    CONFIDENCE. OUTPUT also has the probability that a hit of a score is right.
+    """
+
+    model: bounds.File
+    """Encoder that scores the hits: a model folder, a run folder, or owner/name on the Hugging Face Hub."""
+    output: bounds.Output
+    """The .json file to write, for --threshold of nearfar search and nearfar dedup."""
+    overwrite: bool = False
+    """Replace OUTPUT if it exists."""
+    error: bounds.OpenFraction = 0.05
+    """Largest share of wrong hits among the shown ones: 0.05 is one of twenty."""
+    confidence: bounds.OpenFraction = 0.95
+    """Probability that the bound holds: in 1 - CONFIDENCE of such calls the share may be larger."""
+    seed: bounds.NumpySeed = 0
+    """Seed of the split of the queries into those that fix what is tested, a fifth, and those that are tested."""
+
+    # --- Data ---
+
+    pairs: bounds.File | None = None
+    """Judged pairs of a query and a hit (or of two texts, for dedup), judged as they would be shown, such as the hits
+    of nearfar search --output with a column label: 1 for right, 0 for wrong. The texts are in sentence1 and sentence2,
+    query and text, or columns of pairs; those with the same first text are hits of one query."""
+    label_column: str | None = None
+    """Column with the judgements of --pairs; by default label, else score."""
+    right_from: bounds.Logit | None = None
+    """A judgement of at least this is right, where judgements are not 0 and 1."""
+    retrieval: bounds.File | None = None
+    """A retrieval task, as for nearfar evaluate: pairs (anchor, positive), NLI rows, or a folder in BEIR's layout. Each
+    query is searched for; hits that are not its relevant documents are wrong."""
+    corpus: bounds.File | None = None
+    """More documents for the pairs or NLI rows of --retrieval, relevant to no query: a text file, or a table with the
+    column text."""
+    top: bounds.Count = 10
+    """Number of hits that a query of --retrieval shows at most, as --top of nearfar search."""
+
+    needs = (("label_column", "pairs"), ("right_from", "pairs"), ("corpus", "retrieval"), ("top", "retrieval"))
+
+    def conflicts(self) -> Iterator[str]:
+        """Values that exclude each other."""
+        if (self.pairs is None) == (self.retrieval is None):
+            yield "Name either judged pairs by --pairs, or a retrieval task by --retrieval."
 
 
 @dataclass(frozen=True, kw_only=True)

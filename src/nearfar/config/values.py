@@ -25,6 +25,8 @@ class FieldType:
         self.hint, self.nullable, self.is_sequence = hint, False, False
         self.choices: tuple[Any, ...] = ()
         self.scalar: type | None = None
+        self.number: type | None = None
+        """The type of numbers among its values, which may also be texts."""
         extra: dict[str, Any] = {}
         parts = [hint]
         for part in parts:
@@ -44,14 +46,14 @@ class FieldType:
             elif part is NoneType:
                 self.nullable = True
             else:
-                self.scalar = part
+                self.scalar, self.number = part, part if part in (int, float) else self.number
         self.check: Callable[[Any], str | None] | None = extra.get("check", check_text if self.scalar is str else None)
         self.names_model: bool = extra.get("names_model", False)
 
     @property
     def metavar(self) -> str:
         """The placeholder for the value in ``--help``."""
-        every = [self.scalar.__name__.upper()] if self.scalar else []
+        every = [kind.__name__.upper() for kind in dict.fromkeys((self.number, self.scalar)) if kind]
         every += [*map(str, self.choices), *(["none"] if self.nullable else [])]
         if self.is_sequence and not self.choices:
             return f"{every[0]} [{every[0]} ...]"
@@ -97,7 +99,7 @@ class FieldType:
             if word == str(choice):
                 return choice
         try:
-            return int(word) if self.scalar is int else float(word) if self.scalar is float else word
+            return self.number(word) if self.number else word
         except ValueError:
             return word
 

@@ -72,7 +72,8 @@ def check_output_file(
             :func:`refuse_overwriting_inputs` and :func:`refuse_existing`.
     """
     if suffixes and file.suffix not in suffixes:
-        raise NearfarError(f"{flag} {file}: must end in {', '.join(suffixes[:-1])} or {suffixes[-1]}.")
+        some = ", ".join(suffixes[:-1]), suffixes[-1]
+        raise NearfarError(f"{flag} {file}: must end in {' or '.join(filter(None, some))}.")
     check_output_path(file, flag=flag)
     refuse_overwriting_inputs(file, inputs, flag=flag)
     refuse_existing([file], overwrite=overwrite, flag=flag)

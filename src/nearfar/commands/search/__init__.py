@@ -15,6 +15,7 @@ from nearfar.commands.encode.vectors import open_encoder
 from nearfar.commands.search.corpus import Corpus, read_queries
 from nearfar.commands.search.index import SearchIndex, choose_precision, update_index
 from nearfar.commands.search.inexact import check_installed, measure_recall, sample_of, search_codes, search_graph
+from nearfar.commands.threshold import apply_threshold
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encoding import SearchConfig
 from nearfar.data.cells import normalize_whitespace
@@ -24,6 +25,7 @@ from nearfar.disk.checks import check_output_file, path_errors
 from nearfar.disk.folders import folder_lock
 from nearfar.encoder.precision import check_computing
 from nearfar.encoder.prompts import choose_width
+from nearfar.evaluation.results import ThresholdResult
 from nearfar.neighbours import NORMS
 from nearfar.neighbours.exact import Neighbours
 from nearfar.neighbours.words import DEPTH, WordSearch, fuse, load_bm25s
@@ -50,7 +52,7 @@ class Hit:
     text: str
     """The text, with normalised white space; with ``chunk`` the best passage of it."""
     columns: dict[str, Any]
-    """The other columns of the row."""
+    """The other columns of the row; with a file as ``threshold`` also ``probability``, that the hit is right."""
     count: int = 1
     """Number of rows with this text, of which ``row`` is the first; always 1 with ``keep_duplicates``."""
 
@@ -67,15 +69,19 @@ class Search:
     find_texts: Callable[[np.ndarray, int], Neighbours]
     """The nearest texts of each vector: exact, approximate or quantized search."""
     columns: tuple[str, ...]
-    """Names of the other columns."""
+    """Names of the other columns of a hit."""
     config: SearchConfig
+    threshold: float | None
+    """The lowest score of a hit; None for no limit."""
+    calibration: ThresholdResult | None
+    """The file of the threshold."""
     recall: str
     """The recall of approximate or quantized search, in words."""
     words: WordSearch | None
     """The texts, to be searched by words too."""
 
     def hits(self, queries: Sequence[str]) -> list[list[Hit]]:
-        """The hits of each query, best first; of texts with equal scores the one that occurs first.
+        """The hits of each query that reach the threshold, best first; of equal scores the text that occurs first.
 
         Raises:
             NearfarError: a vector is not finite, or the index is damaged.
@@ -94,7 +100,8 @@ class Search:
             rows = self.index.rows_of(np.array([text for scored in texts for text, _ in scored]))
             hits = [list(islice(self._hits_of(scored, rows), top)) for scored in texts]
             if not self.config.chunk or depth >= len(self.index.vectors) or min(map(len, hits)) == top:
-                return hits
+                lowest = -np.inf if self.threshold is None else self.threshold
+                return [[hit for hit in own if hit.score >= lowest] for own in hits]
             depth *= 4  # several passages of a row are among the nearest
 
     def _hits_of(self, texts: Sequence[tuple[int, float]], rows: dict[int, list[int]]) -> Iterator[Hit]:
@@ -103,6 +110,8 @@ class Search:
             for row in rows[text] if self.config.keep_duplicates else rows[text][:1]:
                 content, *values = self.index.read_row(row)
                 source = values.pop() if self.config.chunk else row
+                if known := self.calibration:
+                    values.append(round(float(np.interp(score, known.scores, known.probabilities)), 4))
                 if source not in seen:
                     seen.add(source)
                     equal = 1 if self.config.keep_duplicates else len(rows[text])
@@ -121,7 +130,8 @@ def search(
     """The nearest rows of ``config.input`` for each query: a list of hits, best first.
 
     Settings can be given by name: ``search("my question", model="runs/first", input="faq.tsv")``; see
-    :class:`nearfar.SearchConfig`. The score compares the embeddings of query and text
+    :class:`nearfar.SearchConfig`. A query shows at most ``top`` hits, and none whose score is below ``threshold``. The
+    score compares the embeddings of query and text
     (:meth:`nearfar.Encoder.encode_query`, :meth:`nearfar.Encoder.encode_document`) as the model's folder says
     (:attr:`nearfar.Encoder.similarity`): by cos(q, d) = q·d / (|q| |d|), the inner product, or minus a distance; if
     ``normalize`` is False, by the inner product. The index is brought up to date first.
@@ -133,7 +143,8 @@ def search(
 
     Raises:
         NearfarError: there is no query, or an empty one; a file, a column or the output cannot be used; the index is
-            damaged, in use, or of another model; approximate search by a distance is asked for;
+            damaged, in use, or of another model, or the file of the threshold is; approximate search by a distance is
+            asked for;
             :meth:`nearfar.Encoder.from_pretrained` refuses the model.
     """
     assert config is not None  # the decorator makes one from the settings
@@ -190,6 +201,9 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
             f"{inexact}: finds texts by inner products, and {config.model} compares by minus the {similarity} "
             "distance; leave it out."
         )
+    passages = {"chunk": config.chunk, "overlap": config.overlap} if config.chunk is not None else {}
+    how: dict[str, Any] = {"dimensions": config.dimensions, **passages}
+    threshold, calibration = apply_threshold(config.threshold, opened, similarity, top=config.top, **how)
     settings = {
         "model": config.model,
         "weights": opened.model,
@@ -204,13 +218,13 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     if config.dimensions is not None:
         settings["dimensions"] = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
     if config.chunk is not None:
-        settings |= {"chunk": config.chunk, "overlap": config.overlap}
+        settings |= passages
         corpus.cut = partial(encoder.passages, tokens=config.chunk, overlap=config.overlap)
     named = config.index is not None
     index, encoded = update_index(
         folder, corpus, opened, settings, rebuild=config.rebuild, named=named, progress=progress
     )
-    how: dict[str, Any] = {"normalize": similarity == "cosine", "dimensions": config.dimensions, "precision": precision}
+    how = {"normalize": similarity == "cosine", "dimensions": config.dimensions, "precision": precision}
     encode_query: Callable[[Sequence[str]], np.ndarray] = partial(encoder.encode_query, **how)
     device, recall = str(encoder.device), ""
     find_texts: Callable[[np.ndarray, int], Neighbours] = partial(index.nearest, similarity=similarity, device=device)
@@ -218,7 +232,10 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
         sample = encode_query([queries[n] for n in sample_of(len(queries))]) if queries and config.queries else None
         find_texts, recall = _open_inexact(index, config, device, sample, progress=progress)
     words = WordSearch(index.read_row(int(row))[0] for row in index.first_rows) if config.hybrid else None
-    return Search(index, encoded, encode_query, find_texts, corpus.shown, config, recall, words)
+    columns = corpus.shown
+    if calibration is not None:
+        columns = (*columns, "hit_probability" if "probability" in columns else "probability")
+    return Search(index, encoded, encode_query, find_texts, columns, config, threshold, calibration, recall, words)
 
 
 def _open_inexact(

@@ -245,3 +245,51 @@ class ExportResult(Result):
     """The original first, then the graph in its own precision, then other precisions."""
     problems: list[str] = field(default_factory=list)
     """Why the graph is not equal to the original; not empty only with ``--force``."""
+
+
+class ThresholdResult(Result):
+    """What ``nearfar threshold`` writes; shares and probabilities are from 0 to 1."""
+
+    WHAT: ClassVar[str] = "a file of nearfar threshold"
+
+    kind: Literal["threshold"] = "threshold"
+    model: str
+    """Folder or hub name of the encoder."""
+    provenance: Provenance = field(default_factory=Provenance)
+    settings: dict[str, Any]
+    """All that determines scores, and ``top`` of a search; with other ones ``search`` and ``dedup`` refuse the file."""
+    data: str
+    """The judged pairs, or the retrieval task."""
+    error: float
+    """What the expected share of wrong ones among the hits that a query shows is at most, with ``confidence``."""
+    confidence: float
+    threshold: float
+    """Hits with at least this score are shown."""
+    tested: int
+    """Number of queries that were tested."""
+    shown: int
+    """Number of these that show hits."""
+    hits: int
+    """Number of hits that they show."""
+    wrong: int
+    """Number of these that are wrong."""
+    share: float
+    """The share of wrong ones among the hits of a query, mean over the queries that show any."""
+    low: float
+    """Lower limit of the expected share, with ``confidence``; the upper limit is ``error``."""
+    scores: list[float]
+    """Ascending scores with a known probability of a right hit, which is linear between them."""
+    probabilities: list[float]
+    """The probability at each of ``scores``."""
+    calibration_error: float
+    """Expected calibration error of the probabilities on queries that they were not fitted on."""
+
+    def __post_init__(self) -> None:
+        """Probabilities that are not those of the scores."""
+        if not 0 < len(self.scores) == len(self.probabilities) or self.scores != sorted(self.scores):
+            raise InvalidValueError("must be ascending numbers, as many as probabilities", "scores")
+
+    def __str__(self) -> str:
+        """What the threshold means."""
+        share = f"{self.error:.2%} of the hits that a query shows"
+        return f"Threshold {self.threshold:g}: at most {share} are wrong, with {self.confidence:.1%} confidence"
