@@ -44,7 +44,9 @@ ROWS: dict[str, tuple[Callable[[], object], str, str]] = {
     "another run is in the way": (run(finished=True), "--learning-rate 0.5", "--learning-rate"),
     "this run, unfinished": (run(finished=False), SAME, "--resume"),
     "no such model": (nothing, "--model nowhere/at/all", "nowhere/at/all"),
-    "data of a further set missing": (nothing, "--data nli.tsv --data no.tsv=0.5", "set 2: no.tsv"),
+    "data of a further set missing": (
+        *(text("run.toml", 'method = "scl"\n[[sets]]\ndata = ["no.tsv"]\n'), "train run.toml", "set 2: no.tsv"),
+    ),
     "views": (nothing, "train sg --data texts.txt --views 0-99", "--views 0 to 99"),
 }
 

@@ -24,7 +24,6 @@ ROWS: dict[str, tuple[bytes, str]] = {
     "key of another method": (b'method = "sbert"\noutput = "x"\nscl_weight = 0.3', "'scl_weight' is a setting of scl."),
     "flag that is no setting": (HEAD + b"resume = true", "no key is called 'resume'"),
     "sets that are no tables": (HEAD + b"sets = ['texts.txt']", "sets[0] = 'texts.txt': must be a table"),
-    "setting of the run in a set": (HEAD + b"[[sets]]\nmethod = 'scl'\nepochs = 3", "set 2: epochs belongs to the run"),
     "two ways to say how much": (HEAD + b"micro_batch = 2\nmicro_batch_tokens = 9", "--micro-batch-tokens"),
 }
 TRANSLATE = "back-translate run.toml --input a.txt --output b.tsv"

@@ -63,11 +63,12 @@ def seen_hashes(
     """
     import numpy as np
 
-    from nearfar.data.fingerprints import row_hashes
+    from nearfar.data.fingerprints import RowHashes, row_hashes
 
     every = chain.from_iterable(trained)
-    blocks = iter(lambda: list(islice(every, BLOCK)), [])  # the texts of a block are in memory at once
-    texts, pairs = zip(*(map(np.unique, row_hashes(block)) for block in blocks), strict=True)
-    hashes = (np.concatenate(texts), np.concatenate(pairs), *row_hashes(chosen))
-    seen = SeenHashes(*map(np.unique, hashes))
+    blocks = [row_hashes([])]
+    while block := list(islice(every, BLOCK)):  # the texts of a block are in memory at once
+        blocks.append(RowHashes(*map(np.unique, row_hashes(block))))
+    rows = map(np.concatenate, zip(*blocks, strict=True))
+    seen = SeenHashes(*(np.unique(hashes) for hashes in (*rows, *row_hashes(chosen))))
     return seen if before is None else seen.union(before)
