@@ -145,7 +145,7 @@ def bad_words(kind: Declared) -> list[tuple[str, str]]:
 
 
 def settings() -> Iterator[tuple[type[Settings], str, Declared]]:
-    """Each setting once: of those with the same name and type, that of the first class. Tables have tests of their own."""
+    """Each setting once: of those with the same name and type, that of the first class; but for tables of sets."""
     seen = set()
     for kind in CLASSES:
         for field in fields(kind):
