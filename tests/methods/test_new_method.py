@@ -1,4 +1,4 @@
-"""A method from outside the package: registered, trained, dry run, resumed, as a second objective, and in the help."""
+"""A method from outside the package: registered, trained, dry run, resumed, on a further set, and in the help."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

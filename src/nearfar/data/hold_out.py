@@ -404,7 +404,7 @@ class _Rows:
 
 
 def without_texts(rows: TextData, held_out: Sequence[str]) -> TextData:
-    """The rows that have none of the held-out texts; of a second objective's data."""
+    """The rows that have none of the held-out texts; of a further set of rows."""
     texts = _first_texts(rows.rows, 2) if rows.is_nli else rows.rows
     kept = ~_contain(texts, text_hashes(held_out))
     return rows if kept.all() else take_rows(rows, np.flatnonzero(kept))

@@ -92,8 +92,7 @@ def read_rows(config: DistillConfig) -> "TextData":
     data = base.require_data(config, "distill")
     if config.teacher is None:
         raise NearfarError(
-            "distill needs a teacher: name an encoder with --teacher MODEL, or, for a second objective, as teacher in "
-            "its TOML file."
+            "distill needs a teacher: name an encoder with --teacher MODEL, or as teacher in the table of a set."
         )
     return load_sentences(data, column=config.text_column, limit=config.limit)
 
