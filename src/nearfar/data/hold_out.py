@@ -473,10 +473,10 @@ def _contain(rows: Sequence[Sequence[str]], hashes: Hashes) -> NDArray[np.bool_]
 
 def take_rows(rows: TextData, places: NDArray[np.int64]) -> TextData:
     """The rows at some places, in their order."""
-    chosen = places.tolist()
-    targets = None if rows.targets is None else [rows.targets[place] for place in chosen]
-    of_file = rows.rows.take(places) if isinstance(rows.rows, DiskRows) else None
-    return replace(rows, rows=[rows.rows[place] for place in chosen] if of_file is None else of_file, targets=targets)
+    targets = None if rows.targets is None else [rows.targets[place] for place in places.tolist()]
+    if isinstance(rows.rows, DiskRows):
+        return replace(rows, rows=rows.rows.take(places), targets=targets)
+    return replace(rows, rows=[rows.rows[place] for place in places.tolist()], targets=targets)
 
 
 def _first_texts(rows: Sequence[Any], width: int) -> Sequence[Any]:

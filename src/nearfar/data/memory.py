@@ -31,7 +31,10 @@ def takes_rows(command: Callable[Parameters, Result]) -> Callable[Parameters, Re
     def call(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
         for name, value in keywords.items():
             if name == "sets" and isinstance(value, list | tuple):  # tables of settings, not of rows
-                keywords[name] = [{key: table_file(one, key) for key, one in table.items()} for table in value]
+                keywords[name] = [
+                    {key: table_file(one, key) for key, one in table.items()} if isinstance(table, Mapping) else table
+                    for table in value
+                ]
             else:
                 keywords[name] = table_file(value, name)
         return command(*arguments, **keywords)

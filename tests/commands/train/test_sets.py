@@ -89,6 +89,21 @@ def test_the_number_after_a_file_is_the_weight_of_its_set(tmp_path: Path, monkey
         split_sets(["--data", "a", "--data"])
 
 
+@pytest.mark.parametrize("sets", [["texts.txt"], [3], "texts.txt"])
+def test_sets_in_python_are_tables(sets: Any, folder: Path) -> None:
+    with pytest.raises(NearfarError, match=r"sets.* must be a (table|list)"):
+        nearfar.train("info-nce", **settings(folder, folder / "refused", sets=sets))
+
+
+def test_rows_in_memory_may_be_those_of_a_set(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    rows = [{"anchor": f"the dog {number}", "positive": f"a dog {number}"} for number in range(20)]
+    given = settings(folder, tmp_path / "run", sets=[{"data": rows, "weight": 0.5}], max_steps=1)
+    nearfar.train("info-nce", **given)
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
+    assert "set 2, info-nce: 20 rows" in facts
+
+
 def test_own_sentences_have_no_held_out_text(folder: Path) -> None:
     sets = ({"data": ["own"]},)
     config = InfoNceConfig(**settings(folder, folder / "run", sets=sets, evaluate_on=None, hold_out=8))
