@@ -165,6 +165,8 @@ class MethodEntry:
     """The command that runs it. ``nearfar finetune`` has its own reader and builder."""
     papers: tuple[str, ...] = ()
     """BibTeX of the papers to cite, for model cards."""
+    by_role: bool = False
+    """Whether its rows have queries and documents, which :class:`nearfar.methods.base.Roles` tells apart."""
 
 
 class NearfarError(Exception):

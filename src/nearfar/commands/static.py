@@ -56,7 +56,7 @@ def static(model: str | Path, config: StaticConfig, *, progress: bool = True) ->
     from nearfar.encoder.encoder_folder import static_components
     from nearfar.encoder.static import is_static
 
-    encoder = Encoder.from_pretrained(model, device=config.device)
+    encoder = Encoder.from_pretrained(model, device=config.device).of_role(None)
     if is_static(encoder.backbone):
         raise NearfarError(f"{model}: is a static encoder already.")
     vectors = _token_vectors(encoder, bf16=resolve(config.precision, encoder.device) == "bf16", progress=progress)

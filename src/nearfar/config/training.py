@@ -121,7 +121,12 @@ SETTINGS_OF_SETS = frozenset({"data", "limit", "batch_size", "weight", "query_pr
 class TrainConfig(RunConfig):
     """Settings of every training of a sentence encoder, to which each method adds its own."""
 
-    needs: ClassVar[tuple[tuple[str, str], ...]] = (("mix_temperature", "mix proportional"), ("adapter", "lora_rank"))
+    needs: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("mix_temperature", "mix proportional"),
+        ("adapter", "lora_rank"),
+        ("document_model", "freeze"),
+        ("query_layer", "freeze"),
+    )
 
     # --- Rows ---
 
@@ -160,6 +165,15 @@ class TrainConfig(RunConfig):
     """Train low-rank adapters of this rank in place of all weights (needs nearfar[lora])."""
     lora_alpha: bounds.Positive = 16.0
     """Scale of the adapters: LORA_ALPHA / LORA_RANK."""
+    freeze: Literal["documents"] | None = None
+    """Train the encoder of queries alone: vectors of documents stay as they are, and so does an index of them. OUTPUT
+    is a folder with both, a Router of sentence-transformers. For rows with queries and documents (pairs, triplets, NLI
+    rows, rows with scores of a teacher)."""
+    document_model: bounds.Model | None = None
+    """Encoder of documents with FREEZE; by default MODEL. Both give vectors of one width: a static encoder as MODEL
+    makes queries of a transformer's index nearly free."""
+    query_layer: bool = False
+    """With FREEZE, train one square layer after MODEL and nothing else; it starts as the identity."""
     adapter: Literal["merge", "keep"] = "merge"
     """merge adds the adapters to the weights at the end. keep saves them alone, in peft's format: a small folder, which
     needs MODEL where it is now, and peft in sentence-transformers."""
@@ -201,6 +215,12 @@ class TrainConfig(RunConfig):
         for other in ("keep_layers", "guard"):
             if self.adapter == "keep" and getattr(self, other):
                 yield f"--adapter keep and {flag(other)}: changes weights of MODEL, which an adapter keeps as they are."
+        if self.query_layer and self.lora_rank is not None:
+            yield "--query-layer and --lora-rank: each trains something else in place of all weights; give one."
+        if self.freeze is not None and self.adapter == "keep":
+            yield "--freeze documents and --adapter keep: a folder with two encoders has whole ones; merge the adapter."
+        if self.freeze is not None and self.matryoshka:
+            yield "--freeze documents and --matryoshka: vectors of documents stay as they are, at their full width."
         if self.guard and self.keep_layers is not None:
             yield f"--guard and --keep-layers {self.keep_layers}: a model of fewer layers cannot become MODEL again."
         if self.mix != "together" and not self.sets:

@@ -16,6 +16,7 @@ from torch.nn import functional
 from nearfar.disk.model_folder import SeenHashes, read_seen, write_seen
 from nearfar.encoder import encoder_folder
 from nearfar.encoder.dropout import use_fast_dropout
+from nearfar.encoder.folder_checks import has_roles
 from nearfar.encoder.padded_attention import FixedShapeBatch
 from nearfar.encoder.pooling import Pooling, parse_pooling, pool
 from nearfar.encoder.precision import choose_device, resolve
@@ -58,6 +59,27 @@ class Encoder(nn.Module):
         use_fast_dropout(self.backbone)
         self._pooling = parts.pooling
         self.route = choose_route(parts.backbone)
+        self._documents: tuple[Encoder, ...] = ()  # not a module of this one: it is neither trained nor averaged
+
+    @property
+    def documents(self) -> "Encoder | None":
+        """The encoder of documents and of texts without a role, where this one is for queries alone; None for itself.
+
+        Vectors of both are compared with each other, so they have the same width. It is saved with this one, as it is.
+        """
+        return next(iter(self._documents), None)
+
+    def set_documents(self, encoder: "Encoder") -> None:
+        """Let another encoder encode documents and texts without a role; its similarity is that of both from now on.
+
+        Raises:
+            NearfarError: its vectors have another width.
+        """
+        if encoder.dim != self.dim:
+            both = f"{self.dim} dimensions for queries, and {encoder.dim} for documents"
+            raise NearfarError(f"the two encoders give vectors of {both}, which cannot be compared.")
+        self._documents = (encoder,)
+        self._inference = self._inference._replace(similarity_fn_name=encoder.similarity)
 
     @classmethod
     def from_pretrained(
@@ -89,14 +111,25 @@ class Encoder(nn.Module):
             query_prompt: before each query, as ``prompt``.
             document_prompt: before each document, as ``prompt``.
 
+        Of a folder with an encoder for queries and another for documents, as ``nearfar train --freeze documents`` and
+        sentence-transformers' Router write them, this is that of queries, and :attr:`documents` the other one.
+        ``pooling``, ``max_length`` and ``keep_layers`` are for the first alone.
+
         Raises:
             NearfarError: the machine has no such device; the weights are not found; the folder is damaged or needs
                 custom code; the pooling is unknown; ``max_length`` is over the model's limit; no such layers
                 or prompts.
         """
         target, folder = choose_device(device), locate(name_or_path)
+        two = has_roles(folder)
+        how: dict[str, Any] = {"pooling": pooling, "max_length": max_length, "keep_layers": keep_layers}
         with opening(folder):
-            encoder = cls(encoder_folder.read(folder, pooling=pooling, max_length=max_length, keep_layers=keep_layers))
+            encoder = cls(encoder_folder.read(folder, role="query" if two else None, **how))
+            if two:
+                documents = cls(encoder_folder.read(folder, role="document"))
+                own = folder / DOCUMENT
+                documents.source = own if own.is_dir() else folder
+                encoder.set_documents(documents.to(target).eval())
         encoder.seen, encoder.source = read_seen(folder), folder
         encoder.set_prompts(query=query_prompt, document=document_prompt, default=prompt)
         encoder.to(target).eval()
@@ -137,28 +170,30 @@ class Encoder(nn.Module):
     @property
     def document_prompt(self) -> str:
         """The prompt of :meth:`encode_document`; empty if there is none."""
-        return self.prompts.get(DOCUMENT, "")
+        return self.prompt_of("document")
 
     def encode_query(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
-        """Embeddings of search queries: :meth:`encode`, by default with :attr:`query_prompt`."""
-        return self._encode_as("query", texts, settings)
+        """Embeddings of search queries: :meth:`encode` with the role ``query``."""
+        return self.encode(texts, role="query", **settings)
 
     def encode_document(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
-        """Embeddings of documents to search in: :meth:`encode`, by default with :attr:`document_prompt`."""
-        return self._encode_as("document", texts, settings)
+        """Embeddings of documents to search in: :meth:`encode` with the role ``document``."""
+        return self.encode(texts, role="document", **settings)
 
-    def _encode_as(self, role: Role, texts: Sequence[str], settings: dict[str, Any]) -> Float[np.ndarray, "texts dim"]:
-        if settings.get("prompt") is None and settings.get("prompt_name") is None:
-            settings["prompt"] = self.prompt_of(role)
-        settings.setdefault("max_length", self.length_of(role))
-        return self.encode(texts, **settings)
+    def of_role(self, role: Role | None) -> "Encoder":
+        """The encoder of texts of a role: this one, or that of documents and other texts, where they have their own."""
+        return self if role == QUERY or self.documents is None else self.documents
 
     def prompt_of(self, role: Role | None) -> str:
         """The prompt of queries, of documents, or, with None, of other texts."""
+        if (encoder := self.of_role(role)) is not self:
+            return encoder.prompt_of(role)
         return self.resolve_prompt() if role is None else self.prompts.get(role, "")
 
     def length_of(self, role: Role | None) -> int:
         """The maximum number of tokens of queries, of documents, or, with None, of other texts."""
+        if (encoder := self.of_role(role)) is not self:
+            return encoder.length_of(role)
         return int(self._inference.role_lengths.get(f"{role}_length", self.max_length))
 
     def resolve_prompt(self, prompt: str | None = None, prompt_name: str | None = None) -> str:
@@ -190,6 +225,9 @@ class Encoder(nn.Module):
         Raises:
             NearfarError: a single word that is not the name of a prompt.
         """
+        if self.documents is not None:
+            self.documents.set_prompts(document=document, default=default)
+            document = default = None
         flags = ((QUERY, "--query-prompt", query), (DOCUMENT, "--document-prompt", document))
         texts = {name: self.find_prompt(flag, value) for name, flag, value in flags if value is not None}
         if default is not None:
@@ -253,6 +291,8 @@ class Encoder(nn.Module):
         Raises:
             NearfarError: the model reads fewer tokens of a document.
         """
+        if self.documents is not None:
+            return self.documents.passages(texts, tokens, overlap=overlap)
         most = self.length_of("document") - len(self.tokenizer(self.document_prompt)["input_ids"])
         if tokens > most:
             raise NearfarError(f"--chunk {tokens}: the model reads passages of at most {most} tokens.")
@@ -311,6 +351,14 @@ class Encoder(nn.Module):
         """
         self.append_module(module_classes().Dense(self.dim, self.dim, activation_function=nn.Tanh()))
 
+    def add_square_layer(self) -> None:
+        """Append a new Dense without bias or activation, the identity [dim, dim], and train nothing else."""
+        self.requires_grad_(False)
+        eye, none = torch.eye(self.dim), nn.Identity()
+        self.append_module(
+            module_classes().Dense(self.dim, self.dim, bias=False, activation_function=none, init_weight=eye)
+        )
+
     def append_module(self, module: nn.Module) -> None:
         """Append a module after the pooling, on the device of the weights, in their dtype and mode."""
         self.tail.append(module.to(self.device, self.backbone.dtype).train(self.training))
@@ -320,6 +368,7 @@ class Encoder(nn.Module):
         self,
         texts: Sequence[str],
         *,
+        role: Role | None = None,
         prompt: str | None = None,
         prompt_name: str | None = None,
         max_length: int | None = None,
@@ -336,6 +385,8 @@ class Encoder(nn.Module):
 
         Args:
             texts: any number of strings; an empty list gives [0, dim].
+            role: ``query`` or ``document``, which decides prompt and maximum length where they are not given, and the
+                encoder where there are two (:attr:`documents`).
             prompt: put before each text, before truncation; "" for none. By default the prompt of
                 :attr:`default_prompt_name`, if the model has one.
             prompt_name: name of the prompt in :attr:`prompts`, in place of ``prompt``.
@@ -352,11 +403,17 @@ class Encoder(nn.Module):
                 the name or fewer dimensions; the precision is unknown; a vector is not finite (the text is named).
         """
         check_texts(texts)
+        encoder = self.of_role(role)
+        text = encoder.resolve_prompt(prompt, prompt_name)
+        if prompt is None and prompt_name is None:
+            text = encoder.prompt_of(role)
+        if max_length is None and role is not None:
+            max_length = encoder.length_of(role)
         return compute_distinct(
-            self,
+            encoder,
             texts,
-            partial(self.tokenize, prompt=self.resolve_prompt(prompt, prompt_name), max_length=max_length),
-            *self._embedding(normalize, dimensions),
+            partial(encoder.tokenize, prompt=text, max_length=max_length),
+            *encoder._embedding(normalize, dimensions),
             bf16=resolve(precision, self.device) == "bf16",
             max_length=max_length,
             progress=progress,
@@ -404,12 +461,25 @@ class Encoder(nn.Module):
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a sentence-transformers folder; ``SentenceTransformer(folder).encode(x)`` equals :meth:`encode`."""
+        if (documents := self.documents) is not None:
+            source = documents.source
+            copy: Callable[[Path], None] = documents.save_pretrained
+            if source is not None and not has_roles(source):
+                copy = partial(encoder_folder.copy_model, source)
+            both = {**self.prompts, DOCUMENT: documents.document_prompt}
+            settings = self.inference_settings._replace(prompts=both)
+            encoder_folder.write_roles(Path(folder), {"query": self._save_own, "document": copy}, settings)
+        else:
+            self._save_own(Path(folder))
+        write_seen(Path(folder), self.seen)
+
+    def _save_own(self, folder: Path) -> None:
+        """Write this encoder, without that of documents."""
         parts = encoder_folder.EncoderComponents(
             *(self.backbone, self.tokenizer, self._pooling, self.max_length, tuple(self.tail), self.normalizes),
             inference=self.inference_settings,
         )
-        encoder_folder.write(Path(folder), parts, dim=self.dim)
-        write_seen(Path(folder), self.seen)
+        encoder_folder.write(folder, parts, dim=self.dim)
 
 
 LAYER_POOLINGS = ("cls", "mean", "max")

@@ -6,12 +6,14 @@ express nearfar's other poolings, so that sentence-transformers gives the same v
 as ``first_last``, or a pooling of one layer, such as ``layer:K`` or ``layer:K:max``.
 A folder that starts with StaticEmbedding in place of Transformer and Pooling is a static encoder (static.py).
 A folder without ``modules.json`` is a plain transformers encoder, whose default pooling is the mean.
+A folder whose only module is a Router has two encoders, of queries and of documents, each in a folder of its own.
 Only sentence-transformers' own module classes are loaded, and only from inside the folder.
 """
 
 import re
+import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple, cast
@@ -34,10 +36,10 @@ from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
 from nearfar.encoder.folder_checks import TransformerSettings, write_json
 from nearfar.encoder.pooling import TOKEN_POOLINGS, Pooling, mean_of_layers, parse_pooling
 from nearfar.encoder.pretrained import PreTrainedModel, PreTrainedTokenizerBase, opening
-from nearfar.encoder.prompts import InferenceSettings
+from nearfar.encoder.prompts import InferenceSettings, Role
 from nearfar.encoder.ragged import attends_causally
 from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
-from nearfar.encoder.weights import check_weights
+from nearfar.encoder.weights import FILES, check_weights
 from nearfar.types import NearfarError
 from nearfar.validation import format_value
 
@@ -55,17 +57,23 @@ class EncoderComponents(NamedTuple):
 
 
 def read(
-    folder: Path, *, pooling: str | None = None, max_length: int | None = None, keep_layers: str | None = None
+    folder: Path,
+    *,
+    role: Role | None = None,
+    pooling: str | None = None,
+    max_length: int | None = None,
+    keep_layers: str | None = None,
 ) -> EncoderComponents:
     """Open a sentence-transformers folder or a plain transformers encoder, in float32.
 
-    ``pooling`` and ``max_length`` override the folder's; ``keep_layers`` is as in :meth:`Encoder.from_pretrained`.
+    ``role`` is that of :func:`modules_of`. ``pooling`` and ``max_length`` override the folder's; ``keep_layers`` is as
+    in :meth:`Encoder.from_pretrained`.
 
     Raises:
         NearfarError: weights are missing, truncated or of another architecture; nearfar does not support a module, the
             pooling or another setting; ``max_length`` is over the model's limit; no such layers.
     """
-    (kind, inner), *rest = modules_of(folder)
+    (kind, inner), *rest = modules_of(folder, role)
     graph, only = graph_format(inner), "mean" if kind == STATIC else None
     backbone: PreTrainedModel
     if kind == STATIC:
@@ -152,6 +160,8 @@ FIRST = ("Transformer", STATIC)
 OWN = re.compile(r"sentence_transformers\.(?:\w+\.)*(\w+)")
 """The full name of a class of sentence-transformers, in any version."""
 EMBEDDING = "sentence_embedding"
+PLAIN_POOLING = "document_pooling"
+"""The folder of the pooling of documents whose encoder is a plain transformers folder."""
 WEIGHTED = ("Dense", "LayerNorm")
 
 
@@ -162,12 +172,38 @@ class ModuleEntry(Struct):
     path: str
 
 
-def modules_of(folder: Path) -> list[tuple[str, Path]]:
+class RouterSettings(Struct):
+    """The settings of a Router: the class of each module by its folder, and the folders of the modules of each role."""
+
+    types: dict[str, str]
+    structure: dict[str, list[str]]
+    parameters: Any = None
+
+
+def _of_role(folder: Path, role: Role | None) -> list[ModuleEntry]:
+    """The modules of the encoder of a role, of a folder that has two.
+
+    Raises:
+        NearfarError: no role is given, the Router has no such role, or does not say what its modules are.
+    """
+    if role is None:
+        both = " or ".join(str(folder / name) for name in (prompts.QUERY, prompts.DOCUMENT))
+        raise NearfarError(f"{folder}: has one encoder for queries and one for documents; name one of them: {both}.")
+    settings = checks.read_settings(folder / checks.ROUTER, RouterSettings)
+    places = settings.structure.get(role)
+    if not places or not {*places} <= {*settings.types}:
+        raise NearfarError(f"{folder / checks.ROUTER}: does not say which modules encode the role {role!r}.")
+    return [ModuleEntry(settings.types[place], place) for place in places]
+
+
+def modules_of(folder: Path, role: Role | None = None) -> list[tuple[str, Path]]:
     """Kind and folder of each module, the Transformer or StaticEmbedding first.
+
+    With a ``role``, they are those of the encoder of this role, if the folder has two.
 
     Raises:
         NearfarError: the list is missing or damaged, starts with another module, or names a module that nearfar
-            does not support or that is outside the folder.
+            does not support or that is outside the folder; or the folder has two encoders and no role is given.
     """
     checks.check_links(folder, folder)
     listing = folder / "modules.json"
@@ -176,7 +212,10 @@ def modules_of(folder: Path) -> list[tuple[str, Path]]:
             raise NearfarError(f"{folder}: holds {other.name} but no modules.json. {checks.COPY_AGAIN}")
         return [("Transformer", folder)]
     modules: list[tuple[str, Path]] = []
-    for entry in checks.read_settings(listing, list[ModuleEntry]):
+    entries = checks.read_settings(listing, list[ModuleEntry])
+    if checks.has_roles(folder):
+        entries = _of_role(folder, role) + entries[1:]
+    for entry in entries:
         if (own := OWN.fullmatch(entry.type)) is None:
             raise NearfarError(f"{listing}: {format_value(entry.type)}: nearfar never runs code from a model folder.")
         path = PureWindowsPath(entry.path)  # which has drives, and both kinds of slashes
@@ -339,7 +378,7 @@ def write(folder: Path, parts: EncoderComponents, *, dim: int) -> None:
     for number, module in enumerate(modules):
         kind: Any = module if isinstance(module, type) else type(module)
         name = f"{number}_{kind.__name__}" if number or not kind.save_in_root else ""
-        listing.append({"idx": number, "name": str(number), "path": name, "type": f"{kind.__module__}.{kind.__name__}"})
+        listing.append({"idx": number, "name": str(number), "path": name, "type": _full_name(kind)})
         if kind is not st.Transformer:
             (folder / name).mkdir(parents=True, exist_ok=True)
             module.save(str(folder / name))
@@ -356,6 +395,45 @@ def write(folder: Path, parts: EncoderComponents, *, dim: int) -> None:
         mark=CARD_MARK,
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _full_name(kind: Any) -> str:
+    return f"{kind.__module__}.{kind.__name__}"
+
+
+def copy_model(folder: Path, target: Path) -> None:
+    """Copy the files that define a model into an empty folder, so that it has the same fingerprint there."""
+    for part in {folder, *(place for _, place in modules_of(folder))}:
+        to = target / part.relative_to(folder)
+        to.mkdir(parents=True, exist_ok=True)
+        for file in (file for kind in FILES for file in part.glob(kind) if file.is_file()):
+            shutil.copyfile(file, to / file.name)
+
+
+def write_roles(folder: Path, writers: Mapping[Role, Callable[[Path], None]], settings: InferenceSettings) -> None:
+    """Write a folder with two encoders, as a Router of sentence-transformers.
+
+    Args:
+        folder: the folder to write.
+        writers: write the encoder of queries, and that of documents, into a folder.
+        settings: the prompts of both, and how their vectors are compared.
+    """
+    st, types, structure = pretrained.module_classes(), dict[str, str](), dict[str, list[str]]()
+    for role, write_encoder in writers.items():
+        write_encoder(folder / role)
+        if (listing := folder / role / "modules.json").exists():
+            entries = checks.read_settings(listing, list[ModuleEntry])
+            own = {Path(role, entry.path).as_posix(): entry.type for entry in entries}
+        else:  # a plain transformers encoder, which stays as it is
+            own = {role: _full_name(st.Transformer), PLAIN_POOLING: _full_name(st.Pooling)}
+            width = checks.read_object(folder / role / "config.json")["hidden_size"]
+            (folder / PLAIN_POOLING).mkdir()
+            st.Pooling(width, pooling_mode="mean").save(str(folder / PLAIN_POOLING))
+        types, structure[role] = {**types, **own}, list(own)
+    parameters = {"default_route": prompts.DOCUMENT, "allow_empty_key": True, "route_mappings": {}}
+    write_json(folder / checks.ROUTER, {"types": types, "structure": structure, "parameters": parameters})
+    write_json(folder / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": _full_name(st.Router)}])
+    write_json(folder / prompts.PROMPTS_FILE, prompts.settings_of(settings))
 
 
 def _pooling_modules(parts: EncoderComponents) -> list[nn.Module]:

@@ -32,6 +32,8 @@ TRANSFORMER_SETTINGS = tuple(
 """Names of the file with the settings of sentence-transformers' module Transformer; the later ones are old."""
 ADAPTER = "adapter_config.json"
 """The file with the settings of an adapter of peft."""
+ROUTER = "router_config.json"
+"""The file of a folder with one encoder for queries and another for documents, as sentence-transformers' Router."""
 EXPORTED = "export.json"
 """The file that marks a folder of ``nearfar export``, whose graph gives embeddings in place of hidden states."""
 ONLY = {
@@ -72,6 +74,11 @@ def read_object(file: Path) -> dict[str, Any]:
 def write_json(file: Path, content: Any) -> None:
     """Write a JSON file of a model folder."""
     file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def has_roles(folder: Path) -> bool:
+    """Whether a model folder has one encoder for queries and another for documents."""
+    return (folder / ROUTER).is_file()
 
 
 def holds_classifier(folder: Path) -> bool:

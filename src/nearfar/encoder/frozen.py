@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.padded_attention import FixedShapeBatch
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.pretrained import PreTrainedModel
+from nearfar.encoder.prompts import Role
 from nearfar.encoder.ragged import RaggedBatch, Route, hidden_states
 from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.types import NearfarError
@@ -125,13 +126,16 @@ class TeacherVectors:
         texts: the texts of the run; each distinct one gets one row.
         name: the teacher's name, for messages.
         bf16: compute in bfloat16.
+        role: what its texts are, which decides prompt and maximum length.
     """
 
-    def __init__(self, encoder: Encoder, texts: Iterable[str], *, name: str, bf16: bool) -> None:
+    def __init__(
+        self, encoder: Encoder, texts: Iterable[str], *, name: str, bf16: bool, role: Role | None = None
+    ) -> None:
         self.name, self.dim, self.texts = name, encoder.dim, list(dict.fromkeys(texts))
         self._rows = {text: row for row, text in enumerate(self.texts)}
         self.encoder = encoder.eval().requires_grad_(False)
-        self._device, self.bf16 = encoder.device, bf16
+        self._device, self.bf16, self.role = encoder.device, bf16, role
         self._attached: NDArray[np.float32] | None = None
 
     def attach(self, vectors: NDArray[np.float32]) -> None:
@@ -147,7 +151,11 @@ class TeacherVectors:
         """
         if self._attached is not None:
             return torch.from_numpy(np.asarray(self._attached[[self._rows[text] for text in texts]])).to(self._device)
-        tokens = self.encoder.tokenize(texts)
+        how: dict[str, Any] = {
+            "prompt": self.encoder.prompt_of(self.role),
+            "max_length": self.encoder.length_of(self.role),
+        }
+        tokens = self.encoder.tokenize(texts, **how)
         try:
             vectors = self.encoder.encode_tokens(tokens.ids, prompt_length=tokens.prompt_length, bf16=self.bf16)
         except NotFiniteError as error:

@@ -220,7 +220,8 @@ def synthetic_batch(backbone: PreTrainedModel) -> RaggedBatch:
     window = getattr(config, "sliding_window", None) or 0
     positions = getattr(config, "max_position_embeddings", None) or 512
     longest = min(2 * window + 9, positions if positions > 0 else 512)
-    usable = [token for token in range(min(64, config.vocab_size)) if token != config.pad_token_id]
+    padding = getattr(config, "pad_token_id", None)  # a static encoder has none
+    usable = [token for token in range(min(64, config.vocab_size)) if token != padding]
     texts = [[usable[(7 * text + token) % len(usable)] for token in range(n)] for text, n in enumerate((3, 5, longest))]
     types = [[int(2 * token >= len(text)) for token in range(len(text))] for text in texts]
     return RaggedBatch.pack(texts, types=types if uses_token_types(backbone) else None, device=backbone.device)

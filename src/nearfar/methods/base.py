@@ -60,12 +60,16 @@ class Roles(NamedTuple):
 
     query: str
     document: str
+    frozen: "TeacherVectors | None" = None
+    """The vectors of documents where they are not trained; then queries alone are encoded."""
 
     def rows(self, rows: Sequence[Sequence[str]]) -> "Iterator[Sequence[TrainingText]]":
         """The texts of rows, to be read; the first column has the queries, the others the documents."""
         from nearfar.encoder.prompts import PromptedText
 
         for query, *documents in rows:
+            if self.frozen is not None:
+                documents = []  # noqa: PLW2901
             yield (PromptedText(self.query, query), *(PromptedText(self.document, text) for text in documents))
 
     def items(self, batch: Any) -> "Sequence[TrainingText]":
@@ -73,6 +77,8 @@ class Roles(NamedTuple):
         from nearfar.encoder.prompts import PromptedText
 
         texts = batch.sentences
+        if self.frozen is not None:
+            return list(dict.fromkeys(PromptedText(self.query, texts[text]) for text in batch.columns[0]))
         if self.query == self.document:
             return [PromptedText(self.query, text) for text in texts]
         queries, *documents = batch.columns
@@ -91,7 +97,7 @@ class Roles(NamedTuple):
         from nearfar.encoder.prompts import PromptedText
         from nearfar.objectives import to_device
 
-        if self.query == self.document:
+        if self.query == self.document and self.frozen is None:
             return vectors, vectors
         place = {item: row for row, item in enumerate(self.items(batch))}
         as_queries, as_documents = (
@@ -99,6 +105,10 @@ class Roles(NamedTuple):
             for prompt in (self.query, self.document)
         )
         rows = to_device(torch.tensor([as_queries, as_documents]), vectors.device)
+        if self.frozen is not None:
+            used, first = {*chain(*batch.columns[1:])}, batch.sentences[batch.columns[1][0]]
+            documents = [text if row in used else first for row, text in enumerate(batch.sentences)]
+            return vectors[rows[0]], self.frozen(documents).to(vectors.device)
         return vectors[rows[0]], vectors[rows[1]]
 
 
@@ -109,11 +119,13 @@ class BuildContext:
     encoder: "TrainingEncoder"
     batch_size: int
     """Rows in a batch, of all processes together."""
+    frozen: "TeacherVectors | None" = None
+    """The vectors of the rows' documents where they are not trained."""
 
     @property
     def roles(self) -> Roles:
-        """The prompts of the encoder."""
-        return Roles(self.encoder.query_prompt, self.encoder.document_prompt)
+        """The prompts of the encoder, and the vectors of documents that are not trained."""
+        return Roles(self.encoder.query_prompt, self.encoder.document_prompt, self.frozen)
 
     def batches(self, config: TrainConfig, loaded: "TextData", *, by_role: bool = False, **order: Any) -> "TextBatches":
         """Tokenize the texts, and batch their rows; ``order`` are further arguments of the batches.
@@ -131,7 +143,7 @@ def open_frozen(name: str, context: BuildContext, *, flag: str) -> "Encoder":
     from nearfar.encoder.encoder import Encoder
 
     try:
-        return Encoder.from_pretrained(name, device=context.encoder.encoder.device)
+        return Encoder.from_pretrained(name, device=context.encoder.encoder.device).of_role(None)
     except NearfarError as error:
         raise NearfarError(f"{flag}: {error}") from error
 

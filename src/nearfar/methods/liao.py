@@ -276,7 +276,11 @@ def describe_pairs(batch: "TextBatch") -> list[str]:
 
 
 METHODS = {
-    "sbert": MethodEntry(config=SbertConfig, read_rows=read_nli, build=build, min_rows=1, papers=(SBERT_PAPER, PAPER)),
-    "scl": MethodEntry(config=SclConfig, read_rows=read_nli, build=build, min_rows=1, papers=(PAPER,)),
-    "augment": MethodEntry(config=AugmentConfig, read_rows=read_nli, build=build, min_rows=1, papers=(PAPER,)),
+    "sbert": MethodEntry(
+        config=SbertConfig, read_rows=read_nli, build=build, min_rows=1, papers=(SBERT_PAPER, PAPER), by_role=True
+    ),
+    "scl": MethodEntry(config=SclConfig, read_rows=read_nli, build=build, min_rows=1, papers=(PAPER,), by_role=True),
+    "augment": MethodEntry(
+        config=AugmentConfig, read_rows=read_nli, build=build, min_rows=1, papers=(PAPER,), by_role=True
+    ),
 }

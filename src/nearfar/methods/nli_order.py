@@ -157,4 +157,8 @@ def _order(
     return cosent(scores, to_device(ranks, scores.device), **settings)
 
 
-METHODS = {"nli-order": MethodEntry(config=NliOrderConfig, read_rows=read_nli, build=build, min_rows=1, papers=PAPERS)}
+METHODS = {
+    "nli-order": MethodEntry(
+        config=NliOrderConfig, read_rows=read_nli, build=build, min_rows=1, papers=PAPERS, by_role=True
+    )
+}

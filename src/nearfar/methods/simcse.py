@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from nearfar.config.bounds import Count, Epochs, File, Fraction, LearningRate, Length, OpenFraction, Steps, Weight
 from nearfar.methods import base
 from nearfar.methods.settings import DirectionSettings, HardNegativeSettings, InfoNceSettings, PairColumns, TextColumn
-from nearfar.types import Loss, Method, MethodEntry
+from nearfar.types import Loss, Method, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -216,6 +216,11 @@ def build_contrastive(config: ContrastiveConfig, context: base.BuildContext, row
     name = next(name for name, entry in METHODS.items() if entry.config is type(config))
     roles = context.roles
     batches, head = _batches_and_head(config, context, rows, by_role=True, distinct_texts=config.distinct_texts)
+    if head is not None and context.frozen is not None:
+        raise NearfarError(
+            "--freeze documents and --mlp train_only: its layer is for queries and documents alike, and vectors of "
+            "documents stay as they are; give --mlp none or kept."
+        )
     project = nn.Identity() if head is None else head
     guide = base.open_guide(config.guide, config, context, rows)
     if len(batches.texts[0]) == 2:
@@ -373,7 +378,9 @@ def read_documents(config: DocumentsConfig) -> "TextData":
 
 
 METHODS = {
-    name: MethodEntry(config=kind, read_rows=read_rows, build=build, papers=(PAPER,))
+    name: MethodEntry(
+        config=kind, read_rows=read_rows, build=build, papers=(PAPER,), by_role=build is build_contrastive
+    )
     for name, kind, read_rows, build in (
         ("simcse-unsup", SimcseUnsupConfig, read_sentences, build_unsupervised),
         ("simcse-sup", SimcseSupConfig, read_triplets, build_contrastive),

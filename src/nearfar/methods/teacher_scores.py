@@ -133,4 +133,8 @@ def build(config: TeacherScoresConfig, context: base.BuildContext, rows: "TextDa
     return base.BuiltMethod(method, [*base.text_facts(rows), fact])
 
 
-METHODS = {"teacher-scores": MethodEntry(config=TeacherScoresConfig, read_rows=read_rows, build=build, papers=PAPERS)}
+METHODS = {
+    "teacher-scores": MethodEntry(
+        config=TeacherScoresConfig, read_rows=read_rows, build=build, papers=PAPERS, by_role=True
+    )
+}

@@ -31,13 +31,15 @@ def fingerprint_model(model: str | Path) -> str:
     Raises:
         NearfarError: the model is not found, or one of its files cannot be read.
     """
-    from nearfar.encoder.folder_checks import ADAPTER, read_object
+    from nearfar.encoder.folder_checks import ADAPTER, ROUTER, has_roles, read_object
     from nearfar.encoder.weights import FILES, locate, sha256_of
 
     folder = locate(model)
     listed = read_json(folder / "modules.json") if (folder / "modules.json").exists() else []
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     parts = {folder, *(folder / str(entry.get("path")) for entry in entries)}  # not a run's output inside the folder
+    if has_roles(folder):
+        parts |= {folder / place for place in read_object(folder / ROUTER).get("types", {})}
     for adapter in [part / ADAPTER for part in parts if (part / ADAPTER).is_file()]:
         parts.add(locate(str(read_object(adapter).get("base_model_name_or_path"))))
     digest = hashlib.sha256()

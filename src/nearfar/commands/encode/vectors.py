@@ -40,6 +40,15 @@ class OpenEncoder(NamedTuple):
     model: str
     bf16: bool
 
+    def of_role(self, role: "Role | None") -> "OpenEncoder":
+        """The encoder of texts of a ``role``: that of documents, where they have their own, and of other texts."""
+        from nearfar.runs.fingerprints import fingerprint_model
+
+        documents = self.encoder.documents
+        if role == "query" or documents is None:
+            return self
+        return OpenEncoder(documents, fingerprint_model(documents.source or ""), self.bf16)
+
     def pieces(
         self,
         blocks: Iterable[tuple[int, list[str]]],
@@ -57,8 +66,9 @@ class OpenEncoder(NamedTuple):
         """
         from nearfar.encoder.stream import encode_blocks, tokenize_blocks
 
-        tokens = tokenize_blocks(self.encoder, blocks, role=role)
-        return pieces_of(encode_blocks(self.encoder, tokens, bf16=self.bf16, on_batch=on_texts, **how), on_texts)
+        encoder = self.of_role(role).encoder
+        tokens = tokenize_blocks(encoder, blocks, role=role)
+        return pieces_of(encode_blocks(encoder, tokens, bf16=self.bf16, on_batch=on_texts, **how), on_texts)
 
     def encode_texts(
         self,
@@ -85,10 +95,11 @@ class OpenEncoder(NamedTuple):
         Raises:
             NearfarError: a vector is not finite, or a file cannot be written.
         """
-        encoder, limit = self.encoder, self.encoder.length_of(role)
+        encoder, model, _ = self.of_role(role)
+        limit = encoder.length_of(role)
         how: dict[str, Any] = {"normalize": normalize, "dimensions": dimensions}
         settings = VectorSettings(
-            model=self.model,
+            model=model,
             pooling=encoder.pooling,
             prompt=encoder.prompt_of(role),
             max_length=limit,

@@ -182,17 +182,18 @@ def _open_encoder(
     # check_finite=False: a vector that is not finite affects only the tasks that contain its text.
     how: dict[str, Any] = {"precision": precision, "progress": progress, "check_finite": False}
 
-    def of_inputs(prompt: str, max_length: int) -> Encode:
-        encode: Encode = partial(encoder.encode, prompt=prompt, max_length=max_length, **how)
+    def of_inputs(role: Role | None, prompt: str, max_length: int) -> Encode:
+        encode: Encode = partial(encoder.encode, role=role, prompt=prompt, max_length=max_length, **how)
         if recent is not None:
-            encode = recent.wrap(encode, (fingerprint, encoder.pooling, device, precision, prompt, max_length))
+            encode = recent.wrap(encode, (fingerprint, encoder.pooling, device, precision, role, prompt, max_length))
         return encode if dim == encoder.dim else partial(_truncate, encode, dim, encoder.normalizes)
 
     roles: tuple[Role | None, ...] = (None, "query", "document")
-    inputs = [(encoder.prompt_of(role), encoder.length_of(role)) for role in roles]
+    by = [role if role == "query" and encoder.documents is not None else None for role in roles]  # its own encoder
+    inputs = [(own, encoder.prompt_of(role), encoder.length_of(role)) for own, role in zip(by, roles, strict=True)]
     functions = {given: of_inputs(*given) for given in inputs}  # equal inputs, one function: a text is encoded once
     names = ("prompt", "query_prompt", "document_prompt")
-    used: dict[str, str | int] = {name: prompt for name, (prompt, _) in zip(names, inputs, strict=True)}
+    used: dict[str, str | int] = {name: prompt for name, (_, prompt, _) in zip(names, inputs, strict=True)}
     used |= encoder.inference_settings.role_lengths
     encode, encode_query, encode_document = (functions[given] for given in inputs)
     return OpenedModel(

@@ -193,7 +193,7 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     folder = Path(config.index).expanduser() if config.index else corpus.path.with_name(corpus.path.name + ".index")
     recorded, precision = choose_precision(config.precision, None if config.rebuild else folder, config.device)
     opened = open_encoder(config.model, config.opening, precision)
-    encoder = opened.encoder
+    encoder, documents = opened.encoder, opened.of_role("document")
     similarity = encoder.similarity if config.normalize else "dot"
     inexact = "--approximate" if config.approximate else "--quantize" if config.quantize else ""
     if similarity in NORMS and inexact:
@@ -206,10 +206,10 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     threshold, calibration = apply_threshold(config.threshold, opened, similarity, top=config.top, **how)
     settings = {
         "model": config.model,
-        "weights": opened.model,
+        "weights": documents.model,
         "column": corpus.column,
         "show": list(corpus.shown),
-        "pooling": encoder.pooling,
+        "pooling": documents.encoder.pooling,
         "max_length": encoder.length_of("document"),
         "document_prompt": encoder.document_prompt,
         "normalize": similarity == "cosine",
@@ -222,7 +222,7 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
         corpus.cut = partial(encoder.passages, tokens=config.chunk, overlap=config.overlap)
     named = config.index is not None
     index, encoded = update_index(
-        folder, corpus, opened, settings, rebuild=config.rebuild, named=named, progress=progress
+        folder, corpus, documents, settings, rebuild=config.rebuild, named=named, progress=progress
     )
     how = {"normalize": similarity == "cosine", "dimensions": config.dimensions, "precision": precision}
     encode_query: Callable[[Sequence[str]], np.ndarray] = partial(encoder.encode_query, **how)

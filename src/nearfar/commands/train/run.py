@@ -146,7 +146,7 @@ def prepare(
         with training_set.errors():
             size, fitted = _fit_batch_size(own, rows, own.batch_size * processes)
             own_prompts = {} if training_set.number == 1 else {name: getattr(own, name) for name in PROMPTS}
-            context = BuildContext(texts.with_prompts(**own_prompts), size)
+            context = BuildContext(texts.with_prompts(**own_prompts), size, _frozen_documents(encoder, own, rows))
             built: BuiltMethod = inputs.entry_of(own).build(own, context, rows)  # type: ignore[misc]
             method = train_at_widths(built.method, own, encoder.dim)
             found = [*built.facts, *fitted, *describe_widths(own, encoder.dim)]
@@ -156,7 +156,7 @@ def prepare(
         mixed.append(tuple((each, share * weight) for each, weight in ((method, 1.0), *built.extra_losses)))
         prefix = f"set {training_set.number}, {method.name}: " if training_set.number > 1 else ""
         facts += [f"{prefix}{fact}" for fact in found]
-        teachers += built.teachers
+        teachers += [*built.teachers, *filter(None, [context.frozen])]
     if (prompts := encoder.describe_prompts()) is not None:
         facts.append(prompts)
     if encoder.similarity != "cosine":
@@ -213,7 +213,39 @@ def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
         set_dropout(encoder.backbone, config.dropout)
     if config.gradient_checkpointing:
         recompute_layers(encoder.backbone)
+    if config.freeze is not None:
+        name = config.document_model or config.model
+        documents = Encoder.from_pretrained(name, device=opening["device"], document_prompt=config.document_prompt)
+        try:
+            encoder.set_documents(documents.of_role("document"))
+        except NearfarError as error:
+            raise NearfarError(f"--freeze documents: {config.model} and {name}: {error}") from error
+    elif encoder.documents is not None:
+        raise NearfarError(
+            f"--model {config.model}: has an encoder for queries and another for documents; train that of queries "
+            "further with --freeze documents, or name one of its folders, query and document."
+        )
+    if config.query_layer:
+        encoder.add_square_layer()
     return encoder
+
+
+def _frozen_documents(encoder: Encoder, own: TrainConfig, rows: TextData) -> TeacherVectors | None:
+    """The vectors of the documents of a set, which are not trained; None where they are.
+
+    Raises:
+        NearfarError: the rows of the set's method have no queries and documents.
+    """
+    if encoder.documents is None:
+        return None
+    if not inputs.entry_of(own).by_role:
+        raise NearfarError(
+            f"--freeze documents: {method_of(own)} trains on texts that are neither queries nor documents; give rows "
+            "with both, such as pairs."
+        )
+    texts = (text for row in rows.rows[: own.limit] for text in row[1:] if isinstance(text, str))
+    name, bf16 = str(encoder.documents.source), resolve(own.precision, encoder.device) == "bf16"
+    return TeacherVectors(encoder.documents, texts, name=name, bf16=bf16, role="document")
 
 
 def _fit_batch_size(own: TrainConfig, rows: TextData, requested: int) -> tuple[int, list[str]]:
@@ -322,7 +354,7 @@ class EncoderRun(Run):
             vectors = encoder.encode(texts, normalize=True, precision=config.precision)
             weights = fit_weights(vectors, np.array(first.rows.targets, dtype=np.intp))
             EmbeddingClassifier(encoder, first.rows.label_names, weights).save_head(folder)
-        encoder_folder.read(folder)  # a finished run has a model that opens
+        Encoder.from_pretrained(folder, device="cpu")  # a finished run has a model that opens
 
     def _keep_guarded(self, guard: Guard) -> bool:
         """Give the encoder the weights that the guard sets allow; False if these are the start's."""
@@ -390,9 +422,10 @@ def _vectors_file(teacher: TeacherVectors, folder: Path, processes: Processes, a
 
 
 def _encode(teacher: TeacherVectors, folder: Path, on_texts: Callable[[int], None]) -> NDArray[np.float32]:
+    what = f"{'teacher' if teacher.role is None else 'documents by'} {teacher.name}: "
     try:
         opened = OpenEncoder(teacher.encoder, fingerprint_model(teacher.name), teacher.bf16)
-        what = f"teacher {teacher.name}: "
-        return opened.encode_texts(folder, teacher.texts, normalize=False, on_texts=on_texts, what=what)
+        how: dict[str, Any] = {"role": teacher.role, "normalize": False, "on_texts": on_texts, "what": what}
+        return opened.encode_texts(folder, teacher.texts, **how)
     except NotFiniteError as error:
-        raise NearfarError(f"--teacher {teacher.name}: {error}") from error
+        raise NearfarError(f"{what}{error}") from error
