@@ -184,27 +184,36 @@ def mined(output: str = "triplets.tsv", **settings: Any) -> tuple[MiningResult, 
 
 
 @pytest.mark.long
-def test_triplets_equal_a_plain_search(workspace: Path) -> None:
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_triplets_equal_a_plain_search(chunk: int | None, workspace: Path) -> None:
     limits = {"absolute_margin": 0.01, "relative_margin": 0.05, "max_score": 0.9, "min_score": -0.2}
-    result, rows = mined(corpus="corpus.txt", negatives=2, range_min=1, range_max=500, with_scores=True, **limits)
+    passages = {"chunk": chunk, "overlap": 1} if chunk else {}
+    settings = {"corpus": "corpus.txt", "negatives": 2, "range_min": 1, "range_max": 500, "with_scores": True}
+    result, rows = mined(**settings, **limits, **passages)
     encoder = Encoder.from_pretrained("tiny")
     documents = list(dict.fromkeys([*(positive for _, positive in PAIRS), *TEXTS[61:]]))
     anchors = list(dict.fromkeys(anchor for anchor, _ in PAIRS))
-    vectors = dict(zip(documents, encoder.encode(documents, normalize=True), strict=True))
+    parts = {text: encoder.passages([text], chunk, overlap=1)[0] if chunk else [text] for text in documents}
+    vectors = {part: encoder.encode([part], normalize=True)[0] for own in parts.values() for part in own}
     queries = dict(zip(anchors, encoder.encode(anchors, normalize=True), strict=True))
     kept, dropped, candidates = {}, dict.fromkeys(limits, 0), 0
+
+    def best(anchor: str, text: str) -> tuple[float, str]:
+        scores = [float(queries[anchor] @ vectors[part]) for part in parts[text]]
+        return max(scores), parts[text][int(np.argmax(np.float32(scores)))]
+
     for anchor in anchors:
         positives, fitting = [text for other, text in PAIRS if other == anchor], []
-        lowest = min(float(queries[anchor] @ vectors[text]) for text in positives)
+        lowest = min(best(anchor, text)[0] for text in positives)
         for text in (text for text in documents if text not in (*positives, anchor)):
-            score, candidates = float(queries[anchor] @ vectors[text]), candidates + 1
+            (score, part), candidates = best(anchor, text), candidates + 1
             broken = (score > lowest - 0.01, score > lowest - abs(lowest) * 0.05, score > 0.9, score < -0.2)
             if any(broken):
                 dropped[list(limits)[broken.index(True)]] += 1
             else:
-                fitting.append((-score, text))
+                fitting.append((-score, part))
         kept[anchor] = [text for _, text in sorted(fitting)[1:3]]
-    expected = [(anchor, positive, text) for anchor, positive in PAIRS for text in kept[anchor]]
+    expected = [(anchor, best(anchor, positive)[1], text) for anchor, positive in PAIRS for text in kept[anchor]]
     assert [(row["anchor"], row["positive"], row["negative"]) for row in rows] == expected
     assert (result.dropped, result.candidates) == (dropped, candidates)
     for row in rows:

@@ -6,6 +6,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -30,7 +31,7 @@ from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.precision import check_computing
 from nearfar.encoder.weights import locate
 from nearfar.neighbours import pair_similarities
-from nearfar.neighbours.exact import Neighbours, nearest
+from nearfar.neighbours.exact import Neighbours, nearest, nearest_owners
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runtime.progress import progress_bar
 from nearfar.runtime.versions import __version__
@@ -113,6 +114,9 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
     set (Moreira et al. 2024, arXiv:2407.15831). The positives of an anchor, and texts with the same letters and digits
     as the anchor or one of its positives, are never negatives.
 
+    With ``config.chunk``, documents are cut into passages; a document has the score of its best passage for the anchor,
+    and this passage is what the output has of it, positives included.
+
     With ``config.rescore``, s and p are scores of a reranker or of a table in place of the encoder's. Candidates are
     still the nearest documents by the encoder, nearest first.
 
@@ -150,7 +154,8 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
                 "--relative-margin or --absolute-margin."
             )
     with vectors_folder(output) as vectors:
-        mined = find_negatives(vectors, opened, candidates, config, rescore, progress=progress)
+        scorer = encode_candidates(vectors, opened, candidates, config, rescore, progress=progress)
+        mined = find_negatives(candidates, scorer, config, progress=progress)
         if mined.triplets.empty:
             causes = [f"{flag(name)} dropped {count:,}" for name, count in mined.dropped.items() if count]
             raise NearfarError(
@@ -375,28 +380,88 @@ def open_scores(name: str, *, device: str | None, precision: Precision) -> Resco
     return score
 
 
-def find_negatives(
-    folder: Path, opened: OpenEncoder, candidates: Candidates, config: MineConfig, rescore: Rescore, *, progress: bool
-) -> Mined:
-    """Encode what ``folder`` has no vectors of, find the nearest documents of each anchor, and choose the negatives."""
-    anchors, texts, similarity = candidates.anchors, candidates.documents, opened.encoder.similarity
-    with progress_bar("encoding", len(anchors) + len(texts), shown=progress) as advance:
-        normalize = similarity == "cosine"
-        queries = opened.encode_texts(folder, anchors, role="query", normalize=normalize, on_texts=advance)
-        documents = opened.encode_texts(folder, texts, role="document", normalize=normalize, on_texts=advance)
+@dataclass(frozen=True, kw_only=True)
+class Scorer:
+    """The vectors of anchors and documents, and what scores a pair of them.
 
-    def score(of: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.float32]:
-        scores = np.empty(len(of), dtype=np.float32)
-        for start in range(0, len(scores), CHUNK):
-            one, other = of[start : start + CHUNK], others[start : start + CHUNK]
-            scores[start : start + CHUNK] = (
-                rescore([(anchors[a], texts[b]) for a, b in zip(one, other, strict=True)], folder)
-                if rescore
-                else pair_similarities(queries[one], documents[other], similarity)
-            )
+    A document is one passage, or with ``chunk`` several, and has the score of the one that is nearest to the anchor.
+    """
+
+    anchors: list[str]
+    passages: list[str]
+    owners: Int64[np.ndarray, " passages"]
+    """The document of each passage, in ascending order."""
+    queries: Float32[np.ndarray, "anchors dim"]
+    vectors: Float32[np.ndarray, "passages dim"]
+    similarity: VectorSimilarity
+    device: str
+    rescore: Rescore
+    folder: Path
+    """What ``rescore`` keeps its scores in."""
+
+    def nearest(self, anchors: slice, depth: int) -> Neighbours:
+        """The ``depth`` nearest documents of some anchors, with their similarities."""
+        how: dict[str, Any] = {"similarity": self.similarity, "device": self.device}
+        if len(self.passages) == self.owners[-1] + 1:
+            return nearest(self.queries[anchors], self.vectors, depth, **how)
+        return nearest_owners(self.queries[anchors], self.vectors, self.owners, depth, **how)
+
+    def passages_of(
+        self, anchors: Int64[np.ndarray, " pairs"], documents: Int64[np.ndarray, " pairs"]
+    ) -> tuple[Int64[np.ndarray, " pairs"], Float32[np.ndarray, " pairs"]]:
+        """The passage of each document that is nearest to its anchor, of equal ones the first; its similarity."""
+        nearest_ones, similarities = np.empty(len(anchors), dtype=np.int64), np.empty(len(anchors), dtype=np.float32)
+        for start in range(0, len(anchors), CHUNK):
+            block = slice(start, start + CHUNK)
+            first, end = (np.searchsorted(self.owners, documents[block], side) for side in ("left", "right"))
+            pairs = np.repeat(np.arange(len(first)), end - first)
+            starts = np.cumsum(end - first) - (end - first)
+            numbers = np.arange(len(pairs)) + (first - starts)[pairs]
+            own = pair_similarities(self.queries[anchors[block]][pairs], self.vectors[numbers], self.similarity)
+            best = np.lexsort((-own, pairs))[starts]
+            nearest_ones[block], similarities[block] = numbers[best], own[best]
+        return nearest_ones, similarities
+
+    def scores(
+        self, anchors: Int64[np.ndarray, " pairs"], documents: Int64[np.ndarray, " pairs"]
+    ) -> Float32[np.ndarray, " pairs"]:
+        """The scores of pairs of an anchor and a document."""
+        passages, scores = self.passages_of(anchors, documents)
+        for start in range(0, len(scores) if self.rescore else 0, CHUNK):
+            block = slice(start, start + CHUNK)
+            both = zip(anchors[block], passages[block], strict=True)
+            assert self.rescore is not None
+            scores[block] = self.rescore([(self.anchors[a], self.passages[b]) for a, b in both], self.folder)
         return scores
 
-    positive_scores = score(candidates.anchor_of, candidates.positive_of)
+
+def encode_candidates(
+    folder: Path, opened: OpenEncoder, candidates: Candidates, config: MineConfig, rescore: Rescore, *, progress: bool
+) -> Scorer:
+    """Encode anchors and documents, those of which ``folder`` has no vectors."""
+    cut = [[text] for text in candidates.documents]
+    if config.chunk is not None:
+        cut = opened.encoder.passages(candidates.documents, config.chunk, overlap=config.overlap)
+    anchors, passages = candidates.anchors, list(chain.from_iterable(cut))
+    how: dict[str, Any] = {"normalize": opened.encoder.similarity == "cosine"}
+    with progress_bar("encoding", len(anchors) + len(passages), shown=progress) as how["on_texts"]:
+        return Scorer(
+            anchors=anchors,
+            passages=passages,
+            owners=np.repeat(np.arange(len(cut)), list(map(len, cut))),
+            queries=opened.encode_texts(folder, anchors, role="query", **how),
+            vectors=opened.encode_texts(folder, passages, role="document", **how),
+            similarity=opened.encoder.similarity,
+            device=str(opened.encoder.device),
+            rescore=rescore,
+            folder=folder,
+        )
+
+
+def find_negatives(candidates: Candidates, scorer: Scorer, config: MineConfig, *, progress: bool) -> Mined:
+    """Find the nearest documents of each anchor, and choose the negatives."""
+    anchors, texts = candidates.anchors, candidates.documents
+    positive_scores = scorer.scores(candidates.anchor_of, candidates.positive_of)
     lowest = pandas.Series(positive_scores).groupby(candidates.anchor_of).min().to_numpy()
     most = int(np.bincount(candidates.anchor_of).max())  # positives of an anchor
     range_max = config.range_max or config.range_min + 10 * config.negatives + most
@@ -411,7 +476,7 @@ def find_negatives(
         missing, draw = config.negatives - len(ids), np.random.default_rng((config.seed, anchor, 1))
         for size in (min(_SAMPLE * missing, len(texts)), len(texts)):
             sample = draw.choice(len(texts), size=size, replace=False)
-            own = score(np.full(size, anchor), sample)
+            own = scorer.scores(np.full(size, anchor), sample)
             never = np.isin(sample, [*candidates.excluded[anchor], *ids])
             for name, violated in violations(own[None], lowest[[anchor]], limits):
                 never |= violated[0] & (name != "min_score")
@@ -425,11 +490,11 @@ def find_negatives(
     with progress_bar("searching", len(anchors), unit="anchors", shown=progress) as advance:
         for start in range(0, len(anchors), CHUNK):
             chunk, numbers = slice(start, start + CHUNK), range(len(anchors))[start : start + CHUNK]
-            near = nearest(queries[chunk], documents, depth, similarity=similarity, device=opened.encoder.device)
+            near = scorer.nearest(chunk, depth)
             excluded = is_excluded(near.ids, candidates.excluded[chunk], len(texts))
-            if rescore:
+            if scorer.rescore:
                 kept = np.nonzero(~excluded)
-                near.scores[kept] = score(kept[0] + start, near.ids[kept])
+                near.scores[kept] = scorer.scores(kept[0] + start, near.ids[kept])
             if config.sampling == "random":
                 how["random"] = np.stack([np.random.default_rng((config.seed, n)).random(depth) for n in numbers])
             own = select_negatives(near, excluded, lowest[chunk], limits, **how)
@@ -442,15 +507,20 @@ def find_negatives(
             advance(len(numbers))
     columns = dict(zip(("anchor", "negative", "negative_score", "filled"), zip(*chunks, strict=True), strict=True))
     negatives = pandas.DataFrame({name: np.concatenate(parts) for name, parts in columns.items()})
-    return Mined(_triplets(candidates, positive_scores, negatives), counts.pop("candidates"), dict(counts), depth)
+    return Mined(
+        _triplets(candidates, scorer, positive_scores, negatives), counts.pop("candidates"), dict(counts), depth
+    )
 
 
 def _triplets(
-    candidates: Candidates, positive_scores: Float32[np.ndarray, " pairs"], negatives: pandas.DataFrame
+    candidates: Candidates, scorer: Scorer, positive_scores: Float32[np.ndarray, " pairs"], negatives: pandas.DataFrame
 ) -> pandas.DataFrame:
     """The rows of the output, from the numbers of the anchors and documents of ``negatives``."""
-    pairs = {"anchor": candidates.anchor_of, "positive": candidates.positive_of, "positive_score": positive_scores}
+    positives, _ = scorer.passages_of(candidates.anchor_of, candidates.positive_of)
+    of = (negatives[name].to_numpy(np.int64) for name in ("anchor", "negative"))
+    negatives = negatives.assign(negative=scorer.passages_of(*of)[0])
+    pairs = {"anchor": candidates.anchor_of, "positive": positives, "positive_score": positive_scores}
     triplets = pandas.DataFrame(pairs).reset_index(names="pair").dropna().merge(negatives, on="anchor")
-    for name, texts in zip(COLUMNS, (candidates.anchors, candidates.documents, candidates.documents), strict=False):
+    for name, texts in zip(COLUMNS, (scorer.anchors, scorer.passages, scorer.passages), strict=False):
         triplets[name] = triplets[name].map(texts.__getitem__).astype(object)
     return triplets.astype(dict.fromkeys(COLUMNS[3:], np.float64)).round(6)

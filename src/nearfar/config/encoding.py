@@ -223,7 +223,7 @@ Rank = Annotated[int, Meta(ge=0, le=10**6)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MineConfig(SearchOptions, ComputeOptions):
+class MineConfig(SearchOptions, PassageOptions, ComputeOptions):
     """Mine hard negatives: turn pairs (anchor, positive) into triplets (anchor, positive, negative).
 
     The negatives of an anchor are the documents that the encoder finds nearest to it, without its positives and

@@ -422,10 +422,10 @@ def _vectors_file(teacher: TeacherVectors, folder: Path, processes: Processes, a
 
 
 def _encode(teacher: TeacherVectors, folder: Path, on_texts: Callable[[int], None]) -> NDArray[np.float32]:
-    what = f"{'teacher' if teacher.role is None else 'documents by'} {teacher.name}: "
+    what = f"{'teacher' if teacher.role is None else 'freeze documents by'} {teacher.name}: "
     try:
         opened = OpenEncoder(teacher.encoder, fingerprint_model(teacher.name), teacher.bf16)
         how: dict[str, Any] = {"role": teacher.role, "normalize": False, "on_texts": on_texts, "what": what}
         return opened.encode_texts(folder, teacher.texts, **how)
     except NotFiniteError as error:
-        raise NearfarError(f"{what}{error}") from error
+        raise NearfarError(f"--{what}{error}") from error
