@@ -64,9 +64,10 @@ def test_a_cache_that_cannot_be_written_is_named(cache: Path) -> None:
         written(20)
 
 
-@pytest.mark.parametrize("recent", [1, 7, 1000])
-def test_items_are_numbered_in_their_order(recent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("recent", "in_memory"), [(1, 2**20), (7, 100), (1000, 0)])
+def test_items_are_numbered_in_their_order(recent: int, in_memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "RECENT", recent)
+    monkeypatch.setattr(rows, "ARRAY_IN_MEMORY", in_memory)
     draws = random.Random(recent)
     items, numbered, expected = [(str(draws.randrange(60)), "x") for _ in range(200)], NumberedItems(), {}
     for place, item in enumerate(items):

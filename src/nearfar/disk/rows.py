@@ -1,4 +1,4 @@
-"""What lets rows outgrow memory: texts in an Arrow file that is memory-mapped, and numbers of items by their hashes."""
+"""What lets rows outgrow memory: texts and arrays in files that are memory-mapped, numbers of items by their hashes."""
 
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Sequence
@@ -6,11 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import NamedTemporaryFile, TemporaryFile
 from typing import Any, TypeAlias, overload
+from weakref import finalize
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from nearfar.disk import disk_errors
 from nearfar.disk.checks import cache_folder
@@ -21,13 +22,56 @@ BLOCK = 2**16
 """Rows of a block of the file."""
 RECENT = 2**18
 """Number of items whose hashes wait, at most, to be sorted in among the others."""
+ARRAY_IN_MEMORY = 2**24
+"""Bytes of an array that is kept in memory; a larger one is in a file."""
 Row: TypeAlias = tuple[str, ...]
+
+
+def rows_folder() -> Path:
+    """The folder of files with rows and arrays, ``nearfar/rows`` in the user's cache; it is made.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    folder = cache_folder() / "rows"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
+class GrowingArray:
+    """Numbers that are appended: in memory, or of more than :data:`ARRAY_IN_MEMORY` bytes in a file without a name."""
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        self.numbers: NDArray[Any] = np.empty(0, dtype=dtype)
+        """All of them, memory-mapped if they are in a file."""
+        self._file: Any = None
+
+    def append(self, *parts: NDArray[Any]) -> None:
+        """Append numbers.
+
+        Raises:
+            NearfarError: the file cannot be written.
+        """
+        count, dtype = len(self.numbers) + sum(map(len, parts)), self.numbers.dtype
+        if count * dtype.itemsize <= ARRAY_IN_MEMORY:
+            self.numbers = np.concatenate([self.numbers, *parts]).astype(dtype, copy=False)
+            return
+        with disk_errors(cache_folder() / "rows"):
+            if self._file is None:
+                self._file = TemporaryFile(dir=rows_folder())  # noqa: SIM115
+                finalize(self, self._file.close)  # what is mapped stays
+                self.numbers.tofile(self._file)
+            for part in parts:
+                part.astype(dtype, copy=False).tofile(self._file)
+            self._file.flush()
+            self.numbers = np.memmap(self._file, dtype=dtype, mode="r", shape=(count,)).view(np.ndarray)
 
 
 class NumberedItems:
     """Numbers distinct items in the order in which they are added, and keeps 16 bytes of each: its hash and number.
 
-    The hashes have 64 bits: two of n different items are taken for one with a probability of about n^2 / 2^65.
+    Many are in files (:class:`GrowingArray`). Hashes have 64 bits: two of n different items are taken for one with a
+    probability of about n^2 / 2^65.
     """
 
     def __init__(self) -> None:
@@ -66,11 +110,16 @@ class NumberedItems:
         return self._numbers[places]
 
     def _sort(self) -> None:
-        count = len(self._recent)
-        values = np.concatenate([self._hashes, np.fromiter(self._recent, dtype=np.int64, count=count)])
-        numbers = np.concatenate([self._numbers, np.fromiter(self._recent.values(), dtype=np.int64, count=count)])
-        order = np.argsort(values, kind="stable")
-        self._hashes, self._numbers, self._recent = values[order], numbers[order], {}
+        """Merge the recent items into the others, block by block."""
+        recent = np.array([[*self._recent], [*self._recent.values()]], dtype=np.int64)
+        recent = recent[:, np.argsort(recent[0])]
+        places, merged = np.searchsorted(self._hashes, recent[0]), (GrowingArray(np.int64), GrowingArray(np.int64))
+        for start in range(0, len(self._hashes) + 1, RECENT):
+            end = start + RECENT
+            own = slice(*np.searchsorted(places, [start, end]))
+            for array, old, new in zip(merged, (self._hashes, self._numbers), recent, strict=True):
+                array.append(np.insert(old[start:end], places[own] - start, new[own]))
+        self._hashes, self._numbers, self._recent = merged[0].numbers, merged[1].numbers, {}
 
 
 @dataclass(frozen=True)
@@ -130,7 +179,7 @@ class RowWriter:
     def __init__(self) -> None:
         self._waiting: list[Row] = []
         self._written = 0
-        self._path = cache_folder() / "rows"
+        self._path = cache_folder() / "rows"  # then the file
         self._file: Any = None
         self._writer: Any = None
 
@@ -176,8 +225,7 @@ class RowWriter:
         schema = pa.schema([(str(column), pa.large_binary()) for column in range(len(self._waiting[0]))])
         with disk_errors(self._path):
             if self._writer is None:
-                self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
-                self._file = NamedTemporaryFile(dir=self._path, suffix=".arrow", delete=False)  # noqa: SIM115
+                self._file = NamedTemporaryFile(dir=rows_folder(), suffix=".arrow", delete=False)  # noqa: SIM115
                 self._path = Path(self._file.name)
                 self._writer = pa.ipc.new_file(self._file, schema)
             for start in range(0, count, BLOCK):

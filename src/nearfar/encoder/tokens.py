@@ -9,16 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import finalize
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nearfar.disk import disk_errors
-from nearfar.disk.checks import cache_folder
-from nearfar.disk.rows import NumberedItems
+from nearfar.disk.rows import GrowingArray, NumberedItems
 from nearfar.encoder.weights import locate
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
@@ -81,8 +77,6 @@ BLOCK = 10_000
 """Texts tokenised per call of the tokenizer."""
 AT_ONCE = 2**18
 """Texts that are in memory at once while they are tokenised."""
-IDS_IN_MEMORY = 2**26
-"""Number of token ids that are kept in memory; if there are more, they are in a file, which is memory-mapped."""
 SHARED_FROM = 2**22
 """Characters of all texts from which one process tokenises for all. Fewer take little time in each."""
 PROGRESS_THRESHOLD = 20_000
@@ -150,12 +144,12 @@ class TokenStore:
         broadcast_from_first: BroadcastFromFirst,
         console: "Console | None",
     ) -> None:
-        self.flat: NDArray[Any] = np.empty(0, dtype=np.uint16 if vocabulary <= 2**16 else np.int32)
-        self.offsets = np.zeros(1, dtype=np.int64)  # start of each text in ``flat``, and the end of the last one
+        self._ids = GrowingArray(np.uint16 if vocabulary <= 2**16 else np.int32)
+        self._offsets = GrowingArray(np.int64)  # start of each text among the ids, and the end of the last one
+        self._offsets.append(np.zeros(1, dtype=np.int64))
         self.truncated = 0
         self._tokenize = tokenize
         self._texts = NumberedItems()
-        self._file: Any = None
         self._broadcast_from_first = broadcast_from_first
         self._console = console
 
@@ -163,14 +157,24 @@ class TokenStore:
         """The number of distinct texts."""
         return len(self._texts)
 
+    @property
+    def flat(self) -> NDArray[Any]:
+        """The token ids of all texts."""
+        return self._ids.numbers
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """The start of each text among the token ids, and the end of the last one."""
+        return self._offsets.numbers
+
     def select(self, texts: Sequence[str]) -> TokenRows:
         """The token ids of these texts, all of which must have been read."""
         rows = self._texts.numbers(texts)
-        starts = self.offsets[rows]
-        return TokenRows(self.flat, starts, self.offsets[rows + 1] - starts)
+        starts, ends = self.offsets[rows], self.offsets[rows + 1]
+        return TokenRows(self.flat, starts, ends - starts)
 
     def read(self, texts: Iterable[str]) -> None:
-        """Tokenise the texts that are not in the store yet; many token ids are written to a file without a name.
+        """Tokenise the texts that are not in the store yet.
 
         Raises:
             NearfarError: the file cannot be written.
@@ -198,18 +202,5 @@ class TokenStore:
                 advance(len(block))
         flat, lengths, truncated = zip(*parts, strict=True)
         self.truncated += sum(truncated)
-        self.offsets = np.concatenate([self.offsets, self.offsets[-1] + np.concatenate(lengths).cumsum()])
-        if self.offsets[-1] <= IDS_IN_MEMORY:
-            self.flat = np.concatenate([self.flat, *flat])
-            return
-        folder = cache_folder() / "rows"
-        with disk_errors(folder):
-            if self._file is None:
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                self._file = TemporaryFile(dir=folder)  # noqa: SIM115
-                finalize(self, self._file.close)
-                self.flat.tofile(self._file)
-            for ids in flat:
-                ids.tofile(self._file)
-            self._file.flush()
-            self.flat = np.memmap(self._file, dtype=self.flat.dtype, mode="r", shape=(int(self.offsets[-1]),))
+        self._offsets.append(len(self.flat) + np.concatenate(lengths).cumsum())
+        self._ids.append(*flat)

@@ -30,7 +30,7 @@ def test_a_run_from_disk_equals_one_in_memory(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for module, name, value in (
         *((rows, "IN_MEMORY", 20), (rows, "BLOCK", 16), (rows, "RECENT", 9)),
-        *((tokens, "AT_ONCE", 50), (tokens, "IDS_IN_MEMORY", 0)),
+        *((tokens, "AT_ONCE", 50), (rows, "ARRAY_IN_MEMORY", 0)),
     ):
         monkeypatch.setattr(module, name, value)
     train(**given, output=tmp_path / "disk")
