@@ -15,7 +15,7 @@ from nearfar.commands.train import train
 from nearfar.commands.train.run import PreparedRun, prepare
 from nearfar.encoder.prompts import PromptedText
 from nearfar.methods import Method
-from nearfar.registry import METHODS
+from nearfar.registry import METHODS, find_entry
 from nearfar.training.gradients import seed_rng
 from nearfar.types import NliRow
 from tests.method_configs import by_night, config, write_data
@@ -150,8 +150,10 @@ def test_each_method_reads_its_texts_with_their_prompts(method: str, data: Path)
     plain = losses(run)
     default = losses(prepare(config(method, data, **named(default=DEFAULT))))
     roles = losses(prepare(config(method, data, **named(query=QUERY, document=DOCUMENT))))
-    assert (default == plain) is (method in TWO_ROLES)
-    assert (roles == plain) is (method not in TWO_ROLES)
+    entry = find_entry(method)
+    assert entry is not None
+    assert (default == plain) is entry.by_role
+    assert (roles == plain) is not entry.by_role
 
 
 @pytest.mark.long
