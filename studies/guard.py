@@ -15,11 +15,11 @@ import json
 import os
 import random
 import re
+import resource
 import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
@@ -49,6 +49,12 @@ POISONED = "poisoned"
 PRECISION = resolve("auto")
 """The precision of all scores."""
 Lines = list[tuple[str, ...]]
+
+
+def children_seconds() -> float:
+    """The processor time of all commands that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def nli(rows: list[dict[str, str]]) -> Lines:
@@ -191,15 +197,15 @@ class Setting:
         return list(load(self.folder / f"{arm}-{seed}" / RUN_INFO).get("guard") or [])
 
     def _train(self, run: Path, words: Sequence[str]) -> float:
-        """Train, or go on; the seconds, which are kept beside the run."""
+        """Train, or go on; the seconds of processor time, which are kept beside the run."""
         kept = run.with_suffix(".seconds.json")
         if not kept.exists():
             resumed = ["--resume"] if words[0] == "-m" and run.exists() else []
             print(shlex.join(words), flush=True)
-            began = time.perf_counter()
+            began = children_seconds()
             command = [sys.executable, *words, *resumed]
             subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True)
-            write_text(kept, json.dumps(round(time.perf_counter() - began, 1)))
+            write_text(kept, json.dumps(round(children_seconds() - began, 1)))
         return float(kept.read_text(encoding="utf-8"))
 
     def _seed(self, arm: str, seed: int) -> Path:
@@ -210,6 +216,8 @@ class Setting:
         scores.parent.mkdir(exist_ok=True)
         if arm == "guarded" and tried and tried[-1]["kept"] and not tried[-1]["start_share"]:
             shutil.copy(self.folder / "plain" / f"{seed}.json", scores)  # the weights of the plain run
+        elif arm in ("guarded", POISONED) and not (tried and tried[-1]["kept"]):
+            shutil.copy(self.before, scores)  # the weights of the start
         self._evaluate(str(run / "model"), scores)
         shutil.rmtree(run / "model", ignore_errors=True)
         return scores
@@ -270,7 +278,7 @@ def _share(tried: Sequence[dict[str, Any]]) -> str:
 
 HEADER = [
     *("rows", "start", *(f"gain: {arm}" for arm in ARMS.values()), *(f"worse on: {arm}" for arm in ARMS.values())),
-    *("share of the start that the guard kept, by seed", "time of the guard's", "poisoned rows"),
+    *("share of the start that the guard kept, by seed", "time with the guard / without", "poisoned rows"),
 ]
 
 
