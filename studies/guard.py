@@ -305,7 +305,7 @@ def picture(records: Sequence[dict[str, Any]]) -> Any:
 
 def _kept(test: dict[str, Any]) -> dict[str, Any]:
     """Of a comparison what the page shows."""
-    return {key: test[key] for key in ("first", "second", "difference", "low", "high") if key in test}
+    return {key: test[key] for key in ("first", "second", "difference", "low", "high", "p_holm") if key in test}
 
 
 if __name__ == "__main__":
