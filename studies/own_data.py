@@ -46,19 +46,22 @@ class Example(NamedTuple):
     color_by: str | None = None
 
 
-def _captions(rows: Rows) -> list[tuple[str, ...]]:
+def captions(rows: Rows) -> list[tuple[str, ...]]:
+    """Two captions of each photo."""
     photos: dict[str, list[str]] = {}
     for row in rows:
         photos.setdefault(row["image"], []).append(row["caption"])
     return [("anchor", "positive"), *((texts[0], texts[1]) for texts in photos.values() if len(texts) > 1)]
 
 
-def _entailments(rows: Rows) -> list[tuple[str, ...]]:
+def entailments(rows: Rows) -> list[tuple[str, ...]]:
+    """NLI rows of SICK's pairs."""
     pairs = ((row["sentence1"], row["sentence2"], row["label"].lower()) for row in rows)
     return [("premise", "hypothesis", "label"), *pairs]
 
 
-def _questions(rows: Rows) -> list[tuple[str, ...]]:
+def questions(rows: Rows) -> list[tuple[str, ...]]:
+    """Texts with a label."""
     return [("text", "label"), *((row["text"], row["label"]) for row in rows)]
 
 
@@ -66,7 +69,7 @@ EXAMPLES = {
     "sick": Example(
         "SICK, 4,500 NLI rows",
         "sts/SICK/train.tsv",
-        _entailments,
+        entailments,
         "hypothesis",
         "sick.tsv",
         ("--hold-out", "200"),
@@ -74,12 +77,12 @@ EXAMPLES = {
         "label",
     ),
     "trec": Example(
-        "TREC, questions with a label", "senteval/TREC/train.tsv", _questions, "text", "questions.tsv", color_by="label"
+        "TREC, questions with a label", "senteval/TREC/train.tsv", questions, "text", "questions.tsv", color_by="label"
     ),
     "captions": Example(
         "flickr8k, two captions of each photo",
         "text/flickr8k_captions.tsv",
-        _captions,
+        captions,
         "positive",
         "captions.tsv",
         query="a dog jumps into the water",
