@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-from common import HERE, ROOT, filled, interval, load, nearfar, results_of, table
+from common import HERE, ROOT, filled, load, nearfar, results_of, table
 from own_data import captions, entailments, questions
 
 from nearfar.disk import write_text
@@ -160,6 +160,7 @@ class Setting:
             "guards": list(GUARDS),
             "commands": {arm: shlex.join(self._words(arm, self.folder / f"{arm}-1", 1)) for arm in ARMS},
             "arms": arms,
+            "runs": {arm: [self._of_run(arm, seed) for seed in numbers] for arm, numbers in seeds.items()},
             "seconds": self.seconds,
             "tried": {arm: [self._tried(arm, seed) for seed in seeds[arm]] for arm in ("guarded", POISONED)},
         }
@@ -231,10 +232,16 @@ class Setting:
             asked = ["--tasks", *tasks, "--retrieval", *searched, "--precision", PRECISION]
             nearfar("evaluate", model, *asked, "--output", str(scores))
 
+    def _of_run(self, arm: str, seed: int) -> dict[str, Any]:
+        """The differences of one run to the start, by task, with intervals over pairs and queries alone."""
+        return self._tests(self.folder / arm / f"{seed}.json", self.folder / f"{arm}-{seed}.json")
+
     def _compare(self, arm: str, scores: Sequence[Path]) -> dict[str, Any]:
-        """The differences of an arm to the start, by task."""
-        file = self.folder / f"{arm}.json"
-        nearfar("compare", str(scores[0].parent), str(self.before), "--output", str(file), "--overwrite")
+        """The differences of all runs of an arm to the start, by task, with intervals over runs too."""
+        return self._tests(scores[0].parent, self.folder / f"{arm}.json")
+
+    def _tests(self, scores: Path, file: Path) -> dict[str, Any]:
+        nearfar("compare", str(scores), str(self.before), "--output", str(file), "--overwrite")
         tests = ComparisonResult.load(file).to_dict()["tasks"]
         return {task.removeprefix(f"{self.data}/"): _kept(test) for task, test in tests.items()}
 
@@ -243,32 +250,46 @@ def report() -> None:
     """Fill the page and draw the picture from the result files."""
     records = [load(file_of(rows, start)) for rows in ROWS for start in STARTS if file_of(rows, start).exists()]
     save(picture(records), PICTURE)
-    lines = [*table(HEADER, [_line(record) for record in records]), "", _counts(records)]
+    lines = [*table(HEADER, [_line(record) for record in records]), "", *_counts(records)]
     write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), "result", lines, PAGE))
 
 
-def elsewhere(record: dict[str, Any], arm: str) -> dict[str, dict[str, Any]]:
-    """The differences to the start on the tasks that the rows are not for."""
+def gains(record: dict[str, Any], arm: str) -> list[float]:
+    """The change on the task of the rows, of each run."""
+    return [run[record["rows"]["task"]]["difference"] for run in record["runs"][arm]]
+
+
+def elsewhere(record: dict[str, Any], arm: str) -> list[dict[str, dict[str, Any]]]:
+    """The differences of each run to the start on the tasks that rows are not for, and that no run is guarded by."""
     own = record["rows"]["task"]
-    return {task: test for task, test in record["arms"][arm].items() if task not in (own, "average")}
+    runs = record["runs"][arm]
+    return [{task: test for task, test in run.items() if task not in (own, "average", *GUARDS)} for run in runs]
 
 
-def worse(record: dict[str, Any], arm: str) -> list[str]:
-    """The tasks elsewhere on which the model is worse than its start, with an interval below zero."""
-    return [task for task, test in elsewhere(record, arm).items() if test["high"] < 0]
+def worse(record: dict[str, Any], arm: str) -> list[dict[str, float]]:
+    """Of each run the tasks elsewhere on which it is worse than its start, with an interval below zero."""
+    runs = elsewhere(record, arm)
+    return [{task: test["difference"] for task, test in run.items() if test["high"] < 0} for run in runs]
 
 
 def _line(record: dict[str, Any]) -> list[str]:
-    gains = [interval(record["arms"][arm][record["rows"]["task"]]) for arm in ARMS]
-    lost = [", ".join(Path(task).name for task in worse(record, arm)) or "none" for arm in ARMS]
     shares = ", ".join(map(_share, record["tried"]["guarded"]))
     ratio = mean(record["seconds"]["guarded"]) / mean(record["seconds"]["plain"])
     poisoned = "refused"
     if (share := _share(record["tried"][POISONED][0])) != "all":
-        harmed = ", ".join(Path(task).name for task in worse(record, POISONED)) or "nothing"
-        gain = interval(record["arms"][POISONED][record["rows"]["task"]])
-        poisoned = f"{share} of the start: {gain}, worse on {harmed}"
-    return [record["rows"]["title"], record["start"], *gains, *lost, shares, f"{ratio:.1f}", poisoned]
+        poisoned = f"{share} of the start is kept: {_lost(record, POISONED)}"
+    changes = [f"{mean(gains(record, arm)):+.2f}" for arm in ARMS]
+    lost = [_lost(record, arm) for arm in ARMS]
+    return [record["rows"]["title"], record["start"], *changes, *lost, shares, f"{ratio:.1f}", poisoned]
+
+
+def _lost(record: dict[str, Any], arm: str) -> str:
+    """How many sets elsewhere the runs are worse on, and the greatest loss, in words."""
+    runs = worse(record, arm)
+    if not any(runs):
+        return "none worse"
+    task, loss = min(((task, loss) for run in runs for task, loss in run.items()), key=lambda pair: pair[1])
+    return f"{' and '.join(str(len(run)) for run in runs)} worse, {Path(task).name} {loss:+.1f}"
 
 
 def _share(tried: Sequence[dict[str, Any]]) -> str:
@@ -277,25 +298,38 @@ def _share(tried: Sequence[dict[str, Any]]) -> str:
 
 
 HEADER = [
-    *("rows", "start", *(f"gain: {arm}" for arm in ARMS.values()), *(f"worse on: {arm}" for arm in ARMS.values())),
-    *("share of the start that the guard kept, by seed", "time with the guard / without", "poisoned rows"),
+    *("rows", "start", *(f"gain: {arm}" for arm in ARMS.values()), *(f"elsewhere: {arm}" for arm in ARMS.values())),
+    *("share of the start that the guard kept", "time with the guard / without", "poisoned rows"),
 ]
 
 
-def _counts(records: Sequence[dict[str, Any]]) -> str:
-    """In how many settings each arm is worse somewhere, in a sentence."""
-    counts = (f"{sum(bool(worse(record, arm)) for record in records)} of {len(records)} by {ARMS[arm]}" for arm in ARMS)
-    return f"Settings in which a task elsewhere got worse beyond chance: {'; '.join(counts)}."
+def _counts(records: Sequence[dict[str, Any]]) -> list[str]:
+    """How often each arm is worse elsewhere, and what the guard leaves of the gain, in sentences."""
+    lines = []
+    for arm, title in ARMS.items():
+        runs = [run for record in records for run in worse(record, arm)]
+        sets = sum(len(run) for record in records for run in elsewhere(record, arm))
+        count = f"{sum(map(bool, runs))} of {len(runs)} runs are worse than their start on a set elsewhere"
+        lines.append(f"- **{title}**: {count}, on {sum(map(len, runs))} of {sets} sets.")
+    left = [mean(gains(record, "guarded")) / mean(gains(record, "plain")) for record in records]
+    refused = sum(_share(record["tried"][POISONED][0]) == "all" for record in records)
+    whole = sum(share >= 0.95 for share in left)
+    return [
+        *lines,
+        f"- The guard leaves at least 95% of the gain in {whole} of {len(left)} settings, and refuses poisoned rows in "
+        f"{refused}.",
+    ]
 
 
 def picture(records: Sequence[dict[str, Any]]) -> Any:
-    """Gain on the own task to the right, the mean change elsewhere up or down; a point for each setting and arm."""
+    """Gain on the own task to the right, the mean change elsewhere up or down; a point for each run."""
     figure = new_figure(7, 4.8)
     axes = figure.subplots()
     for arm, marker in zip(ARMS, "o^x", strict=True):
-        gains = [record["arms"][arm][record["rows"]["task"]]["difference"] for record in records]
-        changes = [mean(test["difference"] for test in elsewhere(record, arm).values()) for record in records]
-        axes.scatter(gains, changes, marker=marker, label=ARMS[arm])
+        runs = [run for record in records for run in elsewhere(record, arm)]
+        changes = [mean(test["difference"] for test in run.values()) for run in runs]
+        own = [gain for record in records for gain in gains(record, arm)]
+        axes.scatter(own, changes, marker=marker, label=ARMS[arm])
     axes.axhline(0, color="grey", linewidth=0.8)
     axes.axvline(0, color="grey", linewidth=0.8)
     axes.set(xlabel="gain on what the rows are for, points", ylabel="mean change elsewhere, points")

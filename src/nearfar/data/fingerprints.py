@@ -105,9 +105,10 @@ class ConnectedRows(NamedTuple):
 
 def connect_rows(rows: Sequence[Sequence[str]]) -> ConnectedRows:
     """The groups of connected rows, of which there is at least one; all rows have the same number of texts."""
-    hashes = np.stack([text_hashes(row[column] for row in rows) for column in range(len(rows[0]))])
-    distinct, places = np.unique(hashes, return_inverse=True)
-    places = places.reshape(hashes.shape)[[0, -1]]  # a single text is connected with itself
+    hashes = [text_hashes(row[column] for row in rows) for column in range(len(rows[0]))]
+    distinct = np.unique(hashes)
+    places = [np.searchsorted(distinct, hashes[column]) for column in (0, -1)]  # a single text is connected with itself
+    del hashes  # of many rows, memory for the following
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -136,4 +137,4 @@ def _hashes(chunks: Iterable[bytes]) -> Hashes:
     digests = bytearray()
     for chunk in chunks:
         digests += blake2b(chunk, digest_size=8).digest()
-    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
+    return np.frombuffer(digests, dtype="<u8").astype(np.uint64, copy=False)

@@ -314,12 +314,13 @@ class _Rows:
         self.anchors = np.arange(len(self.linked))
         """The number of each row's anchor; -1 for a row that measures nothing."""
         if kind != "scored":
-            self.anchors = np.unique(text_hashes(row[0] for row in self.linked), return_inverse=True)[1]
+            first = text_hashes(row[0] for row in self.linked)
+            self.anchors = np.searchsorted(np.unique(first), first)
         if kind == "nli":
             self.anchors[[row.label != ENTAILMENT for row in data.rows]] = -1
         counted = self.anchors >= 0
-        distinct = np.unique(np.stack([self.groups[counted], self.anchors[counted]]), axis=1)
-        self.sizes = np.bincount(distinct[0], minlength=count)
+        distinct = np.unique(self.groups[counted] * len(self.anchors) + self.anchors[counted])
+        self.sizes = np.bincount(distinct // len(self.anchors), minlength=count)
         """The number of anchors of each group; an anchor is in one group."""
         self.total = int(self.sizes.sum())
         self.labels: dict[int, set[int]] = defaultdict(set)
