@@ -6,8 +6,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+import numpy as np
 
 from nearfar.types import NearfarError
 
@@ -183,11 +185,12 @@ class TextBatches:
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[TextBatch]:
         """Yield the batches of one epoch, starting at its step ``start``."""
-        for rows in self._plan(epoch)[start:]:
+        for batch in self._plan(epoch)[start:]:
+            rows = list(map(int, batch))
             numbers: dict[str, int] = {}
             indices = [[numbers.setdefault(text, len(numbers)) for text in self.texts[row]] for row in rows]
             targets = [] if self.targets is None else [self.targets[row] for row in rows]
-            yield TextBatch(list(numbers), tuple(map(list, zip(*indices, strict=True))), targets, list(rows))
+            yield TextBatch(list(numbers), tuple(map(list, zip(*indices, strict=True))), targets, rows)
 
     @cached_property
     def classes(self) -> dict[float, list[int]]:
@@ -205,7 +208,7 @@ class TextBatches:
             groups.setdefault(row[0], []).append(number)
         return list(groups.values())
 
-    def _plan(self, epoch: int) -> Sequence[Sequence[int]]:
+    def _plan(self, epoch: int) -> Sequence[Iterable[int]]:
         """Return the row indices of each batch of the epoch."""
         # A string seed is hashed with SHA-512, so the streams of neighbouring seeds and epochs are independent.
         generator = random.Random(f"{self.seed} {epoch}")
@@ -222,5 +225,5 @@ class TextBatches:
         if self.distinct_texts:
             batches = fill_distinct(([row] for row in rows), self.texts.__getitem__, self.batch_size)
             rows = array("q", chain.from_iterable(batches))
-        cuts = [step * self.batch_size for step in range(self.steps(epoch))] + [len(rows)]
-        return [rows[first:end] for first, end in pairwise(cuts)]
+        cuts = [step * self.batch_size for step in range(1, self.steps(epoch))]
+        return np.split(np.frombuffer(rows, dtype=np.int64), cuts)

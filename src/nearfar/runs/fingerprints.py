@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nearfar.disk import read_errors, read_json
 from nearfar.disk.model_folder import SEEN_FILE, SeenHashes
-from nearfar.disk.rows import BLOCK
+from nearfar.disk.rows import BLOCK, GrowingArray
 
 
 def fingerprint_rows(*parts: Iterable[Sequence[object] | object]) -> str:
@@ -65,12 +65,11 @@ def seen_hashes(
     """
     import numpy as np
 
-    from nearfar.data.fingerprints import RowHashes, row_hashes
+    from nearfar.data.fingerprints import row_hashes
 
-    every = chain.from_iterable(trained)
-    blocks = [row_hashes([])]
+    every, hashes = chain.from_iterable(trained), (GrowingArray(np.uint64), GrowingArray(np.uint64))
     while block := list(islice(every, BLOCK)):  # the texts of a block are in memory at once
-        blocks.append(RowHashes(*map(np.unique, row_hashes(block))))
-    rows = map(np.concatenate, zip(*blocks, strict=True))
-    seen = SeenHashes(*(np.unique(hashes) for hashes in (*rows, *row_hashes(chosen))))
+        for known, own in zip(hashes, row_hashes(block), strict=True):
+            known.append(np.unique(own))
+    seen = SeenHashes(*map(np.unique, (*(known.numbers for known in hashes), *row_hashes(chosen))))
     return seen if before is None else seen.union(before)
