@@ -27,7 +27,7 @@ from nearfar.types import NearfarError
 
 SOURCE = "train()"
 """Where values come from, in messages."""
-CHANGES_RECIPE = ("learning_rate", "lora_rank", "limit")
+CHANGES_RECIPE = ("learning_rate", "lora_rank", "limit", "freeze")
 """Settings of the user's that change a recipe by more than their own value; further sets do so too."""
 AVERAGE = ("learning_rate", "start_weight")
 """Settings of recipes that belong together: a share of the start fits one learning rate."""
@@ -72,7 +72,8 @@ def choose_method(
         specs: files or named data sets, all of one kind.
         settings: settings that the user gave; those that name columns say what the rows are. ``sets`` take the place
             of a recipe's own; one with a method of the user's may need the dropout that a recipe turns off. With a
-            ``learning_rate`` or ``lora_rank``, weights are not averaged with those of the start.
+            ``learning_rate`` or ``lora_rank``, weights are not averaged with those of the start; with ``freeze``, there
+            are no sets of a recipe, and the pooling is the model's.
         model: the encoder that training starts from. The choice depends on whether it is a sentence-transformers folder
             or a plain transformers model. One that cannot be found changes nothing: training says so, after it has read
             the rows.
@@ -86,17 +87,19 @@ def choose_method(
     own = {name: value for name, value in (settings or {}).items() if value is not None}
     given = {name: own[name] for name in recipes.COLUMN_SETTINGS if name in own}
     choice = _choice("documents", given) if documents else _choose_all(specs, given)
-    epochs = {}
+    further: dict[str, Any] = {}
     if few := recipes.FEW.get(choice.rows):
         limit = str(own.get("limit"))
         at_most = min(recipes.LABELLED_TEXTS, int(limit) if limit.isdecimal() else recipes.LABELLED_TEXTS)
         count = count_rows(specs, ("", *choice.columns)[-1], at_most)
         more = min(recipes.MOST_EPOCHS, recipes.LABELLED_TEXTS // count) if choice.rows == recipes.LABELLED else 0
-        epochs = {"epochs": more} if more > recipes.FEWEST_EPOCHS else {}
+        further = {"epochs": more} if more > recipes.FEWEST_EPOCHS else {}
         choice = replace(choice, rows=f"few {choice.rows}") if count < few else choice
     choice = _choose_by_start(choice, model, own)
-    without = ("sets", "dropout") if any("method" in table for table in own.get("sets", ())) else ()
-    return replace(choice, values=_without(choice.values | epochs, without))
+    without: tuple[str, ...] = ("sets", "dropout") if any("method" in table for table in own.get("sets", ())) else ()
+    if "freeze" in own:  # vectors of documents have their own pooling, and sentences have none
+        without, further = ("sets",), {**further, "pooling": "own"}
+    return replace(choice, values=_without(choice.values | further, without))
 
 
 def choose_of_set(specs: Sequence[str], given: Mapping[str, Any], *, model: str) -> tuple[str, dict[str, Any]]:
@@ -183,11 +186,13 @@ def read_start(model: str) -> tuple[bool | None, int | None, bool]:
     """
     if model == TrainConfig.model:
         return True, recipes.RECIPE_WIDTH, False
-    from nearfar.encoder.folder_checks import read_object
+    from nearfar.encoder.folder_checks import has_roles, read_object
+    from nearfar.encoder.prompts import QUERY
     from nearfar.encoder.weights import locate
 
     try:
         folder = locate(model)
+        folder = folder / QUERY if has_roles(folder) else folder
     except NearfarError:
         return None, None, False
     file = folder / "config.json"
