@@ -103,7 +103,7 @@ def prefetch(items: Iterator[Item]) -> Iterator[Item]:
 
 
 class WorkerConfig(NamedTuple):
-    """The encoder that every worker opens, and how it encodes."""
+    """The encoder that every worker opens, and how it encodes texts without a role."""
 
     folder: Path
     opening: dict[str, Any]
@@ -179,7 +179,7 @@ def _worker_main(pipe: Connection, config: WorkerConfig, device: str, num_thread
     warnings.filterwarnings("ignore", message=NOT_USED)
     torch.set_num_threads(num_threads)
     try:
-        encoder = Encoder.from_pretrained(config.folder, device=device, **config.opening)
+        encoder = Encoder.from_pretrained(config.folder, device=device, **config.opening).of_role(None)
         pipe.send(None)
         while True:
             tokens: Tokenized = pipe.recv()

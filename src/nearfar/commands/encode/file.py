@@ -90,15 +90,16 @@ def _encode_missing(
     plan = parts.plan
     processes = min(config.processes, plan.parts - len(done))
     opened = open_planned(model, config.device, parts)
+    encoder = opened.of_role(None).encoder
     how: dict[str, Any] = {"normalize": plan.settings.normalize, "dimensions": plan.settings.dimensions}
     with progress_bar("encoding", plan.rows, done=parts.rows_in(done), shown=progress) as advance:
 
         def encode_blocks(blocks: Iterator[lines.Block]) -> Generator[Piece]:
             if processes == 1:
                 return opened.pieces(blocks, **how, on_texts=advance)
-            opening = {"pooling": opened.encoder.pooling, "max_length": opened.encoder.max_length}
-            worker = stream.WorkerConfig(locate(model), opening, {"bf16": opened.bf16, **how})
-            tokens = stream.tokenize_blocks(opened.encoder, blocks)
+            opening = {"pooling": encoder.pooling, "max_length": encoder.max_length}
+            worker = stream.WorkerConfig(encoder.source or locate(model), opening, {"bf16": opened.bf16, **how})
+            tokens = stream.tokenize_blocks(encoder, blocks)
             devices = stream.assign_devices(config.device, processes)
             return pieces_of(stream.encode_in_processes(tokens, worker, devices, on_batch=advance), advance)
 

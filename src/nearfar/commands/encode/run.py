@@ -113,7 +113,7 @@ def agreed_parts(
                 f"to quantize {dim}; name a file of vectors with the same number."
             )
         precision: Any = precision_record(resolve(config.precision, device), device)
-        return asdict(Plan(VectorSettings(**wanted, precision=precision, limit=encoder.max_length), dim, files))
+        return asdict(Plan(VectorSettings(**wanted, precision=precision, limit=encoder.length_of(None)), dim, files))
 
     if config.sharded and config.overwrite:
         content = new_plan()  # before anything is removed
