@@ -14,6 +14,7 @@ import nearfar
 from nearfar.commands.compare import compare
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.train import after
+from nearfar.commands.train.guard import SHARES, Guard
 from nearfar.data import hold_out
 from nearfar.data.fingerprints import text_hashes
 from nearfar.data.hold_out import HeldOut
@@ -202,3 +203,19 @@ def test_connected_rows_are_in_one_fold_and_too_few_are_in_none() -> None:
     assert largest is not None
     assert set(largest.held_out.rows) == set(singles)
     assert largest.facts[0].startswith("all 53 rows are trained on; 20 of 51 anchors")
+
+
+@pytest.mark.parametrize("kept", [0.5, None])
+def test_folds_have_the_share_that_the_guard_kept(
+    kept: float | None, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries, of_folds = iter(SHARES), list[Any]()
+    monkeypatch.setattr(Guard, "passes", lambda *_: next(tries) == kept)
+    train_run = after.train_run
+    monkeypatch.setattr(after, "train_run", lambda one, **how: (of_folds.append(one), train_run(one, **how)))
+    result = nearfar.train(**settings(folder, tmp_path / "run", guard=str(folder / "scored.tsv"), start_weight=0.2))
+    assert [(one.guard, one.start_weight) for one in of_folds] == [((), pytest.approx(0.6))] * (FOLDS if kept else 0)
+    assert result.model_is_start is (kept is None)
+    assert result.comparison is not None
+    (test,) = result.comparison.tasks.values()
+    assert (test.first == test.second) is (kept is None)

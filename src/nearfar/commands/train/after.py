@@ -5,7 +5,7 @@ trains again without each fold of its rows (:func:`nearfar.data.hold_out.in_fold
 was not trained on it. ``held_out/fold-1.json`` ... have the scores of the folds that are finished, until all are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -60,10 +60,24 @@ def prove(config: TrainConfig, context: ProcessContext) -> tuple[ComparisonResul
     held_out = first(lambda: load_held_out(folder) if has_held_out(folder) else None)
     if held_out is None:
         return None, None
-    config = replace(config, precision=first(lambda: read_run_info(folder)["precision"]))
-    if held_out.folds and not first((folder / HELD_OUT / STORED[0]).is_file):
-        _train_folds(config, context, held_out)
+    info = first(partial(read_run_info, folder))
+    config = replace(config, precision=info["precision"])
+    share = _guarded_share(info)
+    if held_out.folds and share < 1 and not first((folder / HELD_OUT / STORED[0]).is_file):
+        of_folds = config
+        if not share or config.lora_rank is None:
+            of_folds = replace(config, guard=(), start_weight=1 - (1 - share) * (1 - config.start_weight))
+        _train_folds(of_folds, context, held_out)
     return first(partial(_test, config, context, held_out))
+
+
+def _guarded_share(info: Mapping[str, Any]) -> float:
+    """The share of the start that the guard of a run kept; 1 for the start itself, 0 without a guard.
+
+    The folds of a small file have this share, and no guard of their own, which would take longer than they do.
+    """
+    tried = info.get("guard")
+    return 0.0 if not tried else tried[-1]["start_share"] if tried[-1]["kept"] else 1.0
 
 
 def _test(
@@ -98,11 +112,18 @@ def _write_comparison(config: TrainConfig, context: ProcessContext, held_out: He
     shown, recent = draws_bars(context.console), RecentVectors()
     computing: dict[str, Any] = {"device": context.device, "progress": shown, "recent": recent}
     own = partial(evaluate, held_out_of=str(folder), resamples=0, **computing)
-    trained = EvaluationResult.load(stored[0]) if folds else own(folder)
+    trained = None
+    if not folds:
+        trained = own(folder)
+    elif _guarded_share(read_run_info(folder)) < 1:
+        trained = EvaluationResult.load(stored[0])
     if folds and held_out.kind == "labelled":
-        start = label_by_start(config, held_out, _only(trained).classes, context.device)
+        names = _only(trained).classes if trained else sorted({label for _, label in held_out.rows})
+        start = label_by_start(config, held_out, names, context.device)
     else:
         start = own(config.model)
+    if trained is None:  # the guard has kept the start
+        trained = _as_stored(start, held_out, str(folder))
     if folds:  # the models of folds have seen what the start has
         trained = _with_scores(trained, replace(_only(trained), seen=_only(start).seen))
         for leftover in (folder / "fold", *(folder / HELD_OUT).glob("fold-*.json")):
