@@ -609,12 +609,21 @@ def pooled(words: str) -> str:
         return board(str(file))
 
 
-def mined(_: str) -> str:
-    """Retrieval of captions without training, after pairs alone, and after the triplets of ``mine``."""
-    arms = {
-        name: sorted((RESULTS / "mining").glob(f"captions-{arm}.json"))
-        for name, arm in (("no training", "untrained"), ("pairs alone", "pairs-[0-9]"), ("triplets", "mined-[0-9]"))
-    }
+MINED = {
+    "untrained": "no training",
+    "pairs-[0-9]": "pairs alone",
+    "mined-[0-9]": "triplets",
+    "kl-[0-9]": "scores, KL",
+    "kl-pairs-[0-9]": "scores, KL, and pairs",
+    "margin-pairs-[0-9]": "scores, MarginMSE, and pairs",
+}
+"""The files of the arms of studies/mining.py, and what they are called."""
+
+
+def mined(words: str) -> str:
+    """``SET``: retrieval of captions without training, after pairs alone, and after what ``mine`` made of them."""
+    found = {name: sorted((RESULTS / "mining").glob(f"{words}-{arm}.json")) for arm, name in MINED.items()}
+    arms = {name: files for name, files in found.items() if files}
     rows = []
     for name, files in arms.items():
         tasks = [next(iter(EvaluationResult.load(file).retrieval.values())) for file in files]

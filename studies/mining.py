@@ -1,9 +1,10 @@
-"""Mined hard negatives: training on pairs alone against training on the triplets of one round of `nearfar mine`.
+"""Mined hard negatives, and their scores: training on pairs alone against the triplets of one round of `nearfar mine`.
 
-    python studies/mining.py    does the runs missing from studies/results/mining
+    python studies/mining.py                                    does the runs missing from studies/results/mining
+    python studies/mining.py --sets student --start FOLDER      the same for an encoder that is worse than the miner
 
 Needs NEARFAR_DATA. Three seeds per arm; two runs in parallel, each with one thread. docs/results.py compares them and
-fills docs/mining-quality.md.
+fills docs/mining-quality.md and docs/methods/teacher-scores.md.
 """
 
 import argparse
@@ -31,18 +32,47 @@ TRAIN, TEST, CORPUS, TRIPLETS = "train.tsv", "test.tsv", "corpus.tsv", "triplets
 
 
 class DataSet(NamedTuple):
-    """A data set of pairs, and how many of them are trained on and tested."""
+    """A data set of pairs, how many of them are trained on and tested, and the arms that are run by default."""
 
     file: str
     train: int
     test: int
+    arms: tuple[str, ...] = ("pairs", "mined")
+    training: tuple[str, ...] = ()
+    """Arguments of training, of all arms."""
 
 
+class Arm(NamedTuple):
+    """What is mined, and how it is trained on."""
+
+    mine: tuple[str, ...] | None
+    """Arguments of mine; None for pairs alone."""
+    train: tuple[str, ...] = ("info-nce",)
+    negatives: int = 1
+    """Rows of a query."""
+
+
+_CAPTIONS = "text/flickr8k_captions.tsv"  # the first caption of a photo finds the second
 SETS = {
-    "captions": DataSet("text/flickr8k_captions.tsv", 2500, 1000),  # the first caption of a photo finds the second
+    "captions": DataSet(_CAPTIONS, 2500, 1000),
     "questions": DataSet("glue/QNLI/dev.tsv", 1500, 500),  # a question finds the sentence that answers it
+    "student": DataSet(
+        _CAPTIONS,
+        2500,
+        1000,
+        ("pairs", "mined", "kl", "kl-pairs", "margin-pairs"),
+        ("--learning-rate", "2e-4", "--pooling", "mean"),
+    ),
 }
-ARMS = {"pairs": None, "mined": (), "filled": ("--fill-random",)}  # arm -> arguments of mine
+_SCORED, _TAUGHT, _PAIRS_TOO = ("--negatives", "4", "--with-scores"), "teacher-scores", ("--in-batch-weight", "1")
+ARMS = {
+    "pairs": Arm(None),
+    "mined": Arm(()),
+    "filled": Arm(("--fill-random",)),
+    "kl": Arm(_SCORED, (_TAUGHT,), 4),
+    "kl-pairs": Arm(_SCORED, (_TAUGHT, *_PAIRS_TOO), 4),
+    "margin-pairs": Arm(_SCORED, (_TAUGHT, "--objective", "margin-mse", *_PAIRS_TOO), 4),
+}
 
 
 def main() -> None:
@@ -50,30 +80,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--workers", type=int, default=2, help="parallel runs, one thread each")
     parser.add_argument("--sets", nargs="*", choices=SETS, default=["captions"], help="by default captions")
-    parser.add_argument(
-        "--arms", nargs="*", choices=ARMS, default=["pairs", "mined"], help="by default pairs and mined"
-    )
+    parser.add_argument("--start", help="the folder of the student")
     parser.add_argument("--runs", type=Path, default=Path("runs/mining"), help="folder for rows and run folders")
     options = parser.parse_args()
     RESULTS.mkdir(parents=True, exist_ok=True)
     for name in options.sets:
-        _prepare(name, options.runs / name, options.arms)
+        _prepare(name, options.runs / name)
     for name in options.sets:
-        jobs = [("untrained", 0), *((arm, seed) for seed in SEEDS for arm in options.arms)]
+        if (model := options.start if name == "student" else BASE) is None:
+            raise SystemExit("student needs --start FOLDER")
+        jobs = [("untrained", 0), *((arm, seed) for seed in SEEDS for arm in SETS[name].arms)]
         with ThreadPoolExecutor(options.workers) as pool:
-            list(pool.map(partial(_run, name, options.runs), jobs))
+            list(pool.map(partial(_run, name, model, options.runs), jobs))
 
 
-def _prepare(name: str, folder: Path, arms: Sequence[str]) -> None:
+def _prepare(name: str, folder: Path) -> None:
     """Write the rows, mine from the training rows, and record what was mined."""
     counts = _split(name, folder)
-    for arm in arms:
-        arguments, record = ARMS[arm], RESULTS / f"{name}-{arm}.mine.json"
+    for arm in SETS[name].arms:
+        arguments, record = ARMS[arm].mine, RESULTS / f"{name}-{arm}.mine.json"
         if arguments is None or record.exists():
             continue
         triplets = folder / TRIPLETS.format(arm)
         given = ("--model", BASE, "--data", str(folder / TRAIN), "--output", str(triplets), "--overwrite")
         nearfar("mine", *given, *arguments)
+        header, rows = triplets.read_text(encoding="utf-8").split("\n", 1)
+        write_text(triplets, f"{header.replace('similarity', 'score')}\n{rows}")  # the miner is the teacher
         summary = load(Path(f"{triplets}.summary.json"))
         del summary["examples"]  # texts of the data set
         leaked = _mined_test_texts(triplets, folder / TEST)
@@ -134,32 +166,37 @@ def file_of(name: str, arm: str, seed: int) -> Path:
     return RESULTS / (f"{name}-untrained.json" if arm == "untrained" else f"{name}-{arm}-{seed}.json")
 
 
-def _run(name: str, runs: Path, job: tuple[str, int]) -> None:
+def _run(name: str, model: str, runs: Path, job: tuple[str, int]) -> None:
     arm, seed = job
     file, rows = file_of(name, arm, seed), runs / name
     if file.exists():
         return
-    model = BASE
+    training = ["--model", model, "--seed", str(seed)]
     if arm != "untrained":
         folder = runs / file.stem
         model = str(folder)
         if not (folder / "run.json").exists():
             resume = ("--resume",) if (folder / "config.toml").exists() else ()
-            nearfar("train", *_training(rows, arm), "--seed", str(seed), "--output", model, *resume)
+            nearfar("train", *_training(name, rows, arm), *training, "--output", model, *resume)
     given = ("--retrieval", str(rows / TEST), "--corpus", str(rows / CORPUS))
     nearfar("evaluate", model, *given, "--name", file.stem, "--output", str(file))
     if arm != "untrained":
         write_text(file.with_suffix(".run.json"), (Path(model) / "run.json").read_text(encoding="utf-8"))
 
 
-def _training(rows: Path, arm: str) -> list[str]:
-    """Return the arguments of training: each arm takes the steps of one epoch over the pairs, and keeps the last."""
-    steps = -(-len(_read(rows / TRAIN)) // BATCH)
-    given = ["info-nce", "--model", BASE, "--batch-size", str(BATCH), "--epochs", "9", "--max-steps", str(steps)]
-    given += ["--hold-out", "0", "--keep", "last"]
+def _training(name: str, rows: Path, arm: str) -> list[str]:
+    """Return the arguments of training: each arm takes the steps of one epoch over the pairs, and keeps the last.
+
+    A batch has as many queries in all arms.
+    """
+    method, *settings = ARMS[arm].train
+    steps, size = -(-len(_read(rows / TRAIN)) // BATCH), ARMS[arm].negatives * BATCH
+    given = [method, *settings, *SETS[name].training, "--batch-size", str(size), "--epochs", "9"]
+    given += ["--max-steps", str(steps), "--hold-out", "0", "--keep", "last"]
     if arm == "pairs":
         return [*given, "--data", str(rows / TRAIN)]
-    return [*given, "--data", str(rows / TRIPLETS.format(arm)), "--negative-column", "negative"]
+    columns = ["--negative-column", "negative"] if method == "info-nce" else []
+    return [*given, "--data", str(rows / TRIPLETS.format(arm)), *columns]
 
 
 if __name__ == "__main__":
