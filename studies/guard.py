@@ -76,7 +76,7 @@ class Rows(NamedTuple):
 
 ROWS = {
     "captions": Rows("pairs of captions", "text/flickr8k_captions.tsv", captions, 1500, "flickr8k:test", "mnrl-pairs"),
-    "sick": Rows("SICK's NLI rows", "sts/SICK/train.tsv", entailments, 1500, "sickr", "mnrl"),
+    "sick": Rows("SICK's NLI rows", "sts/SICK/train.tsv", entailments, 1500, "sickr", "mnrl-pairs"),
     "snli": Rows("SNLI rows", "nli/SNLI/dev.tsv", nli, 1500, "snli:test", "mnrl"),
     "trec": Rows("labelled questions", "senteval/TREC/train.tsv", questions, 1500, "trec", "cosine-labels"),
     "cranfield": Rows("abstracts of Cranfield", f"{CRANFIELD}/corpus.jsonl", None, 1398, CRANFIELD, "mnrl-pairs"),
@@ -179,11 +179,21 @@ class Setting:
     def _peer(self, run: Path, seed: int) -> list[str]:
         """The training of the peer: its defaults, in batches of 64."""
         documents = ["--documents"] if self.rows.make is None else []
-        rows = ["--loss", self.rows.loss, "--data", str(self.file), *documents]
+        rows = ["--loss", self.rows.loss, "--data", str(self._peers_file()), *documents]
         steps = ["--keep", "last", "--warmup", "0.1", "--evaluate-on", GUARDS[0], "--evaluate-every", "100000"]
         where = ["--model", self.model, "--output", str(run), "--seed", str(seed)]
         pooling = ["--pooling", "own" if self.start == "minilm" else "mean"]
         return [str(HERE / "peers" / "losses.py"), *where, *pooling, *rows, *steps]
+
+    def _peers_file(self) -> Path:
+        """The rows of the peer; of NLI rows whose premises have no contradiction too, the entailments as pairs."""
+        header, *lines = self.file.read_text(encoding="utf-8").splitlines()
+        if not (self.rows.loss == "mnrl-pairs" and header.endswith("label")):
+            return self.file
+        pairs = [line.removesuffix("\tentailment") for line in lines if line.endswith("\tentailment")]
+        file = self.file.with_stem(f"{self.file.stem}-entailed")
+        write_text(file, "\n".join(["anchor\tpositive", *pairs]) + "\n")
+        return file
 
     def _words(self, arm: str, run: Path, seed: int) -> list[str]:
         """What python is called with to train an arm."""
