@@ -46,7 +46,7 @@ OTHER_RECORDS = (".mine.json", ".commands.json", "choices.json")  # what scripts
 COMMITTED = sorted(
     file
     for file in (ROOT / "studies" / "results").rglob("*.json")
-    if file.parent.name not in ("coverage", "demo", "labelled", "readme", "thresholds")
+    if file.parent.name not in ("coverage", "demo", "guard", "labelled", "readme", "thresholds")
     and not file.name.endswith(OTHER_RECORDS)
 )
 
