@@ -14,11 +14,10 @@ import torch
 from sentence_transformers import CrossEncoder
 from sentence_transformers.util import cos_sim, mine_hard_negatives, pairwise_cos_sim
 
-import nearfar.commands.mine as module
 from nearfar import Encoder, NearfarError, mine
 from nearfar.cli import main
 from nearfar.commands.encode import vectors
-from nearfar.commands.mine import LIMITS, MiningResult, Negatives, gather, is_excluded, select_negatives
+from nearfar.commands.mine import LIMITS, MiningResult, Negatives, gather, is_excluded, scores, select_negatives
 from nearfar.encoder.classifier import Classifier
 from nearfar.neighbours.exact import nearest
 from tests.encode_helpers import Killed, stop_in
@@ -169,6 +168,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(vectors, "PART_TEXTS", 7)
     monkeypatch.setattr("nearfar.commands.mine.CHUNK", 10)
+    monkeypatch.setattr(scores, "CHUNK", 10)
     return tmp_path
 
 
@@ -269,6 +269,7 @@ def test_random_sampling_depends_on_the_seed_and_not_on_the_chunks(
     mined("b.tsv", sampling="random", range_max=40, seed=1)
     mined("c.tsv", range_max=40)
     monkeypatch.setattr("nearfar.commands.mine.CHUNK", 3)
+    monkeypatch.setattr(scores, "CHUNK", 3)
     mined("d.tsv", sampling="random", range_max=40)
     content = [Path(f"{name}.tsv").read_bytes() for name in "abcd"]
     assert content[0] == content[3]
@@ -297,7 +298,7 @@ def test_ctrl_c_prints_how_to_continue(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch:
-        stop_in(patch, module, "nearest", 1, KeyboardInterrupt())
+        stop_in(patch, scores, "nearest", 1, KeyboardInterrupt())
         assert main(["mine", *FLAGS]) == 130
     printed = capsys.readouterr().out
     assert "Stopped; finished parts are kept in triplets.tsv.vectors. Continue with:" in printed
@@ -312,7 +313,7 @@ def test_vectors_of_other_models_and_texts_are_not_used(workspace: Path, changed
     save_tiny(workspace / "other", seed=1)
     write(workspace / "fewer.tsv", ["anchor", "positive"], PAIRS[:-1])
     with pytest.MonkeyPatch.context() as patch:
-        stop_in(patch, module, "nearest", 1, Killed())
+        stop_in(patch, scores, "nearest", 1, Killed())
         with pytest.raises(Killed):
             mined()
     assert mined(**changed) == mined("expected.tsv", **changed)
@@ -398,7 +399,7 @@ def test_a_cross_encoder_judges_the_candidates_and_its_scores_are_trained_on(
 @pytest.mark.long
 def test_scores_that_were_computed_before_a_stop_are_kept(reranker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        stop_in(patch, module, "nearest", 2, Killed())
+        stop_in(patch, scores, "nearest", 2, Killed())
         with pytest.raises(Killed):
             mined(rescore="reranker", **JUDGED)
     computed: list[int] = []

@@ -1,41 +1,35 @@
 """``nearfar mine``: hard negatives for pairs of texts, by exact search among the positives and a corpus."""
 
-import hashlib
 import json
-import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
 from jaxtyping import Bool, Float, Float32, Int64
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.vectors import OpenEncoder, kept_vectors, open_encoder, read_vectors_file, vectors_folder
+from nearfar.commands.encode.vectors import OpenEncoder, kept_vectors, open_encoder, vectors_folder
+from nearfar.commands.mine.scores import CHUNK, Rescore, Scorer, open_scores
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encoding import MineConfig
 from nearfar.config.values import flag
-from nearfar.data.files import is_known
 from nearfar.data.fingerprints import normalize_for_hash
 from nearfar.data.memory import takes_rows
 from nearfar.data.rows import load_documents
 from nearfar.data.sources import skipping_empty
 from nearfar.data.triplets import load_tuples
-from nearfar.disk import TABLES, new_file, write_npy, write_table, write_text
+from nearfar.disk import TABLES, write_table, write_text
 from nearfar.disk.checks import check_output_file, path_errors, refuse_existing
-from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.precision import check_computing
-from nearfar.encoder.weights import locate
-from nearfar.neighbours import pair_similarities
-from nearfar.neighbours.exact import Neighbours, nearest, nearest_owners
-from nearfar.runs.fingerprints import fingerprint_model
+from nearfar.neighbours.exact import Neighbours
 from nearfar.runtime.progress import progress_bar
 from nearfar.runtime.versions import __version__
-from nearfar.types import NearfarError, Precision, VectorSimilarity
+from nearfar.types import NearfarError, VectorSimilarity
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Examples are the triplets at these quantiles of the negative's score."""
@@ -44,11 +38,6 @@ LIMITS = ("rescore", "absolute_margin", "relative_margin", "max_score", "min_sco
 COLUMNS = ("anchor", "positive", "negative", "positive_score", "negative_score")
 OWN_SCORES = ("positive_similarity", "negative_similarity")
 """What the last two are called if they are the encoder's own scores, so that training is not on them as a teacher's."""
-CHUNK = 2**9
-"""Number of anchors whose nearest documents are searched together, and of pairs that are scored together."""
-Rescore: TypeAlias = Callable[[Sequence[tuple[str, str]], Path], Float32[np.ndarray, " pairs"]] | None
-"""The scores of pairs of query and document, NaN for one without; the folder keeps what was computed. None for those of
-the encoder."""
 _SAMPLE = 64
 """Number of random documents that are tried for each missing negative before all documents are scored."""
 
@@ -338,103 +327,6 @@ def is_excluded(
     return np.isin(ids + starts[:, None], keys)
 
 
-def open_scores(name: str, *, device: str | None, precision: Precision) -> Rescore:
-    """The scores in the table ``name``, else those that the cross-encoder of this name gives.
-
-    A table has pairs with scores, such as query, document, score, or triplets with the scores of both
-    (:func:`nearfar.data.triplets.score_columns`). A cross-encoder reads both texts in one sequence; its score is its
-    logit. Its scores are kept in the folder of the vectors, so that another call does not compute them again.
-
-    Raises:
-        NearfarError: a table that cannot be read or has no scores; a model that cannot be opened, or has labels.
-    """
-    if is_known(Path(name)):
-        known: dict[tuple[str, ...], float] = {}
-        loaded = load_tuples(name, find_negatives=True, scores=True)
-        for (query, *documents), scores in zip(loaded.rows, loaded.targets or (), strict=True):
-            known |= {(query, document): score for document, score in zip(documents, scores, strict=True)}
-        return lambda pairs, _: np.array([known.get(pair, np.nan) for pair in pairs], dtype=np.float32)
-    try:
-        folder = locate(name)
-        classifier, fingerprint = Classifier.from_pretrained(folder, device=device), fingerprint_model(folder)
-    except NearfarError as error:
-        raise NearfarError(f"--rescore {name}: {error} Scores of other models can be given in a table.") from error
-    if labels := classifier.label_names:
-        raise NearfarError(f"--rescore {name}: classifies into {len(labels)} labels, and should give one score.")
-    truncated: list[object] = []
-
-    def score(pairs: Sequence[tuple[str, str]], kept: Path) -> Float32[np.ndarray, " pairs"]:
-        content = "\n".join([f"{fingerprint} {precision}", *map("\t".join, pairs)])
-        file = kept / f"{hashlib.sha256(content.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.npy"
-        logits = read_vectors_file(file, (len(pairs), 1))
-        if logits is None:
-            with warnings.catch_warnings(record=True) as given:
-                logits = classifier.predict(pairs, precision=precision)
-            for warning in given if not truncated else ():
-                warnings.warn(f"--rescore {name}: {warning.message}", stacklevel=2)
-            truncated.extend(given)
-            with new_file(file) as temporary:
-                write_npy(temporary, logits.dtype, logits.shape, [logits])
-        return logits[:, 0]
-
-    return score
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scorer:
-    """The vectors of anchors and documents, and what scores a pair of them.
-
-    A document is one passage, or with ``chunk`` several, and has the score of the one that is nearest to the anchor.
-    """
-
-    anchors: list[str]
-    passages: list[str]
-    owners: Int64[np.ndarray, " passages"]
-    """The document of each passage, in ascending order."""
-    queries: Float32[np.ndarray, "anchors dim"]
-    vectors: Float32[np.ndarray, "passages dim"]
-    similarity: VectorSimilarity
-    device: str
-    rescore: Rescore
-    folder: Path
-    """What ``rescore`` keeps its scores in."""
-
-    def nearest(self, anchors: slice, depth: int) -> Neighbours:
-        """The ``depth`` nearest documents of some anchors, with their similarities."""
-        how: dict[str, Any] = {"similarity": self.similarity, "device": self.device}
-        if len(self.passages) == self.owners[-1] + 1:
-            return nearest(self.queries[anchors], self.vectors, depth, **how)
-        return nearest_owners(self.queries[anchors], self.vectors, self.owners, depth, **how)
-
-    def passages_of(
-        self, anchors: Int64[np.ndarray, " pairs"], documents: Int64[np.ndarray, " pairs"]
-    ) -> tuple[Int64[np.ndarray, " pairs"], Float32[np.ndarray, " pairs"]]:
-        """The passage of each document that is nearest to its anchor, of equal ones the first; its similarity."""
-        nearest_ones, similarities = np.empty(len(anchors), dtype=np.int64), np.empty(len(anchors), dtype=np.float32)
-        for start in range(0, len(anchors), CHUNK):
-            block = slice(start, start + CHUNK)
-            first, end = (np.searchsorted(self.owners, documents[block], side) for side in ("left", "right"))
-            pairs = np.repeat(np.arange(len(first)), end - first)
-            starts = np.cumsum(end - first) - (end - first)
-            numbers = np.arange(len(pairs)) + (first - starts)[pairs]
-            own = pair_similarities(self.queries[anchors[block]][pairs], self.vectors[numbers], self.similarity)
-            best = np.lexsort((-own, pairs))[starts]
-            nearest_ones[block], similarities[block] = numbers[best], own[best]
-        return nearest_ones, similarities
-
-    def scores(
-        self, anchors: Int64[np.ndarray, " pairs"], documents: Int64[np.ndarray, " pairs"]
-    ) -> Float32[np.ndarray, " pairs"]:
-        """The scores of pairs of an anchor and a document."""
-        passages, scores = self.passages_of(anchors, documents)
-        for start in range(0, len(scores) if self.rescore else 0, CHUNK):
-            block = slice(start, start + CHUNK)
-            both = zip(anchors[block], passages[block], strict=True)
-            assert self.rescore is not None
-            scores[block] = self.rescore([(self.anchors[a], self.passages[b]) for a, b in both], self.folder)
-        return scores
-
-
 def encode_candidates(
     folder: Path, opened: OpenEncoder, candidates: Candidates, config: MineConfig, rescore: Rescore, *, progress: bool
 ) -> Scorer:
@@ -516,9 +408,9 @@ def _triplets(
     candidates: Candidates, scorer: Scorer, positive_scores: Float32[np.ndarray, " pairs"], negatives: pandas.DataFrame
 ) -> pandas.DataFrame:
     """The rows of the output, from the numbers of the anchors and documents of ``negatives``."""
-    positives, _ = scorer.passages_of(candidates.anchor_of, candidates.positive_of)
+    positives = scorer.shown(candidates.anchor_of, candidates.positive_of)
     of = (negatives[name].to_numpy(np.int64) for name in ("anchor", "negative"))
-    negatives = negatives.assign(negative=scorer.passages_of(*of)[0])
+    negatives = negatives.assign(negative=scorer.shown(*of))
     pairs = {"anchor": candidates.anchor_of, "positive": positives, "positive_score": positive_scores}
     triplets = pandas.DataFrame(pairs).reset_index(names="pair").dropna().merge(negatives, on="anchor")
     for name, texts in zip(COLUMNS, (scorer.anchors, scorer.passages, scorer.passages), strict=False):
