@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar import TrainConfig
-from nearfar.commands.train.run import prepare
+from nearfar.commands.train.prepare import prepare
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.runs.run import group_of
 from nearfar.training import Evaluation, LoopSettings, StepReport, Trainer

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import distributed
 
-from nearfar.commands.train.run import prepare
+from nearfar.commands.train.prepare import prepare
 from nearfar.encoder import tokens
 from nearfar.encoder.tokens import TokenStore
 from nearfar.registry import METHODS

@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 
 from nearfar import Classifier, Encoder, NearfarError, TrainConfig, push
-from nearfar.commands.train.run import prepare
+from nearfar.commands.train.prepare import prepare
 from nearfar.encoder.adapters import WEIGHTS
 from nearfar.encoder.folder_checks import ADAPTER
 from nearfar.methods.simcse import InfoNceConfig

@@ -8,7 +8,7 @@ import torch
 from nearfar import FinetuneConfig
 from nearfar.commands.finetune import load_task, open_classifier
 from nearfar.commands.finetune import prepare as prepare_classifier
-from nearfar.commands.train.run import prepare
+from nearfar.commands.train.prepare import prepare
 from nearfar.registry import METHODS
 from nearfar.runs.run import Prepared
 from nearfar.training.gradients import Gradients, seed_rng, split_micro_batches

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nearfar import NearfarError, train
-from nearfar.commands.train.run import prepare
+from nearfar.commands.train.prepare import prepare
 from tests.method_configs import config as method_config
 from tests.method_configs import write_data
 

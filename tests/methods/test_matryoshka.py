@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nearfar import Encoder, NearfarError
 from nearfar.commands.train import train
-from nearfar.commands.train.run import PreparedRun, prepare
+from nearfar.commands.train.prepare import PreparedRun, prepare
 from nearfar.methods import Loss, Method
 from nearfar.methods.mixture import train_at_widths
 from nearfar.methods.simcse import InfoNceConfig

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 from nearfar import Encoder, NearfarError
 from nearfar.commands.train import train
-from nearfar.commands.train.run import PreparedRun, prepare
+from nearfar.commands.train.prepare import PreparedRun, prepare
 from nearfar.encoder.prompts import PromptedText
 from nearfar.methods import Method
 from nearfar.registry import METHODS, find_entry

@@ -68,9 +68,8 @@ class Roles(NamedTuple):
         from nearfar.encoder.prompts import PromptedText
 
         for query, *documents in rows:
-            if self.frozen is not None:
-                documents = []  # noqa: PLW2901
-            yield (PromptedText(self.query, query), *(PromptedText(self.document, text) for text in documents))
+            encoded = documents if self.frozen is None else []
+            yield (PromptedText(self.query, query), *(PromptedText(self.document, text) for text in encoded))
 
     def items(self, batch: Any) -> "Sequence[TrainingText]":
         """What is encoded for a batch of texts or NLI pairs: each distinct pair of prompt and text once."""

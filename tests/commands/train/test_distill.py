@@ -19,7 +19,7 @@ from nearfar import DistillConfig, Encoder, NearfarError, static
 from nearfar.commands.encode import vectors
 from nearfar.commands.train import train
 from nearfar.commands.train.plan import plan
-from nearfar.commands.train.run import prepare
+from nearfar.commands.train.prepare import prepare
 from nearfar.data.fingerprints import text_hashes
 from nearfar.disk.model_folder import SeenHashes, read_seen, write_seen
 from nearfar.encoder import stream

@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer import modules as st
 import nearfar
 from nearfar import Encoder, NearfarError
 from nearfar.commands.train import train
-from nearfar.commands.train.run import PreparedRun, prepare
+from nearfar.commands.train.prepare import PreparedRun, prepare
 from nearfar.registry import METHODS
 from tests.interrupted_runs import assert_same_run, interrupt_at_step
 from tests.method_configs import by_night, config

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nearfar.commands.train.run import PreparedRun, prepare
+from nearfar.commands.train.prepare import PreparedRun, prepare
 from nearfar.methods import Loss
 from nearfar.registry import METHODS
 from nearfar.training.gradients import Gradients, read_later, seed_rng

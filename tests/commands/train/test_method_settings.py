@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer import modules as st
 from nearfar import Encoder, InfoNceConfig, NearfarError, SgOpt1Config, TrainConfig
 from nearfar.commands.train import train
 from nearfar.commands.train.inputs import TrainingSet, resolve_sets
-from nearfar.commands.train.run import PreparedRun, prepare
+from nearfar.commands.train.prepare import PreparedRun, prepare
 from nearfar.config.values import field_types, flag
 from nearfar.registry import METHODS
 from nearfar.training.gradients import seed_rng

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nearfar.commands.train.plan import plan
-from nearfar.commands.train.run import prepare
+from nearfar.commands.train.prepare import prepare
 from nearfar.encoder.ragged import transformer_layers
 from nearfar.registry import METHODS
 from tests.method_configs import by_night, config

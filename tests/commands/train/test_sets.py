@@ -14,7 +14,7 @@ from nearfar import InfoNceConfig, SgOpt1Config
 from nearfar.cli import main
 from nearfar.cli.train import split_sets
 from nearfar.commands.train.inputs import load_inputs, resolve_sets
-from nearfar.commands.train.run import prepare
+from nearfar.commands.train.prepare import prepare
 from nearfar.config.values import flag
 from nearfar.encoder.tokens import vocabulary_texts
 from nearfar.types import NearfarError

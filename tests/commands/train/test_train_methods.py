@@ -17,7 +17,7 @@ from transformers import AutoModel, BertModel
 
 from nearfar import Encoder
 from nearfar.commands.train import TrainResult, train
-from nearfar.commands.train.run import prepare
+from nearfar.commands.train.prepare import prepare
 from nearfar.config.training import RunConfig
 from nearfar.registry import METHODS
 from nearfar.settings import dump_toml

@@ -7,7 +7,7 @@ from rich.console import Console
 from nearfar.commands.train import inputs
 from nearfar.commands.train.dev import finds
 from nearfar.commands.train.guard import open_guard
-from nearfar.commands.train.run import prepare
+from nearfar.commands.train.prepare import prepare
 from nearfar.config.training import TrainConfig
 from nearfar.methods import Method
 from nearfar.methods.mixture import describe_parts
