@@ -7,6 +7,7 @@ Needs NEARFAR_DATA. Writes bm25.run, minilm.run, qrels.tsv (identifiers and grad
 README's rows.
 """
 
+import argparse
 import json
 import os
 import shutil
@@ -30,6 +31,7 @@ K1, B = 1.2, 0.75
 
 def main() -> None:
     """Write the files."""
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()  # --help writes nothing
     data = Path(os.environ["NEARFAR_DATA"]) / "ir" / "cisi"
     documents, queries = (read(data / name) for name in ("corpus.jsonl", "queries.jsonl"))
     encoder = Encoder.from_pretrained(START)
