@@ -11,8 +11,8 @@ from nearfar import Encoder, NearfarError
 from nearfar.baselines import sbert_wk
 from nearfar.baselines.sbert_wk import SbertWk, layer_cosines, sentence_vectors, unify_layers
 from nearfar.encoder import token_batches
-from nearfar.encoder.padded_attention import LengthGroup
 from nearfar.encoder.ragged import RaggedBatch, hidden_states
+from nearfar.encoder.tokens import LengthGroup
 from tests.baselines import reference_sbert_wk
 from tests.tiny import save_tiny, sentences
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from nearfar.encoder.padded_attention import LengthGroup
+from nearfar.encoder.tokens import LengthGroup
 
 
 def groups_of(*texts: tuple[int, int]) -> list[LengthGroup]:

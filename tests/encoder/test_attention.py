@@ -11,7 +11,7 @@ from nearfar.encoder import attention
 from nearfar.encoder.attention import attend
 from nearfar.encoder.dropout import DropoutMask
 from nearfar.encoder.kernels import HEAD_DIMS
-from nearfar.encoder.padded_attention import LengthGroup
+from nearfar.encoder.tokens import LengthGroup
 from tests.encoder.attention_formula import formula, groups_of
 from tests.encoder.kernel_helpers import implementations, needs_kernels
 

@@ -11,7 +11,8 @@ from torch.nn.attention import varlen as torch_varlen
 
 from nearfar.encoder import attention
 from nearfar.encoder.attention import attend, choose_backend, passes_self_check, varlen
-from nearfar.encoder.padded_attention import LengthGroup, group_by_length, padded_blocks
+from nearfar.encoder.tiles import tiles_of
+from nearfar.encoder.tokens import LengthGroup
 
 CPU = torch.device("cpu")
 GROUPS = [LengthGroup(0, 2, 1), LengthGroup(2, 3, 5), LengthGroup(17, 1, 16), LengthGroup(33, 2, 33)]
@@ -56,7 +57,7 @@ def with_gradients(**settings) -> list[Tensor]:
     return [out.detach(), *torch.autograd.grad(out, (query, key, value), grad_output)]
 
 
-@pytest.mark.parametrize("backend", ["varlen", "padded"])
+@pytest.mark.parametrize("backend", ["varlen", "tiles"])
 @pytest.mark.parametrize("window", [None, 4, 33])
 @pytest.mark.parametrize("causal", [False, True])
 def test_each_backend_equals_attention_within_each_text(
@@ -71,18 +72,6 @@ def test_each_backend_equals_attention_within_each_text(
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-def test_blocks_of_padded_attention() -> None:
-    """Each block has texts of up to twice the length; blocks of one length are not padded."""
-    lengths = [*range(1, 33), 33, 34, 64, 65, 300, 300]
-    groups = tuple(group_by_length(lengths))
-    blocks = padded_blocks(groups, None, CPU, torch.float32)
-    sizes = [(block.num_texts, block.length, block.num_tokens) for block in blocks]
-    assert sizes == [(32, 32, sum(range(33))), (3, 64, 131), (1, 65, 65), (2, 300, 600)]
-    assert [block.slots is None for block in blocks] == [False, False, True, True]
-    assert padded_blocks(groups, 64, CPU, torch.float32)[2].mask.shape == (1, 1, 72, 72)
-    assert padded_blocks(groups, None, CPU, torch.float32) is blocks  # all layers share them
-
-
 def test_torch_accepts_the_call() -> None:
     """Calls torch's own function with fake CUDA tensors."""
     with FakeTensorMode(), torch.no_grad():
@@ -93,31 +82,30 @@ def test_torch_accepts_the_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requested", "inputs", "backend"),
+    ("inputs", "backend"),
     [
-        (None, {}, "varlen"),
-        (None, {"dtype": torch.float16}, "varlen"),
-        (None, {"dropout": 0.1}, "padded"),
-        (None, {"dtype": torch.float32}, "padded"),
-        (None, {"head_dim": 12}, "padded"),
-        (None, {"head_dim": 264}, "padded"),
-        (None, {"capability": (7, 5)}, "padded"),
-        (None, {"broken": True}, "padded"),
-        (None, {"device": "cpu"}, "groups"),
-        ("groups", {}, "groups"),
-        ("padded", {}, "padded"),
+        ({}, "varlen"),
+        ({"dtype": torch.float16}, "varlen"),
+        ({"longest": 128}, "tiles"),
+        ({"dropout": 0.1}, "tiles"),
+        ({"dropout": 0.1, "longest": 513}, "groups"),
+        ({"dtype": torch.float32}, "tiles"),
+        ({"head_dim": 12}, "tiles"),
+        ({"head_dim": 264}, "tiles"),
+        ({"capability": (7, 5)}, "tiles"),
+        ({"broken": True}, "tiles"),
+        ({"broken": True, "longest": 513}, "groups"),
+        ({"device": "cpu"}, "groups"),
     ],
 )
-def test_choice_of_backend(requested: str | None, inputs: dict, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(attention.VARIABLE, raising=False)
-    if requested is not None:
-        monkeypatch.setenv(attention.VARIABLE, requested)
+def test_choice_of_backend(inputs: dict, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: inputs.get("capability", (9, 0)))
     monkeypatch.setattr(attention, "passes_self_check", lambda *_: not inputs.get("broken"))
     with FakeTensorMode():
         settings = {"device": inputs.get("device", "cuda"), "dtype": inputs.get("dtype", torch.bfloat16)}
         query = torch.empty(TOKENS, HEADS, inputs.get("head_dim", 32), **settings)
-        assert choose_backend(query, query, query, dropout=inputs.get("dropout", 0.0)) == backend
+        how = {"longest": inputs.get("longest", 129), "dropout": inputs.get("dropout", 0.0)}
+        assert choose_backend(query, query, query, **how) == backend
 
 
 def test_a_correct_backend_passes_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +149,7 @@ def wrong_gradient(*arguments, **settings) -> Tensor:
 )
 def test_a_wrong_backend_fails_its_check_with_one_warning(broken, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_varlen, "varlen_attn", broken)
-    with pytest.warns(UserWarning, match=f"varlen attention of torch .*{reason}.*backend 'padded'") as warned:
+    with pytest.warns(UserWarning, match=f"varlen attention of torch .*{reason}.*another backend") as warned:
         assert [passes_self_check(CPU, torch.float32, HEAD_DIM) for _ in range(2)] == [False, False]
     assert len(warned) == 1
 
@@ -170,7 +158,8 @@ def test_what_is_cached_in_inference_mode_can_be_used_in_training() -> None:
     """Encoding before training runs in inference mode and may cache the starts of texts of the same lengths."""
     with torch.inference_mode():
         starts = attention._starts(tuple(GROUPS), CPU)
-        (block, _) = padded_blocks(tuple(GROUPS), 3, CPU, torch.float32)
+        tiles = tiles_of(tuple(GROUPS), 3, CPU)
     assert attention._starts(tuple(GROUPS), CPU) is starts
     assert starts.tolist() == [0, 1, 2, 7, 12, 17, 33, 66, 99]
-    assert not any(tensor.is_inference() for tensor in (starts, block.slots, block.mask))
+    assert tiles_of(tuple(GROUPS), 3, CPU) is tiles  # all layers share them
+    assert not any(tensor.is_inference() for tensor in (starts, *tiles))

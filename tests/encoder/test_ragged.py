@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.padded_attention import LengthGroup
 from nearfar.encoder.ragged import RaggedBatch, Route, hidden_states, ragged_attention
+from nearfar.encoder.tokens import LengthGroup
 from tests.same_gradients import assert_same_gradients, gradients_of
 from tests.tiny import ARCHITECTURES, DECODERS, PADDED, save_tiny, sentences
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from nearfar.encoder import attention
-from nearfar.encoder.attention import VARIABLE, attend, passes_self_check
-from nearfar.encoder.padded_attention import LengthGroup
+from nearfar.encoder.attention import attend, passes_self_check
+from nearfar.encoder.tokens import LengthGroup
 from tests.encoder.attention_formula import formula, groups_of
 from tests.gpu.devices import on_each_device
 
@@ -48,11 +48,11 @@ def assert_near(found: list[Tensor], expected: list[Tensor], tolerance: float) -
 
 @on_each_device(
     "backend, dtype, head_dim, window",
-    small=[("groups", WHOLE, 32, 4), ("padded", WHOLE, 32, None), ("padded", WHOLE, 20, 4)],
+    small=[("groups", WHOLE, 32, 4), ("tiles", WHOLE, 32, None), ("tiles", WHOLE, 20, 4)],
     whole=[
         *(("varlen", dtype, dim, w) for dtype in (HALF, torch.float16) for dim in (16, 32, 64, 128) for w in (None, 4)),
         *(("groups", dtype, dim, w) for dtype in (HALF, WHOLE) for dim in (16, 32, 64) for w in (None, 4)),
-        *(("padded", dtype, dim, w) for dtype in (HALF, WHOLE) for dim in (16, 20, 32, 64) for w in (None, 4)),
+        *(("tiles", dtype, dim, w) for dtype in (HALF, WHOLE) for dim in (16, 20, 32, 64) for w in (None, 4)),
     ],
 )
 def test_values_and_gradients(device: str, backend: str, dtype: torch.dtype, head_dim: int, window: int | None) -> None:
@@ -67,8 +67,8 @@ def test_values_and_gradients(device: str, backend: str, dtype: torch.dtype, hea
 
 @on_each_device(
     "backend, dtype",
-    small=[("groups", WHOLE), ("padded", WHOLE)],
-    whole=[(backend, dtype) for backend in ("groups", "padded") for dtype in (HALF, WHOLE)],
+    small=[("groups", WHOLE), ("tiles", WHOLE)],
+    whole=[(backend, dtype) for backend in ("groups", "tiles") for dtype in (HALF, WHOLE)],
 )
 def test_dropout_of_attention_weights(device: str, backend: str, dtype: torch.dtype) -> None:
     """Values are unit vectors, so that the output is the attention weights, which show the mask."""
@@ -98,12 +98,11 @@ def test_dropout_of_attention_weights(device: str, backend: str, dtype: torch.dt
 
 
 @on_each_device("dtype, head_dim", small=[], whole=[(dtype, d) for dtype in (HALF, torch.float16) for d in (32, 64)])
-def test_varlen_is_the_default_on_a_gpu(
+def test_varlen_is_the_default_for_long_texts_on_a_gpu(
     device: str, dtype: torch.dtype, head_dim: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without attention dropout. It passes its self-check on this machine, without a warning."""
     needs_varlen()
-    monkeypatch.delenv(VARIABLE, raising=False)
     passes_self_check.cache_clear()
     backends_used: list[str] = []
     real = attention.varlen

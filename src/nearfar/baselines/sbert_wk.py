@@ -27,9 +27,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.padded_attention import LengthGroup
 from nearfar.encoder.ragged import RaggedBatch, bf16_runs, hidden_states
 from nearfar.encoder.token_batches import Tokenized, compute_distinct
+from nearfar.encoder.tokens import LengthGroup
 from nearfar.types import NearfarError
 
 WINDOW = 2

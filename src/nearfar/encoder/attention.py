@@ -11,20 +11,18 @@ because the mask is a function of its seed and the element's index.
 
 On a GPU, three backends compute the same:
 
-- ``groups``: torch's attention, one call per length: the reference, and slow for texts of many lengths.
-- ``varlen``: :func:`torch.nn.attention.varlen.varlen_attn`, one call. Half precision, compute capability 8.0 or above,
-  no dropout.
-- ``padded``: torch's attention on padded blocks (:mod:`nearfar.encoder.padded_attention`). Supports everything.
+- ``tiles``: matrix products over tiles that hold whole texts (:mod:`nearfar.encoder.tiles`), for texts of up to
+  :data:`SHORT` tokens, and of up to 512 where ``varlen`` is not supported.
+- ``varlen``: :func:`torch.nn.attention.varlen.varlen_attn`, one call, for longer texts. Half precision, compute
+  capability 8.0 or above, no dropout.
+- ``groups``: torch's attention, one call per length: for longer texts still.
 
-By default a GPU uses ``varlen`` where it is supported and ``padded`` elsewhere; ``NEARFAR_CUDA_ATTENTION`` set to
-``groups`` or ``padded`` always selects that backend. Flex attention is not used: it modifies scores before the softmax,
-while dropout acts on the attention weights after it. Nested tensors are not used: with dropout in float32 their
-gradients are wrong on an H100 (torch 2.11). Before its first use, ``varlen`` computes a small batch; if the result is
-wrong, ``padded`` replaces it, with a warning.
+Flex attention is not used: it modifies scores before the softmax, while dropout acts on the attention weights after it.
+Nested tensors are not used: with dropout in float32 their gradients are wrong on an H100 (torch 2.11). Before its first
+use, ``varlen`` computes a small batch; if the result is wrong, the other two replace it, with a warning.
 """
 
 import math
-import os
 import warnings
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -38,11 +36,12 @@ from torch.nn import functional
 
 from nearfar.encoder.dropout import DropoutMask
 from nearfar.encoder.kernels import DTYPES, HEAD_DIMS, MAX_TOKENS, AttentionBatch, Kernels, kernels
-from nearfar.encoder.padded_attention import Heads, LengthGroup, attends, group_by_length, padded, padded_blocks
-from nearfar.types import NearfarError
+from nearfar.encoder.tiles import LENGTHS, Heads, tiled, tiles_of
+from nearfar.encoder.tokens import LengthGroup, group_by_length
 
-AttentionBackend: TypeAlias = Literal["groups", "varlen", "padded"]
-VARIABLE = "NEARFAR_CUDA_ATTENTION"
+AttentionBackend: TypeAlias = Literal["groups", "varlen", "tiles"]
+SHORT = 128
+"""Length of a tile of the flash kernel, which is for one text: it pays for longer texts only."""
 HALF = (torch.float16, torch.bfloat16)
 MAX_HEAD_DIM, HEAD_DIM_MULTIPLE = 256, 8
 """Head dimensions that the flash kernel supports: multiples of 8 up to 256."""
@@ -79,12 +78,12 @@ def attend(
     """
     scaling, device = query.shape[2] ** -0.5 if scaling is None else scaling, query.device
     if backend is None:
-        backend = choose_backend(query, key, value, dropout=dropout)
+        backend = choose_backend(query, key, value, longest=groups[-1].length, dropout=dropout)
     if backend == "varlen":
         return varlen(query, key, value, tuple(groups), scaling=scaling, window=sliding_window, causal=causal)
-    if backend == "padded":
-        blocks = padded_blocks(tuple(groups), sliding_window, device, query.dtype, causal)
-        return padded(query, key, value, blocks, scaling=scaling, dropout=dropout)
+    if backend == "tiles":
+        tiles = tiles_of(tuple(groups), sliding_window, device, causal)
+        return tiled(query, key, value, tiles, scaling=scaling, dropout=dropout)
     on_cpu = device.type == "cpu" and query.dtype in DTYPES
     compiled = kernels() if on_cpu and query.shape[2] in HEAD_DIMS and not causal else None
     num_compiled = 0  # leading groups, which are the shorter texts
@@ -134,8 +133,12 @@ def _window_mask(
     length: int, window: int | None, causal: bool, device: torch.device
 ) -> Bool[Tensor, "length length"] | None:
     """Which tokens attend to which; None if each attends to all of a text of this length."""
-    windowed = window is not None and length > window
-    return attends(torch.arange(length, device=device), window, causal) if windowed or causal else None
+    if not causal and (window is None or length <= window):
+        return None
+    positions = torch.arange(length, device=device)
+    before = positions[:, None] - positions
+    near = before.abs() < (length if window is None else window)
+    return near & (before >= 0) if causal else near
 
 
 class _CompiledAttention(torch.autograd.Function):
@@ -159,24 +162,17 @@ class _CompiledAttention(torch.autograd.Function):
         return (*gradients, None, None)
 
 
-def choose_backend(query: Heads, key: Heads, value: Heads, *, dropout: float) -> AttentionBackend:
-    """Choose the backend for these tensors: the default, or the one that ``NEARFAR_CUDA_ATTENTION`` names.
-
-    Raises:
-        NearfarError: the variable has an unknown value.
-    """
+def choose_backend(query: Heads, key: Heads, value: Heads, *, longest: int, dropout: float) -> AttentionBackend:
+    """Choose the backend for these tensors of texts of at most ``longest`` tokens."""
     if query.device.type != "cuda":
         return "groups"
-    requested = os.environ.get(VARIABLE, "auto")
-    if requested not in ("auto", "groups", "padded"):
-        raise NearfarError(f"{VARIABLE}={requested}: must be auto, groups or padded.")
     half = query.dtype in HALF and query.dtype == key.dtype == value.dtype
     head_dim, device = query.shape[2], query.device
-    if requested == "auto" and dropout == 0 and half and head_dim % HEAD_DIM_MULTIPLE == 0 and head_dim <= MAX_HEAD_DIM:
+    if longest > SHORT and dropout == 0 and half and head_dim % HEAD_DIM_MULTIPLE == 0 and head_dim <= MAX_HEAD_DIM:
         supported = torch.cuda.get_device_capability(device) >= (8, 0)
         if supported and passes_self_check(device, query.dtype, head_dim):
             return "varlen"
-    return "groups" if requested == "groups" else "padded"
+    return "tiles" if longest <= LENGTHS[-1] else "groups"
 
 
 def varlen(
@@ -237,8 +233,8 @@ def passes_self_check(device: torch.device, dtype: torch.dtype, head_dim: int) -
     if error > TOLERANCE:
         warnings.warn(
             f"varlen attention of torch {torch.__version__} fails its check on {device} for {dtype} "
-            f"and head dimension {head_dim} ({reason}). Attention uses the backend 'padded' instead: correct, but "
-            "slower.",
+            f"and head dimension {head_dim} ({reason}). Attention of long texts uses another backend instead: correct, "
+            "but slower.",
             stacklevel=2,
         )
     return error <= TOLERANCE

@@ -19,10 +19,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nearfar.encoder import attention
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.padded_attention import BatchShape, FixedShapeBatch
 from nearfar.encoder.static import is_static
+from nearfar.encoder.tiles import LENGTHS, BatchShape, TiledBatch
 from nearfar.encoder.tokens import TokenRows
 from nearfar.types import NearfarError
 
@@ -36,8 +35,6 @@ MAX_GRAPHS = 64
 def uses_graphs(encoder: Encoder) -> bool:
     """Whether the encoder's training passes can be recorded: on a GPU, without padding, and not disabled.
 
-    Graphs attend on padded blocks, so they are not used if another attention backend is selected.
-
     Raises:
         NearfarError: :data:`VARIABLE` is neither 0 nor 1.
     """
@@ -45,7 +42,7 @@ def uses_graphs(encoder: Encoder) -> bool:
     if requested not in ("0", "1"):
         raise NearfarError(f"{VARIABLE}={requested[:80]}: must be 0 or 1.")
     possible = encoder.device.type == "cuda" and encoder.route.ragged and not is_static(encoder.backbone)
-    return possible and requested == "1" and os.environ.get(attention.VARIABLE) != "groups"
+    return possible and requested == "1"
 
 
 class Recording(NamedTuple):
@@ -75,7 +72,7 @@ class Graphs:
     """
 
     def __init__(
-        self, module: nn.Module, compute: Callable[[FixedShapeBatch], Tensor], *, padding: int | None, bf16: bool
+        self, module: nn.Module, compute: Callable[[TiledBatch], Tensor], *, padding: int | None, bf16: bool
     ) -> None:
         self._module, self._compute, self._padding, self._bf16 = module, compute, padding or 0, bf16
         self._device = next(module.parameters()).device
@@ -91,16 +88,17 @@ class Graphs:
     def run(self, rows: TokenRows) -> Float[Tensor, "batch ..."] | None:
         """Float32 outputs of texts in the caller's order, with gradient, or None if no graph can compute them.
 
-        That is the case for texts with a prompt that pooling leaves out, for no text or over :data:`MAX_TOKENS` tokens,
-        while another batch waits for its backward pass, and after a recording has failed, of which a warning informs.
+        That is the case for texts with a prompt that pooling leaves out, for no text, a text that no tile holds or over
+        :data:`MAX_TOKENS` tokens, while another batch waits for its backward pass, and after a recording has failed, of
+        which a warning informs.
         """
         waiting = self._open_pass is not None and self._open_pass() is not None
         if self._failed or waiting or not len(rows) or rows.prompt_lengths is not None:
             return None
-        shape = BatchShape.of(rows.lengths)
-        if shape.tokens > MAX_TOKENS:
+        if rows.lengths.max() > LENGTHS[-1] or rows.lengths.sum() > MAX_TOKENS:
             return None
-        inputs = torch.from_numpy(FixedShapeBatch.layout(rows, shape, padding=self._padding)).pin_memory()
+        layout, shape = TiledBatch.layout(rows, padding=self._padding)
+        inputs = torch.from_numpy(layout).pin_memory()
         recording = self._find(shape, inputs)
         if recording is None:
             return None
@@ -193,7 +191,7 @@ class Graphs:
     def _forward(self, inputs: Tensor, shape: BatchShape) -> Float[Tensor, "texts ..."]:
         # Without its cache, autocast casts each weight within the graph; the cache may hold weights of an earlier step.
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._bf16, cache_enabled=False):
-            return self._compute(FixedShapeBatch(inputs, shape)).float()
+            return self._compute(TiledBatch(inputs, shape)).float()
 
 
 class _Pass:

@@ -17,12 +17,12 @@ from nearfar.disk.model_folder import SeenHashes, read_seen, write_seen
 from nearfar.encoder import encoder_folder
 from nearfar.encoder.dropout import use_fast_dropout
 from nearfar.encoder.folder_checks import has_roles
-from nearfar.encoder.padded_attention import FixedShapeBatch
 from nearfar.encoder.pooling import Pooling, parse_pooling, pool
 from nearfar.encoder.precision import choose_device, resolve
 from nearfar.encoder.pretrained import module_classes, opening
 from nearfar.encoder.prompts import DOCUMENT, PROMPT_NAME, QUERY, InferenceSettings, Role, truncated_width
 from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states
+from nearfar.encoder.tiles import TiledBatch
 from nearfar.encoder.token_batches import Tokenized, check_texts, compute_batches, compute_distinct, tokenize
 from nearfar.encoder.weights import locate
 from nearfar.types import NearfarError, Precision, VectorSimilarity
@@ -317,13 +317,13 @@ class Encoder(nn.Module):
         """
         return self.embed_batch(RaggedBatch.pack(token_ids, prompt_length=prompt_length, device=self.device))
 
-    def embed_batch(self, batch: RaggedBatch | FixedShapeBatch) -> Float[Tensor, "batch dim"]:
+    def embed_batch(self, batch: RaggedBatch | TiledBatch) -> Float[Tensor, "batch dim"]:
         """:meth:`forward` of a packed batch. One of fixed shape has an embedding for each text it has room for."""
         hidden = hidden_states(self.backbone, batch, self.route, all_layers=bool(self._pooling.layers))
         return self.embed_states(hidden, batch, self._pooling)
 
     def embed_states(
-        self, hidden: list[Float[Tensor, "tokens dim"]], batch: RaggedBatch | FixedShapeBatch, pooling: Pooling
+        self, hidden: list[Float[Tensor, "tokens dim"]], batch: RaggedBatch | TiledBatch, pooling: Pooling
     ) -> Float[Tensor, "batch dim"]:
         """Embeddings from hidden states as :func:`nearfar.encoder.pooling.pool` takes them, in the caller's order."""
         embedding = batch.restore_order(pool(hidden, batch, pooling))

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.padded_attention import FixedShapeBatch
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.pretrained import PreTrainedModel
 from nearfar.encoder.prompts import Role
 from nearfar.encoder.ragged import RaggedBatch, Route, hidden_states
+from nearfar.encoder.tiles import TiledBatch
 from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.types import NearfarError
 
@@ -101,7 +101,7 @@ class Guide(nn.Module):
         return self.batch_views(RaggedBatch.pack(token_ids, device=self.backbone.device))
 
     @torch.no_grad()
-    def batch_views(self, batch: RaggedBatch | FixedShapeBatch) -> Float[Tensor, "batch layers dim"]:
+    def batch_views(self, batch: RaggedBatch | TiledBatch) -> Float[Tensor, "batch layers dim"]:
         """The views of a batch's texts, in the caller's order, computed now; see :meth:`views`."""
         first, last = self.layers
         hidden = hidden_states(self.backbone, batch, self._route, all_layers=True)[first : last + 1]

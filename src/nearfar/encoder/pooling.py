@@ -22,14 +22,18 @@ and ``cls`` takes the first of them.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import groupby
 from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.encoder.padded_attention import FixedShapeBatch, PaddedBlock, padded_blocks
 from nearfar.encoder.ragged import RaggedBatch
+from nearfar.encoder.tiles import TiledBatch
+from nearfar.encoder.tokens import LengthGroup
 from nearfar.types import NearfarError
 from nearfar.validation import nearest
 
@@ -81,9 +85,36 @@ def _layer_means(layers: int) -> dict[str, tuple[int, int]]:
     return {"first_last": (1, layers), "embeddings_last": (0, layers), "last_two": (layers - 1, layers)}
 
 
+SHORTEST = 32
+"""Largest length of the texts in the first of several blocks."""
+
+
+class TextBlock(NamedTuple):
+    """Neighbouring texts of a batch, padded to ``length`` tokens."""
+
+    num_tokens: int
+    num_texts: int
+    length: int
+    slots: Int[Tensor, " tokens"] | None
+    """Position of each real token among the block's num_texts * length positions; None if all positions are real."""
+
+
+@lru_cache(maxsize=8)
+def padded_blocks(groups: tuple[LengthGroup, ...], device: torch.device) -> tuple[TextBlock, ...]:
+    """Blocks of texts of up to :data:`SHORTEST` tokens, of up to twice as many, and so on; ``groups`` has all texts."""
+    blocks = []
+    for _, members in groupby(groups, key=lambda group: max(SHORTEST, 1 << (group.length - 1).bit_length())):
+        lengths = np.array([group.length for group in members for _ in range(group.num_texts)])
+        slots = np.flatnonzero(np.arange(lengths.max()) < lengths[:, None])
+        with torch.inference_mode(False):  # cached, and a later backward pass may save it
+            places = torch.from_numpy(slots).to(device)
+        blocks.append(TextBlock(int(lengths.sum()), len(lengths), int(lengths.max()), places))
+    return tuple(blocks)
+
+
 def pool(
     hidden: list[Float[Tensor, "tokens dim"]],
-    batch: RaggedBatch | FixedShapeBatch,
+    batch: RaggedBatch | TiledBatch,
     pooling: Pooling,
     *,
     padded: bool | None = None,
@@ -98,16 +129,16 @@ def pool(
     zero vector.
     """
     states = torch.stack([hidden[layer] for layer in pooling.layers]).mean(0) if pooling.layers else hidden[-1]
-    if isinstance(batch, FixedShapeBatch):
-        block, lengths = batch.block(None, states.dtype), batch.lengths[:, None]
-        return _pool_block(states, block, lengths, None, tokens=pooling.tokens)
+    if isinstance(batch, TiledBatch):
+        block = TextBlock(*batch.shape, batch.slots())
+        return _pool_block(states, block, batch.lengths[:, None], None, tokens=pooling.tokens)
     if padded is None:
         padded = states.device.type == "cuda"
-    blocks: Sequence[PaddedBlock]
+    blocks: Sequence[TextBlock]
     if padded:
-        blocks = padded_blocks(tuple(batch.groups), None, states.device, states.dtype)
+        blocks = padded_blocks(tuple(batch.groups), states.device)
     else:
-        blocks = [PaddedBlock(count * length, count, length, None, None) for _, count, length in batch.groups]
+        blocks = [TextBlock(count * length, count, length, None) for _, count, length in batch.groups]
     sizes, prompts = [block.num_texts for block in blocks], batch.prompt_lengths
     parts = states.split([block.num_tokens for block in blocks])
     lengths = torch.tensor(batch.lengths, device=states.device)[:, None].split(sizes)
@@ -118,7 +149,7 @@ def pool(
 
 def _pool_block(
     states: Float[Tensor, "tokens dim"],
-    block: PaddedBlock,
+    block: TextBlock,
     lengths: Int[Tensor, "texts 1"],
     prompts: Int[Tensor, "texts 1"] | None,
     *,

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from nearfar.encoder.attention import attend
 from nearfar.encoder.dropout import evaluating
 from nearfar.encoder.exported import GraphBackbone
-from nearfar.encoder.padded_attention import FixedShapeBatch, LengthGroup, group_by_length, padded
 from nearfar.encoder.pretrained import AttentionInterface, PreTrainedModel, reason
 from nearfar.encoder.static import is_static
-from nearfar.encoder.tokens import TokenRows
+from nearfar.encoder.tiles import TiledBatch, attend_in_tiles
+from nearfar.encoder.tokens import LengthGroup, TokenRows, group_by_length, token_positions
 from nearfar.types import NearfarError
 
 ATTENTION = "nearfar_ragged"
@@ -88,9 +88,7 @@ class RaggedBatch:
 
     def positions(self) -> Int[Tensor, " tokens"]:
         """Each token's position in its own text, from 0."""
-        lengths = np.array(self.lengths)
-        starts = lengths.cumsum() - lengths
-        return torch.from_numpy(np.arange(lengths.sum()) - np.repeat(starts, lengths)).to(self.ids.device)
+        return torch.from_numpy(token_positions(np.array(self.lengths))).to(self.ids.device)
 
     def restore_order(self, packed: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
         """Rows in packed order -> rows in the caller's order."""
@@ -119,7 +117,7 @@ PADDED, ALONE = Route(ragged=False), Route(ragged=False, equal_lengths=True)
 
 
 def hidden_states(
-    backbone: PreTrainedModel, batch: RaggedBatch | FixedShapeBatch, route: Route, *, all_layers: bool = False
+    backbone: PreTrainedModel, batch: RaggedBatch | TiledBatch, route: Route, *, all_layers: bool = False
 ) -> list[Float[Tensor, "tokens dim"]]:
     """Hidden states of every real token: the last layer's, or with ``all_layers`` every layer's, embeddings first.
 
@@ -162,12 +160,10 @@ def transformer_layers(backbone: PreTrainedModel) -> nn.ModuleList:
     raise NearfarError(f"{type(backbone).__name__} has no list of its {count} layers, so nearfar cannot access them.")
 
 
-def _arguments(
-    backbone: PreTrainedModel, batch: RaggedBatch | FixedShapeBatch, route: Route
-) -> tuple[dict[str, Any], Any]:
+def _arguments(backbone: PreTrainedModel, batch: RaggedBatch | TiledBatch, route: Route) -> tuple[dict[str, Any], Any]:
     """Arguments of the backbone's forward, and the index that selects the concatenated tokens from its output."""
     tokens = {"input_ids": batch.ids} | ({} if batch.types is None else {"token_type_ids": batch.types})
-    if route.ragged or isinstance(batch, FixedShapeBatch):
+    if route.ragged or isinstance(batch, TiledBatch):
         tokens["position_ids"] = batch.positions() + route.first_position
         return {name: ids[None] for name, ids in tokens.items()} | {"segments": batch}, 0
     lengths, pad = [length for length in batch.lengths if length], {"input_ids": backbone.config.pad_token_id or 0}
@@ -262,7 +258,7 @@ def ragged_attention(
     value: Float[Tensor, "1 key_heads tokens head_dim"],
     attention_mask: Tensor | None,  # noqa: ARG001  (``segments`` has the text boundaries)
     *,
-    segments: RaggedBatch | FixedShapeBatch,
+    segments: RaggedBatch | TiledBatch,
     dropout: float = 0.0,
     scaling: float | None = None,
     sliding_window: int | None = None,
@@ -286,10 +282,10 @@ def ragged_attention(
     if (share := query.shape[1] // key.shape[1]) > 1:  # grouped queries
         key, value = (tensor.repeat_interleave(share, dim=1) for tensor in (key, value))
     dropout = dropout if module.training else 0.0
-    if isinstance(segments, FixedShapeBatch):
+    if isinstance(segments, TiledBatch):
         scaling = query.shape[2] ** -0.5 if scaling is None else scaling
-        block = segments.block(sliding_window, query.dtype, causal)
-        return padded(query, key, value, [block], scaling=scaling, dropout=dropout)[None], None
+        mask = segments.mask(sliding_window, causal=causal)
+        return attend_in_tiles(query, key, value, mask, scaling=scaling, dropout=dropout)[None], None
     how: dict[str, Any] = {"dropout": dropout, "scaling": scaling, "sliding_window": sliding_window, "causal": causal}
     return attend(query, key, value, segments.groups, **how)[None], None
 

@@ -8,8 +8,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import chain, groupby, islice
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -92,6 +92,34 @@ See :meth:`nearfar.training.processes.Processes.broadcast_from_first`.
 
 Tokenize: TypeAlias = Callable[[Sequence[str]], tuple[Sequence[Sequence[int]], int]]
 """Texts -> the token ids of each, and the number of truncated texts; the same in all processes."""
+
+
+class LengthGroup(NamedTuple):
+    """``num_texts`` neighbouring texts of ``length`` tokens each; ``start`` is the batch's index of the first token."""
+
+    start: int
+    num_texts: int
+    length: int
+
+    @property
+    def span(self) -> slice:
+        """The group's tokens within the batch."""
+        return slice(self.start, self.start + self.num_texts * self.length)
+
+
+def group_by_length(lengths: Iterable[int]) -> list[LengthGroup]:
+    """Group neighbouring texts of equal length; ``lengths`` are those of concatenated texts, in order."""
+    groups: list[LengthGroup] = []
+    start = 0
+    for length, run in groupby(lengths):
+        groups.append(LengthGroup(start, len(list(run)), length))
+        start = groups[-1].span.stop
+    return groups
+
+
+def token_positions(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each token's position in its own text, of concatenated texts of these lengths."""
+    return np.arange(lengths.sum()) - np.repeat(lengths.cumsum() - lengths, lengths)
 
 
 @dataclass(frozen=True, eq=False)

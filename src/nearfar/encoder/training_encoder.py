@@ -15,9 +15,9 @@ from nearfar.encoder.cuda_graphs import Graphs, uses_graphs
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.exported import refuse_graph
 from nearfar.encoder.frozen import Guide
-from nearfar.encoder.padded_attention import FixedShapeBatch
 from nearfar.encoder.prompts import PromptedText
 from nearfar.encoder.ragged import bf16_runs
+from nearfar.encoder.tiles import TiledBatch
 from nearfar.encoder.tokens import BroadcastFromFirst, TokenRows, TokenStore
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class TrainingEncoder:
 
         return views
 
-    def _graphs(self, module: nn.Module, compute: Callable[[FixedShapeBatch], Tensor]) -> Graphs:
+    def _graphs(self, module: nn.Module, compute: Callable[[TiledBatch], Tensor]) -> Graphs:
         return Graphs(module, compute, padding=self.encoder.backbone.config.pad_token_id, bf16=self.bf16)
 
     def _tokenize(self, texts: Sequence[str]) -> tuple[list[list[int]], int]:
