@@ -12,7 +12,7 @@ from torch import Tensor
 from training_systems import synchronize
 
 from nearfar.encoder.attention import HALF, AttentionBackend, attend, passes_self_check
-from nearfar.encoder.padded_attention import LengthGroup, group_by_length
+from nearfar.encoder.tokens import LengthGroup, group_by_length
 
 DROPOUTS = (0.0, 0.1)
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -20,7 +20,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 def available_backends(device: str, dtype: torch.dtype, head_dim: int, dropout: float) -> tuple[AttentionBackend, ...]:
     """The backends that support these tensors and pass their self-check."""
-    place, backends = torch.device(device), ["groups", "padded"]
+    place, backends = torch.device(device), ["groups", "tiles"]
     if device == "cuda" and dtype in HALF and dropout == 0:
         backends += ["varlen"] if passes_self_check(place, dtype, head_dim) else []
     return tuple(backends)  # type: ignore[arg-type]

@@ -1,15 +1,16 @@
-"""What a training step costs the host, by part, with an encoder of nearly no work.
+"""What a training step costs the host of a GPU, by part, measured without one.
 
     python benchmarks/host_step.py run       writes benchmarks/results/host_step.json
     python benchmarks/host_step.py report    fills its place in docs/training-speed.md from that file alone
 
-A GPU that computes a small model waits for this. It can be measured without one: the encoder has one layer of width 32
-and random weights, and one thread computes it; rows are random words. Times are those of the processor, but also these
-are several times as long on a machine that does other work. With `--quick`, results are printed, and written only with
-`--into`.
+A GPU that computes a small model waits for this. The encoder's passes are CUDA graphs, which the host only starts: here
+they compute nothing after the first time. All else is computed as on a GPU, with vectors of width 32 and one thread;
+rows are random words. Times are those of the processor, but also these are several times as long on a machine that does
+other work. With `--quick`, results are printed, and written only with `--into`.
 """
 
 import argparse
+import os
 import random
 import tempfile
 import time
@@ -30,7 +31,8 @@ from training_run import Run, write_rows
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from nearfar import InfoNceConfig, training
-from nearfar.encoder.ragged import RaggedBatch
+from nearfar.encoder import cuda_graphs, training_encoder
+from nearfar.encoder.tiles import TiledBatch
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.methods.mixture import Mixture
 from nearfar.training import gradients
@@ -46,11 +48,11 @@ OF_METHOD = {"extract_items": "batch", "represent": "forward", "loss_fn": "loss"
 """Function of a method -> the part that it is."""
 PARTS = {
     "batch": "its rows, and their distinct texts",
-    "tokens": "select and pack token ids",
+    "tokens": "select token ids, lay them out in tiles",
     "seeds": "of dropout and other random numbers",
-    "forward": "of the encoder",
+    "forward": "of the encoder: start the graph",
     "loss": "masks and value",
-    "backward": "of the loss and the encoder",
+    "backward": "of the loss, and of the encoder: start the graph",
     "gradient": "what joins forward, loss and backward",
     "clip": "the norm of the gradients",
     "optimiser": "learning rate, AdamW",
@@ -58,6 +60,27 @@ PARTS = {
     "log": "progress and metrics.jsonl",
     "loop": "all else",
 }
+
+
+class NothingRecorded:
+    """Stands in for the recorder of CUDA graphs: what is recorded is computed once, and nothing when it is started."""
+
+    def __init__(self, device: torch.device) -> None:
+        pass
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Nothing has to be prepared."""
+        yield
+
+    def record(self, compute: Callable[[], None]) -> Callable[[], None]:
+        """Compute it now; the result does nothing."""
+        compute()
+        return lambda: None
+
+    def upload(self, values: torch.Tensor, into: torch.Tensor) -> None:
+        """Copy."""
+        into.copy_(values)
 
 
 class PartTimer:
@@ -135,7 +158,7 @@ def timing(run: Run, timer: PartTimer) -> Iterator[None]:
     """Inside the block, the parts of the run's steps are timed."""
     wrapped = (
         ("tokens", TrainingEncoder, "ids"),
-        ("tokens", RaggedBatch, "pack"),
+        ("tokens", TiledBatch, "layout"),
         ("seeds", gradients, "seed_rng"),
         ("backward", torch.Tensor, "backward"),
         ("clip", training, "gradient_norm"),
@@ -155,7 +178,7 @@ def timing(run: Run, timer: PartTimer) -> Iterator[None]:
     with ExitStack() as stack:
         for part, owner, name in wrapped:
             timed = timer.wrap(part, getattr(owner, name))
-            stack.enter_context(patch.object(owner, name, staticmethod(timed) if name == "pack" else timed))
+            stack.enter_context(patch.object(owner, name, staticmethod(timed) if name == "layout" else timed))
         batches = run._remaining_batches()
         fetch = timer.wrap("batch", partial(next, batches))
         stack.enter_context(patch.object(run, "_remaining_batches", lambda: iter(fetch, None)))
@@ -167,7 +190,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(1)
     milliseconds: dict[str, list[float]] = {part: [] for part in PARTS}
     timer = PartTimer()
-    with tempfile.TemporaryDirectory() as folder:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch.object(cuda_graphs, "Recorder", NothingRecorded),
+        patch.object(training_encoder, "uses_graphs", lambda _: True),
+        patch.object(training_encoder, "add_gradients_in_place", lambda _: None),
+        patch.dict(os.environ, {cuda_graphs.COMPILE_VARIABLE: "0"}),
+    ):
         measured = open_run(Path(folder), options.batch_size)
         measured.advance(WARM_UP)
         with timing(measured, timer):
@@ -177,7 +206,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                     measured.advance(options.steps)
                 for part, each in milliseconds.items():
                     each.append(1000 * timer.seconds[part] / options.steps)
-    sizes = {"width": WIDTH, "layers": LAYERS, "batch_size": options.batch_size, "steps": options.steps}
+    sizes = {"width": WIDTH, "batch_size": options.batch_size, "steps": options.steps}
     return common.record(**sizes, milliseconds=milliseconds)
 
 
@@ -186,8 +215,10 @@ def body(found: dict[str, Any]) -> list[str]:
     each = found["milliseconds"]
     whole = [sum(parts) for parts in zip(*each.values(), strict=True)]
     rows = [(part, PARTS[part], common.spread(values, 3)) for part, values in each.items()]
-    size = f"{found['layers']} layer of width {found['width']}, in batches of {found['batch_size']} pairs"
-    lines = [f"A step of `info-nce` by one thread: {size}; {len(whole)} rounds of {found['steps']} steps."]
+    lines = [
+        f"A step of `info-nce` by one thread, in batches of {found['batch_size']} pairs; the encoder is a recording "
+        f"that is only started; {len(whole)} rounds of {found['steps']} steps."
+    ]
     header = ("part", "what", "ms of the processor a step")
     return [*lines, "", *common.table(header, [*rows, ("step", "", common.spread(whole, 3))], words=2)]
 

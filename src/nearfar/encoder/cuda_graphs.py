@@ -4,7 +4,11 @@ A small encoder's pass has about a hundred short operations per layer, and Pytho
 to compute them. A CUDA graph records the operations once per :class:`BatchShape` and starts them by one call. Whether a
 graph computes a batch depends on the batch alone, so that a resumed run repeats the steps of an uninterrupted one.
 
-``NEARFAR_CUDA_GRAPHS=0`` disables graphs. Results differ by the order of summation, and dropout masks differ.
+In long runs the layers of the transformer are compiled before they are recorded, so that what is computed element by
+element between two matrix products is one kernel.
+
+``NEARFAR_CUDA_GRAPHS=0`` disables graphs, ``NEARFAR_COMPILE=0`` the compilation; ``NEARFAR_COMPILE=1`` compiles in
+short runs too. Results differ by the order of summation, and dropout masks differ.
 """
 
 import os
@@ -12,7 +16,7 @@ import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -20,12 +24,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.pretrained import reason
 from nearfar.encoder.static import is_static
 from nearfar.encoder.tiles import LENGTHS, BatchShape, TiledBatch
 from nearfar.encoder.tokens import TokenRows
 from nearfar.types import NearfarError
 
 VARIABLE = "NEARFAR_CUDA_GRAPHS"
+COMPILE_VARIABLE = "NEARFAR_COMPILE"
+COMPILED_FROM = 3000
+"""Number of steps of a run from which compiled layers pay: compiling takes 10 to 20 seconds."""
 MAX_TOKENS = 16_384
 """Largest number of tokens of a batch that a graph computes: a GPU needs longer for more tokens than Python."""
 MAX_GRAPHS = 64
@@ -38,11 +46,80 @@ def uses_graphs(encoder: Encoder) -> bool:
     Raises:
         NearfarError: :data:`VARIABLE` is neither 0 nor 1.
     """
-    requested = os.environ.get(VARIABLE) or "1"
-    if requested not in ("0", "1"):
-        raise NearfarError(f"{VARIABLE}={requested[:80]}: must be 0 or 1.")
     possible = encoder.device.type == "cuda" and encoder.route.ragged and not is_static(encoder.backbone)
-    return possible and requested == "1"
+    return switch(VARIABLE, default=True) and possible
+
+
+def switch(variable: str, *, default: bool) -> bool:
+    """Whether an environment variable is 1; ``default`` if it is not set.
+
+    Raises:
+        NearfarError: it is neither 0 nor 1.
+    """
+    requested = os.environ.get(variable) or str(int(default))
+    if requested not in ("0", "1"):
+        raise NearfarError(f"{variable}={requested[:80]}: must be 0 or 1.")
+    return requested == "1"
+
+
+class HalfWeights:
+    """Copies in bfloat16 of the weights that autocast would cast in each pass, one by one.
+
+    Those are the weights of linear layers; outputs and gradients have the same bits.
+
+    Args:
+        module: what computes; its other weights are used as they are.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self.copies: dict[nn.Parameter, nn.Parameter] = {}
+        """By the weight that is copied."""
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Inside the block the module computes with copies of its weights as they are now."""
+        owners = [
+            (part, name, weight)
+            for part in self._module.modules()
+            for name, weight in part._parameters.items()
+            if weight is not None
+        ]
+        others = {weight for part, _, weight in owners if not isinstance(part, nn.Linear)}
+        copied = [owner for owner in owners if owner[2] not in others and owner[2].dtype == torch.float32]
+        for _, _, weight in copied:
+            if weight not in self.copies:
+                self.copies[weight] = nn.Parameter(torch.empty_like(weight, dtype=torch.bfloat16))
+            self.copies[weight].requires_grad_(weight.requires_grad)
+        with torch.no_grad():
+            torch._foreach_copy_(list(self.copies.values()), list(self.copies))
+        try:
+            for part, name, weight in copied:
+                part._parameters[name] = self.copies[weight]
+            yield
+        finally:
+            for part, name, weight in copied:
+                part._parameters[name] = weight
+
+
+class CompiledLayers:
+    """The compiled forward passes of layers: each in one piece, for batches of any number of tokens."""
+
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        self._forwards = [(layer, torch.compile(layer.forward, fullgraph=True)) for layer in layers]
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Inside the block the layers compute by them, or compile them where they were not called like this before."""
+        with torch._dynamo.config.patch(recompile_limit=MAX_GRAPHS), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the compiler
+            try:
+                for layer, forward in self._forwards:
+                    layer.forward = forward
+                yield
+            finally:
+                for layer, _ in self._forwards:
+                    del layer.forward
 
 
 class Recording(NamedTuple):
@@ -51,37 +128,94 @@ class Recording(NamedTuple):
     inputs: Tensor
     output: Float[Tensor, "texts ..."]
     grad_output: Float[Tensor, "texts ..."]
-    forward: torch.cuda.CUDAGraph
-    backward: torch.cuda.CUDAGraph
+    forward: Callable[[], None]
+    backward: Callable[[], None]
     parameters: Sequence[nn.Parameter]
-    """The parameters that get a gradient; if there are none, ``backward`` is empty."""
+    """The parameters that get a gradient; if there are none, ``backward`` is not called."""
+
+
+class Recorder:
+    """Records computations on a GPU as CUDA graphs, which all use the same memory."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream, self._pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Inside the block, computations are recorded, or made first. That changes no random numbers after it."""
+        state = torch.cuda.get_rng_state(self._device)
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        except BaseException:
+            self._leave()
+            raise
+        finally:
+            torch.cuda.set_rng_state(state, self._device)
+        current.wait_stream(self._stream)
+
+    def record(self, compute: Callable[[], None]) -> Callable[[], None]:
+        """Record what the function computes, while other threads may use the GPU; the result repeats it."""
+        torch.cuda.synchronize(self._device)
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        try:
+            compute()
+        finally:
+            graph.capture_end()
+        return graph.replay
+
+    def upload(self, values: Tensor, into: Tensor) -> None:
+        """Copy to the GPU without waiting for it."""
+        into.copy_(values.pin_memory(), non_blocking=True)
+
+    def _leave(self) -> None:
+        """Make random numbers usable after a failure, as only a complete recording ends that state of the generator."""
+        with torch.cuda.device(self._device):
+            number = torch.zeros((), device=self._device)
+            with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
+                number.add_(1)
 
 
 class Graphs:
     """What a module computes for texts, by CUDA graphs: one of the forward pass for each shape of batches and mode.
 
     If parameters of the module are trained, there is a second one of the backward pass. All graphs use the same memory,
-    so only one batch can be between its forward and its backward pass. Gradients are added to buffers that all graphs
-    share; ``parameter.grad`` is such a buffer after a backward pass.
+    so only one batch can be between its forward and its backward pass. Gradients are written into buffers that all
+    graphs share; ``parameter.grad`` is such a buffer after a backward pass.
 
     Args:
         module: what computes, on a GPU, with a backbone that attends without padding.
         compute: a batch -> one output for each text that it has room for.
         padding: the id of padding tokens.
         bf16: whether it runs under bfloat16 autocast.
+        layers: gives the layers of the module to compile, when the first batch is recorded.
+        recorder: records computations; by default as CUDA graphs.
     """
 
     def __init__(
-        self, module: nn.Module, compute: Callable[[TiledBatch], Tensor], *, padding: int | None, bf16: bool
+        self,
+        module: nn.Module,
+        compute: Callable[[TiledBatch], Tensor],
+        *,
+        padding: int | None,
+        bf16: bool,
+        layers: Callable[[], Sequence[nn.Module]] = tuple,
+        recorder: Recorder | None = None,
     ) -> None:
         self._module, self._compute, self._padding, self._bf16 = module, compute, padding or 0, bf16
         self._device = next(module.parameters()).device
+        self._half = HalfWeights(module) if bf16 else None
+        self._layers = layers
+        self._compiled: CompiledLayers | None = None
         self.recordings: OrderedDict[tuple[BatchShape, bool], Recording] = OrderedDict()
         """By shape and mode, the one used last at the end."""
         self._failed = False
         self._buffers: dict[nn.Parameter, Tensor] = {}
-        self._stream = torch.cuda.Stream(self._device)
-        self._pool = torch.cuda.graph_pool_handle()
+        self._recorder = recorder or Recorder(self._device)
         self._anchor = torch.zeros((), device=self._device, requires_grad=True)  # so that autograd calls the backward
         self._open_pass: weakref.ref[_Pass] | None = None
 
@@ -98,12 +232,12 @@ class Graphs:
         if rows.lengths.max() > LENGTHS[-1] or rows.lengths.sum() > MAX_TOKENS:
             return None
         layout, shape = TiledBatch.layout(rows, padding=self._padding)
-        inputs = torch.from_numpy(layout).pin_memory()
+        inputs = torch.from_numpy(layout)
         recording = self._find(shape, inputs)
         if recording is None:
             return None
-        recording.inputs.copy_(inputs, non_blocking=True)
-        recording.forward.replay()
+        self._recorder.upload(inputs, into=recording.inputs)
+        recording.forward()
         if not torch.is_grad_enabled() or not recording.parameters:
             return recording.output[: len(rows)].clone()
         current = _Pass(self, recording)
@@ -123,42 +257,28 @@ class Graphs:
         recording = current.recording
         recording.grad_output.zero_()
         recording.grad_output[: len(grad_output)].copy_(grad_output)
-        fresh: list[Tensor] = []
-        replaced: list[Tensor] = []
-        previous: list[Tensor] = []
+        earlier = [(p, p.grad) for p in recording.parameters if p.grad is not None]  # of other passes of this step
+        kept = [grad.clone() if grad is self._buffers[p] else grad for p, grad in earlier]
+        recording.backward()
+        if kept:
+            torch._foreach_add_([self._buffers[p] for p, _ in earlier], kept)
         for parameter in recording.parameters:
-            buffer = self._buffers[parameter]
-            if parameter.grad is None:
-                fresh.append(buffer)
-            elif parameter.grad is not buffer:
-                replaced.append(buffer)
-                previous.append(parameter.grad)
-            parameter.grad = buffer
-        if fresh:
-            torch._foreach_zero_(fresh)
-        if replaced:
-            torch._foreach_copy_(replaced, previous)
-        recording.backward.replay()
+            parameter.grad = self._buffers[parameter]
 
     def _find(self, shape: BatchShape, example: Tensor) -> Recording | None:
         """The recording for a shape, made now if there is none; None, with a warning, if that fails."""
         key = (shape, self._module.training)
         if key not in self.recordings:
-            state = torch.cuda.get_rng_state(self._device)  # a recording changes no random numbers
             try:
-                self.recordings[key] = self._record(shape, example.to(self._device))
+                self.recordings[key] = self._record(shape, example.to(self._device, copy=True))
             except RuntimeError as error:
                 self._failed = True
-                _leave_recording(self._device)
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 warnings.warn(
-                    f"this encoder cannot be recorded as a CUDA graph ({reason}). Training is correct, but may be "
-                    f"slower. {VARIABLE}=0 skips the attempt.",
+                    f"this encoder cannot be recorded as a CUDA graph ({reason(error)}). Training is correct, but may "
+                    f"be slower. {VARIABLE}=0 skips the attempt.",
                     stacklevel=4,
                 )
                 return None
-            finally:
-                torch.cuda.set_rng_state(state, self._device)
             if len(self.recordings) > MAX_GRAPHS:
                 self.recordings.popitem(last=False)
         self.recordings.move_to_end(key)
@@ -167,30 +287,51 @@ class Graphs:
     @torch.enable_grad()
     def _record(self, shape: BatchShape, inputs: Tensor) -> Recording:
         trained = [parameter for parameter in self._module.parameters() if parameter.requires_grad]
-        current = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            output = self._forward(inputs, shape)  # once without recording, because first calls allocate and initialise
-            grad_output = torch.zeros_like(output)
-            gradients = torch.autograd.grad(output, trained, grad_output, allow_unused=True) if trained else ()
+        copies = self._half.copies if self._half else {}
+        computed: list[Tensor] = []  # the output, from its forward to its backward pass
+
+        def used(weights: Sequence[nn.Parameter]) -> list[nn.Parameter]:
+            return [copies.get(weight, weight) for weight in weights]
+
+        def forward() -> None:
+            computed[:] = [self._forward(inputs, shape)]
+            output.copy_(computed[0].detach())
+
+        def backward() -> None:
+            gradients = torch.autograd.grad(computed.pop(), used(parameters), grad_output)
+            torch._foreach_copy_([self._buffers[parameter] for parameter in parameters], gradients)
+
+        with self._recorder.preparing():
+            first = self._try_compiled(inputs, shape)  # not recorded, because first calls allocate and initialise
+            output, grad_output = torch.zeros_like(first), torch.zeros_like(first)
+            gradients = torch.autograd.grad(first, used(trained), grad_output, allow_unused=True) if trained else ()
             parameters = [p for p, gradient in zip(trained, gradients, strict=True) if gradient is not None]
             for parameter in parameters:
                 self._buffers.setdefault(parameter, torch.zeros_like(parameter))
-            buffers = [self._buffers[parameter] for parameter in parameters]
-            del output, gradients
-            torch.cuda.synchronize(self._device)
-            forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-            with _recording(forward, self._pool):
-                output = self._forward(inputs, shape)
-            if parameters:
-                with _recording(backward, self._pool):
-                    torch._foreach_add_(buffers, torch.autograd.grad(output, parameters, grad_output))
-        current.wait_stream(self._stream)
-        return Recording(inputs, output.detach(), grad_output, forward, backward, parameters)
+            del first, gradients
+            replay = self._recorder.record(forward)
+            replay_backward = self._recorder.record(backward) if parameters else replay
+        return Recording(inputs, output, grad_output, replay, replay_backward, parameters)
+
+    def _try_compiled(self, inputs: Tensor, shape: BatchShape) -> Float[Tensor, "texts ..."]:
+        """:meth:`_forward`, without compiled layers from now on if they cannot be compiled; a warning says so."""
+        if not self.recordings and (layers := self._layers()):
+            self._compiled = CompiledLayers(layers)
+        if self._compiled is not None:
+            try:
+                return self._forward(inputs, shape)
+            except Exception as error:  # of the compiler, or of what it calls
+                self._compiled = None
+                why = f"the layers of this encoder cannot be compiled ({type(error).__name__}: {reason(error)})"
+                warnings.warn(f"{why}. Training is correct, but may be slower.", stacklevel=6)
+        return self._forward(inputs, shape)
 
     def _forward(self, inputs: Tensor, shape: BatchShape) -> Float[Tensor, "texts ..."]:
-        # Without its cache, autocast casts each weight within the graph; the cache may hold weights of an earlier step.
-        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._bf16, cache_enabled=False):
+        # The cache of autocast, of other casts, may hold values of an earlier step.
+        half = nullcontext() if self._half is None else self._half.in_place()
+        compiled = nullcontext() if self._compiled is None else self._compiled.in_place()
+        autocast = torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._bf16, cache_enabled=False)
+        with half, compiled, autocast:
             return self._compute(TiledBatch(inputs, shape)).float()
 
 
@@ -212,21 +353,3 @@ class _Run(torch.autograd.Function):
     def backward(ctx: Any, grad_output: Tensor) -> tuple[None, None, None]:
         ctx.current.owner.run_backward(ctx.current, grad_output)
         return None, None, None
-
-
-@contextmanager
-def _recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
-    """Record the operations inside the block, in memory of the pool; other threads may use the GPU meanwhile."""
-    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-    try:
-        yield
-    finally:
-        graph.capture_end()
-
-
-def _leave_recording(device: torch.device) -> None:
-    """Make random numbers usable after a failed recording, as only a complete one ends that state of the generator."""
-    with torch.cuda.device(device):
-        number = torch.zeros((), device=device)
-        with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
-            number.add_(1)

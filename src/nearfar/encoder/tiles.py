@@ -172,7 +172,6 @@ class TiledBatch:
         self.shape = shape
         sizes = [shape.places, shape.places, shape.places, shape.texts, shape.texts]
         self.ids, self._positions, self._texts, self.lengths, self._rows = inputs.split(sizes)
-        self._masks: dict[tuple[int | None, bool], Tensor] = {}
 
     @staticmethod
     def layout(rows: TokenRows, *, padding: int) -> tuple[NDArray[np.int64], BatchShape]:
@@ -209,11 +208,8 @@ class TiledBatch:
         return self._texts * self.shape.size + self._positions
 
     def mask(self, window: int | None, *, causal: bool) -> Bool[Tensor, "tiles 1 size size"]:
-        """:func:`tile_mask` of the batch."""
-        key = (window if window is not None and self.shape.size > window else None, causal)
-        if key not in self._masks:
-            self._masks[key] = tile_mask(self._texts, self._positions, self.shape.size, *key)
-        return self._masks[key]
+        """:func:`tile_mask` of the batch, computed by each layer: that costs less than to read it."""
+        return tile_mask(self._texts, self._positions, self.shape.size, window, causal)
 
     def restore_order(self, packed: Float[Tensor, "texts dim"]) -> Float[Tensor, "texts dim"]:
         """Pooled texts -> one vector per place: the caller's texts, then repetitions of the first."""

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.encoder.classifier import Classifier, Item
-from nearfar.encoder.cuda_graphs import Graphs, uses_graphs
+from nearfar.encoder.cuda_graphs import COMPILE_VARIABLE, COMPILED_FROM, Graphs, switch, uses_graphs
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.exported import refuse_graph
 from nearfar.encoder.frozen import Guide
 from nearfar.encoder.prompts import PromptedText
-from nearfar.encoder.ragged import bf16_runs
+from nearfar.encoder.ragged import bf16_runs, transformer_layers
 from nearfar.encoder.tiles import TiledBatch
 from nearfar.encoder.tokens import BroadcastFromFirst, TokenRows, TokenStore
 
@@ -71,6 +71,7 @@ class TrainingEncoder:
         self.default_prompt = encoder.resolve_prompt()
         self.query_prompt, self.document_prompt = encoder.query_prompt, encoder.document_prompt
         self.bf16 = bf16 and bf16_runs(encoder.backbone, encoder.route)
+        self._compiled = False
         use = cuda_graphs and uses_graphs(encoder)
         self.graphs = self._graphs(encoder, encoder.embed_batch) if use else None
         self._max_length = min(max_length or encoder.max_length, encoder.max_length)
@@ -81,6 +82,14 @@ class TrainingEncoder:
             broadcast_from_first=broadcast_from_first,
             console=console,
         )
+
+    def expect(self, *, steps: int) -> None:
+        """Compile the layers in CUDA graphs if that pays in so many steps.
+
+        Raises:
+            NearfarError: :data:`nearfar.encoder.cuda_graphs.COMPILE_VARIABLE` is neither 0 nor 1.
+        """
+        self._compiled = switch(COMPILE_VARIABLE, default=steps >= COMPILED_FROM)
 
     def with_prompts(self, **prompts: str | None) -> "TrainingEncoder":
         """The same encoder with other prompts: ``query_prompt``, ``document_prompt``, ``prompt`` for all other texts.
@@ -142,8 +151,12 @@ class TrainingEncoder:
 
         return views
 
-    def _graphs(self, module: nn.Module, compute: Callable[[TiledBatch], Tensor]) -> Graphs:
-        return Graphs(module, compute, padding=self.encoder.backbone.config.pad_token_id, bf16=self.bf16)
+    def _graphs(self, module: Encoder | Guide, compute: Callable[[TiledBatch], Tensor]) -> Graphs:
+        def layers() -> Sequence[nn.Module]:
+            return list(transformer_layers(module.backbone)) if self._compiled else []
+
+        padding = self.encoder.backbone.config.pad_token_id
+        return Graphs(module, compute, padding=padding, bf16=self.bf16, layers=layers)
 
     def _tokenize(self, texts: Sequence[str]) -> tuple[list[list[int]], int]:
         """Token ids of texts that have their prompts, and the number of truncated texts."""

@@ -22,7 +22,7 @@ from nearfar.encoder.static import is_static, merge_square_layers
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.methods import BuildContext, BuiltMethod, Method
 from nearfar.methods.mixture import Mixture, describe_widths, train_at_widths, with_distinct_names
-from nearfar.runs.run import Prepared
+from nearfar.runs.run import Prepared, count_steps
 from nearfar.settings import method_of
 from nearfar.training.gradients import seed_rng
 from nearfar.training.processes import Processes
@@ -99,6 +99,7 @@ def prepare(
     weights = tuple(training_set.config.weight for training_set in sets)
     mixture = Mixture(with_distinct_names(mixed), config.mix, weights, config.mix_temperature, config.seed)
     facts += mixture.describe()
+    texts.expect(steps=count_steps(config, mixture))
     for head in mixture.heads:
         head.to(encoder.device)
     merge: Callable[[], None] | None = None
