@@ -20,7 +20,7 @@ from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.training.gradients import seed_rng
 from tests.gpu.devices import GPU
 from tests.same_gradients import assert_same_gradients, gradients_of
-from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
+from tests.tiny import ARCHITECTURES, DECODERS, PADDED, save_tiny, sentences
 
 pytestmark = pytest.mark.long
 
@@ -146,7 +146,7 @@ def test_copies_of_weights_change_no_bit(device: str, architecture: str, tmp_pat
     ("architecture", "backend", "bf16"),
     [
         ("bert", "eager", True),
-        *(pytest.param(name, "eager", False, marks=pytest.mark.nightly) for name in RAGGED),
+        *(pytest.param(name, "eager", False, marks=pytest.mark.nightly) for name in (*RAGGED, *DECODERS)),
         *(pytest.param("bert", "inductor", bf16, marks=pytest.mark.nightly) for bf16 in (False, True)),
     ],
 )
