@@ -18,15 +18,14 @@ On a GPU, three backends compute the same:
 - ``groups``: torch's attention, one call per length: for longer texts still.
 
 Flex attention is not used: it modifies scores before the softmax, while dropout acts on the attention weights after it.
-Nested tensors are not used: with dropout in float32 their gradients are wrong on an H100 (torch 2.11). Before its first
-use, ``varlen`` computes a small batch; if the result is wrong, the other two replace it, with a warning.
+Nested tensors are not used: with dropout in float32 their gradients are wrong on an H100 (torch 2.11).
 """
 
-import math
-import warnings
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from itertools import accumulate, product
+from importlib.util import find_spec
+from inspect import signature
+from itertools import accumulate
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -37,7 +36,7 @@ from torch.nn import functional
 from nearfar.encoder.dropout import DropoutMask
 from nearfar.encoder.kernels import DTYPES, HEAD_DIMS, MAX_TOKENS, AttentionBatch, Kernels, kernels
 from nearfar.encoder.tiles import LENGTHS, Heads, tiled, tiles_of
-from nearfar.encoder.tokens import LengthGroup, group_by_length
+from nearfar.encoder.tokens import LengthGroup
 
 AttentionBackend: TypeAlias = Literal["groups", "varlen", "tiles"]
 SHORT = 128
@@ -45,10 +44,6 @@ SHORT = 128
 HALF = (torch.float16, torch.bfloat16)
 MAX_HEAD_DIM, HEAD_DIM_MULTIPLE = 256, 8
 """Head dimensions that the flash kernel supports: multiples of 8 up to 256."""
-TOLERANCE = 2e-2
-"""Largest accepted relative error of ``varlen`` in half precision against float32; rounding alone gives about 3e-3."""
-SELF_CHECK_LENGTHS = (1, 2, 5, 5, 17, 40)
-"""Text lengths of the batch on which ``varlen`` is checked."""
 
 
 def attend(
@@ -167,12 +162,21 @@ def choose_backend(query: Heads, key: Heads, value: Heads, *, longest: int, drop
     if query.device.type != "cuda":
         return "groups"
     half = query.dtype in HALF and query.dtype == key.dtype == value.dtype
-    head_dim, device = query.shape[2], query.device
-    if longest > SHORT and dropout == 0 and half and head_dim % HEAD_DIM_MULTIPLE == 0 and head_dim <= MAX_HEAD_DIM:
-        supported = torch.cuda.get_device_capability(device) >= (8, 0)
-        if supported and passes_self_check(device, query.dtype, head_dim):
-            return "varlen"
+    head_dim = query.shape[2]
+    supported = half and dropout == 0 and head_dim % HEAD_DIM_MULTIPLE == 0 and head_dim <= MAX_HEAD_DIM
+    if longest > SHORT and supported and has_varlen(query.device):
+        return "varlen"
     return "tiles" if longest <= LENGTHS[-1] else "groups"
+
+
+@cache
+def has_varlen(device: torch.device) -> bool:
+    """Whether the GPU can compute the kernel, and torch has it with windows, as it has from 2.11 on."""
+    if find_spec("torch.nn.attention.varlen") is None or torch.cuda.get_device_capability(device) < (8, 0):
+        return False
+    from torch.nn.attention.varlen import varlen_attn
+
+    return "window_size" in signature(varlen_attn).parameters
 
 
 def varlen(
@@ -203,38 +207,3 @@ def _starts(groups: tuple[LengthGroup, ...], device: torch.device) -> Tensor:
     lengths = [group.length for group in groups for _ in range(group.num_texts)]
     with torch.inference_mode(False):  # cached, and a later backward pass may save it
         return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32).to(device)
-
-
-@cache
-def passes_self_check(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
-    """Whether ``varlen`` gives the values and gradients of attention on each text alone; warns once if it does not.
-
-    Uses no random numbers of torch's global generators.
-    """
-    groups, generator = group_by_length(SELF_CHECK_LENGTHS), torch.Generator().manual_seed(0)
-
-    def compute(drawn: Tensor, backend: AttentionBackend, window: int | None, causal: bool) -> Tensor:
-        """The output, and the gradients of query, key and value."""
-        query, key, value, grad_output = drawn.detach().unbind()  # views, as a backbone's tensors may be
-        inputs = [tensor.requires_grad_() for tensor in (query, key, value)]
-        out = attend(query, key, value, groups, sliding_window=window, causal=causal, backend=backend)
-        return torch.stack([out, *torch.autograd.grad(out, inputs, grad_output)]).detach().float().flatten(1)
-
-    try:
-        with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
-            drawn = torch.randn(4, sum(SELF_CHECK_LENGTHS), 2, head_dim, generator=generator).to(device, dtype)
-            kinds = list(product((None, 4), (False, True)))
-            exact = torch.cat([compute(drawn.float(), "groups", *kind) for kind in kinds])
-            found = torch.cat([compute(drawn, "varlen", *kind) for kind in kinds])
-            error = float(((found - exact).norm(dim=1) / exact.norm(dim=1)).nan_to_num(nan=math.inf).max())
-        reason = f"relative error {error:.2g} against float32"
-    except (RuntimeError, TypeError, ValueError, ImportError) as failure:  # also of a torch without this function
-        error, reason = math.inf, f"{type(failure).__name__}: {' '.join(str(failure).splitlines()[:1])}"
-    if error > TOLERANCE:
-        warnings.warn(
-            f"varlen attention of torch {torch.__version__} fails its check on {device} for {dtype} "
-            f"and head dimension {head_dim} ({reason}). Attention of long texts uses another backend instead: correct, "
-            "but slower.",
-            stacklevel=2,
-        )
-    return error <= TOLERANCE
