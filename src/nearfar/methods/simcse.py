@@ -269,17 +269,22 @@ def contrastive_loss(
     """
     import torch
 
-    from nearfar.objectives import DirectionMasks, below_positive, info_nce_directions, masked_fraction
+    from nearfar.objectives import DirectionMasks, below_positive, info_nce_directions, l2_normalize, masked_fraction
 
     names = ("temperature", "similarity", "directions", "hard_negative_weight")
     settings: dict[str, Any] = {name: getattr(config, name) for name in names if hasattr(config, name)}
     similarity: Similarity = settings.get("similarity", "cosine")
+    if similarity == "cosine":  # the vectors are scaled once for all comparisons
+        anchors, positives = l2_normalize(anchors), l2_normalize(positives)
+        negatives = None if negatives is None else l2_normalize(negatives)
+        similarity = settings["similarity"] = "dot"
     documents = positives if negatives is None else torch.cat([positives, negatives])
     known, margin = masks.query_to_doc, config.false_negative_margin
     assert known is not None
-    judging, by = (anchors, positives, documents), similarity
+    judging = (anchors, positives, documents)
     if judged is not None:
-        judging, by, margin = (judged[0], judged[1], torch.cat([*judged[1:]])), "cosine", margin or 0.0
+        judging, margin = (judged[0], judged[1], torch.cat([*judged[1:]])), margin or 0.0
+    by: Similarity = similarity if judged is None else "cosine"
     # The share of anchors with no negative nearer than the positive; the margin leaves out none of them.
     below = below_positive(anchors, positives, documents, margin=0.0, similarity=similarity)
     terms = {"accuracy": (below | ~known).all_candidates().float().sum() / max(len(anchors), 1)}
