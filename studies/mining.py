@@ -138,7 +138,7 @@ def _pairs(name: str, file: Path) -> tuple[list[tuple[str, str]], list[str]]:
     """Return pairs, one for each photo or question, and the other documents of the data set."""
     with file.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
-    if name == "captions":
+    if SETS[name].file == _CAPTIONS:
         captions: dict[str, list[str]] = {}
         for row in rows:
             captions.setdefault(row["image"], []).append(row["caption"])

@@ -39,7 +39,7 @@ from nearfar.runs.held_out import (
 from nearfar.settings import read_toml
 from nearfar.types import NearfarError
 
-PATHS = ("data", "task", "evaluate_on", "guard", "model", "teacher")
+PATHS = ("data", "task", "evaluate_on", "guard", "model", "teacher", "document_vectors")
 """Settings that may name files or folders."""
 _LICENCE_LINE = re.compile(r"^(license(?:_name|_link)?): *[\"']?([\w./:-][\w ./:-]*)", re.MULTILINE)
 """The keys of a card's metadata that say the licence."""

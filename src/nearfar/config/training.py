@@ -125,6 +125,7 @@ class TrainConfig(RunConfig):
         ("mix_temperature", "mix proportional"),
         ("adapter", "lora_rank"),
         ("document_model", "freeze"),
+        ("document_vectors", "freeze"),
         ("query_layer", "freeze"),
     )
 
@@ -172,6 +173,9 @@ class TrainConfig(RunConfig):
     document_model: bounds.Model | None = None
     """Encoder of documents with FREEZE; by default MODEL. Both give vectors of one width: a static encoder as MODEL
     makes queries of a transformer's index nearly free."""
+    document_vectors: bounds.File | None = None
+    """With FREEZE, vectors of documents that exist already: a search index, or a .npy file with the vector of the
+    positive of each row of DATA. Documents without one are encoded. Some are compared with those of the encoder."""
     query_layer: bool = False
     """With FREEZE, train one square layer after MODEL and nothing else; it starts as the identity."""
     adapter: Literal["merge", "keep"] = "merge"

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -118,8 +118,8 @@ class TeacherVectors:
 
     The teacher's own pooling, default prompt and maximum length apply, and its Normalize if it has one.
 
-    Training computes the vectors of all texts first, into a file that :meth:`attach` takes. Without it, vectors are
-    computed when they are requested.
+    Training computes the vectors of all texts first, into a file that :meth:`attach` takes, but for those that exist
+    already (:meth:`use`). Without it, vectors are computed when they are requested.
 
     Args:
         encoder: the teacher.
@@ -136,7 +136,17 @@ class TeacherVectors:
         self._rows = {text: row for row, text in enumerate(self.texts)}
         self.encoder = encoder.eval().requires_grad_(False)
         self._device, self.bf16, self.role = encoder.device, bf16, role
+        self.known: dict[str, int] = {}
+        """Further texts of the run, whose vectors exist already, and their rows of :attr:`vectors`, -rows to -1."""
+        self.vectors: NDArray[np.floating] = np.empty((0, self.dim), np.float32)
         self._attached: NDArray[np.float32] | None = None
+
+    def use(self, vectors: NDArray[np.floating], known: dict[str, int]) -> None:
+        """Use vectors [rows, dim] that exist already; ``known`` are the texts that have one, as in :attr:`known`."""
+        self.vectors, self.known = vectors, known
+        self.texts = [text for text in self.texts if text not in known]
+        self._rows = {**known, **{text: row for row, text in enumerate(self.texts)}}
+        self._attached = None if self.texts else np.empty((0, self.dim), np.float32)
 
     def attach(self, vectors: NDArray[np.float32]) -> None:
         """Use these vectors [texts, dim], one for each of :attr:`texts`, and free the teacher."""
@@ -150,12 +160,13 @@ class TeacherVectors:
             NotFiniteError: a vector is not finite.
         """
         if self._attached is not None:
-            return torch.from_numpy(np.asarray(self._attached[[self._rows[text] for text in texts]])).to(self._device)
-        how: dict[str, Any] = {
-            "prompt": self.encoder.prompt_of(self.role),
-            "max_length": self.encoder.length_of(self.role),
-        }
-        tokens = self.encoder.tokenize(texts, **how)
+            rows = np.array([self._rows[text] for text in texts])
+            vectors = np.empty((len(rows), self.dim), np.float32)
+            is_known, rest = rows < 0, rows >= 0
+            vectors[is_known], vectors[rest] = self.vectors[rows[is_known]], self._attached[rows[rest]]
+            return torch.from_numpy(vectors).to(self._device)
+        prompt, max_length = self.encoder.prompt_of(self.role), self.encoder.length_of(self.role)
+        tokens = self.encoder.tokenize(texts, prompt=prompt, max_length=max_length)
         try:
             vectors = self.encoder.encode_tokens(tokens.ids, prompt_length=tokens.prompt_length, bf16=self.bf16)
         except NotFiniteError as error:

@@ -185,12 +185,15 @@ def kept_vectors(output: str | Path) -> Path:
     return Path(f"{output}.vectors")
 
 
-def read_vectors_file(file: Path, shape: tuple[int, int]) -> NDArray[np.float32] | None:
-    """The finite float32 vectors of a .npy file, memory-mapped; None if there is no such file, or a damaged one."""
+def read_vectors_file(file: Path, shape: tuple[int, int], *dtypes: str) -> NDArray[Any] | None:
+    """The finite vectors of a .npy file, memory-mapped; None if there is no such file, or a damaged or another one.
+
+    They are float32, or have one of the ``dtypes``.
+    """
     with suppress(*ARRAY_ERRORS):
         check_regular(file)
-        vectors: NDArray[np.float32] = np.load(file, mmap_mode="r", allow_pickle=False)
-        if vectors.shape == shape and vectors.dtype == np.dtype("float32"):
+        vectors: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+        if vectors.shape == shape and vectors.dtype in ("float32", *dtypes):
             blocks = (vectors[start : start + PART_TEXTS] for start in range(0, len(vectors), PART_TEXTS))
             return vectors if all(np.isfinite(block).all() for block in blocks) else None
     return None

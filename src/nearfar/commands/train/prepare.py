@@ -5,11 +5,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
+from nearfar.commands.encode.vectors import read_vectors_file
+from nearfar.commands.search.index import MANIFEST, SearchIndex, hash_bytes
 from nearfar.commands.train import inputs
 from nearfar.config.training import TrainConfig
+from nearfar.data.lines import read_texts
 from nearfar.data.rows import TextData
+from nearfar.disk.checks import expanded
+from nearfar.disk.work import join_changes, list_changes
 from nearfar.encoder import encoder_folder
 from nearfar.encoder.backbone import recompute_layers
 from nearfar.encoder.dropout import set_dropout
@@ -22,12 +28,19 @@ from nearfar.encoder.static import is_static, merge_square_layers
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.methods import BuildContext, BuiltMethod, Method
 from nearfar.methods.mixture import Mixture, describe_widths, train_at_widths, with_distinct_names
+from nearfar.methods.settings import InfoNceSettings
+from nearfar.neighbours import unit_rows
+from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.run import Prepared, count_steps
 from nearfar.settings import method_of
 from nearfar.training.gradients import seed_rng
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
 
+COMPARED = 8
+"""Number of vectors of ``document_vectors``, or some more, that are compared with those of the encoder."""
+FARTHEST = 0.1414
+"""The largest distance of two such vectors relative to their length: that of unit vectors with a cosine of 0.99."""
 PROMPTS = ("query_prompt", "document_prompt", "prompt")
 """The settings of prompts, which a further set may have for itself."""
 
@@ -84,6 +97,8 @@ def prepare(
             built: BuiltMethod = inputs.entry_of(own).build(own, context, rows)  # type: ignore[misc]
             method = train_at_widths(built.method, own, encoder.dim)
             found = [*built.facts, *fitted, *describe_widths(own, encoder.dim)]
+            if context.frozen is not None and config.document_vectors is not None:
+                found.append(_use_vectors(context.frozen, config, own))
         if method.count_tokens is None:
             method = replace(method, count_tokens=context.encoder.lengths)  # its items are texts
         share = 1.0 if config.mix == "weighted" or len(sets) == 1 else own.weight
@@ -181,6 +196,50 @@ def _frozen_documents(encoder: Encoder, own: TrainConfig, rows: TextData) -> Tea
     texts = (text for row in rows.rows[: own.limit] for text in row[1:] if isinstance(text, str))
     name, bf16 = str(encoder.documents.source), resolve(own.precision, encoder.device) == "bf16"
     return TeacherVectors(encoder.documents, texts, name=name, bf16=bf16, role="document")
+
+
+def _use_vectors(documents: TeacherVectors, config: TrainConfig, own: TrainConfig) -> str:
+    """Let the documents of a set, whose settings are ``own``, have the vectors that exist; returns in words how many.
+
+    An index knows the texts of its vectors; a .npy file has the vectors of the positives of the rows. A few are
+    compared with those of the encoder of documents, beside which the trained one is saved.
+
+    Raises:
+        NearfarError: there are no such vectors, or they are of another model, other settings or other rows.
+    """
+    path, name = expanded(str(config.document_vectors)), f"--document-vectors {config.document_vectors}"
+    way = f"Name vectors of {config.document_model or config.model}, or the model of these as --document-model."
+    encoder = documents.encoder
+    if (path / MANIFEST).exists():
+        index = SearchIndex.open(path)
+        now = {**index.manifest.settings, "weights": fingerprint_model(documents.name), "pooling": encoder.pooling}
+        now |= {"max_length": encoder.length_of("document"), "document_prompt": encoder.document_prompt}
+        if changes := list_changes(index.manifest.settings, {**now, "dimensions": None}, {"weights": "the model"}):
+            raise NearfarError(f"{name}: is the index of other vectors: {join_changes(changes)}. {way}")
+        path, hashes = path / "vectors.npy", index.rows["text_hash"][index.first_rows]
+    else:
+        if (column := getattr(config, "positive_column", None)) is None or len(config.data) > 1:
+            raise NearfarError(f"{name}: only positives of a single file can have a .npy file; name a search index.")
+        hashes = np.fromiter((hash_bytes(text.encode()) for text in read_texts(config.data[0], column)), np.uint64)
+    if (vectors := read_vectors_file(path, (len(hashes), documents.dim), "float16")) is None:
+        raise NearfarError(
+            f"{name}: must be a search index, or a .npy file with a finite vector for each row of --data: float32 or "
+            f"float16 [{len(hashes)}, {documents.dim}]."
+        )
+    wanted = {hash_bytes(text.encode()): text for text in documents.texts}
+    rows = np.flatnonzero(np.isin(hashes, np.fromiter(wanted, np.uint64)))[::-1].tolist()
+    known = {wanted[int(hashes[row])]: row - len(hashes) for row in rows}  # of equal texts the first, which comes last
+    texts = [*known][:: -(-len(known) // COMPARED) or 1]
+    by_cosine = isinstance(own, InfoNceSettings) and getattr(own, "similarity", "cosine") == "cosine"
+    expected = encoder.encode(texts, role="document", normalize=by_cosine, precision="fp32")
+    given = vectors[[known[text] for text in texts]].astype(np.float32)
+    distances = np.linalg.norm((unit_rows(given) if by_cosine else given) - expected, axis=1)
+    if (differs := distances > FARTHEST * np.linalg.norm(expected, axis=1)).any():
+        what = f"its vector of {texts[differs.argmax()][:60]!r} is of another model, prompt or row"
+        what += "" if by_cosine else f", or not of the model's length (--no-normalize), as {method_of(own)} needs it"
+        raise NearfarError(f"{name}: {what}. {way}")
+    documents.use(vectors, known)
+    return f"documents: {len(known):,} have a vector in {config.document_vectors}, {len(documents.texts):,} are encoded"
 
 
 def _fit_batch_size(own: TrainConfig, rows: TextData, requested: int) -> tuple[int, list[str]]:
