@@ -45,10 +45,10 @@ def _training(record: dict[str, Any]) -> list[str]:
     for name, part in cells:
         shape, size = record["shapes"][name], sizes[part]
         blocks: Blocks = shape.get(part) or {}
-        for side, reason in shape.get("failed", {}).get(part, {}).items():
-            forms.setdefault(side, {})[name, part] = reason.replace("|", "/")
         for side in (side for side in blocks if side.startswith((OURS, MNRL))):
             forms.setdefault(side, {})[name, part] = f"{median(_speeds(blocks[side])):,.0f}"
+        for side, reason in shape.get("failed", {}).get(part, {}).items():
+            forms.setdefault(side, {})[name, part] = reason.replace("|", "/")
         pair = [_fastest(blocks, library) for library in (OURS, MNRL) if blocks]
         for side in pair:
             step = 1000 * size * median(block["seconds"] / block["rows"] for block in blocks[side])
