@@ -144,7 +144,7 @@ def epoch_body(record: dict[str, Any]) -> list[str]:
 
 
 def _range(numbers: Sequence[int]) -> str:
-    least, most = min(numbers), max(numbers)
+    least, most = min(numbers, default=0), max(numbers, default=0)
     return f"{most}" if least == most else f"{least} to {most}"
 
 

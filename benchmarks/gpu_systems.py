@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -32,6 +33,8 @@ from nearfar.encoder.padded_attention import BatchShape
 FORWARD_AND_BACKWARD = 3
 """Operations of forward and backward together, relative to the forward pass."""
 COLUMNS = ("anchor", "positive", "negative")
+EPOCHS = 4
+"""Whose batches have the shapes that nearfar records before its first block."""
 WORKERS, PREFETCHED = 4, 2
 """Processes of the peer's loader, and the batches that each of them has ready."""
 FORMS: dict[str, dict[str, Any]] = {
@@ -100,8 +103,9 @@ class NearfarRun:
         run.advance(1)  # after this the encoder is in the mode of training
         self._graphs = run.prepared.texts.graphs
         if self._graphs is not None:
-            batches = (run.prepared.texts.ids(parts[0][1].sentences) for parts in run.prepared.mixture.epoch(0))
-            for batch in {BatchShape.of(batch.lengths): batch for batch in batches}.values():
+            batches = chain.from_iterable(run.prepared.mixture.epoch(number) for number in range(EPOCHS))
+            tokens = (run.prepared.texts.ids(parts[0][1].sentences) for parts in batches)
+            for batch in {BatchShape.of(batch.lengths): batch for batch in tokens}.values():
                 self._graphs.run(batch)
 
     def __call__(self, steps: int) -> Block:
