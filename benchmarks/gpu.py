@@ -210,9 +210,11 @@ def train(
 
     def enter_peer(*form: str) -> str:
         name = f"{MNRL} {' + '.join(form) or 'fp32'}"
+        if name in blocks or name in failed:
+            return name
         if len(form) > 1 and time.monotonic() > until:
             failed[name] = "not tried, because no time was left"
-        elif name not in blocks and name not in failed:
+        else:
             enter(name, partial(PeerRun, form, model, peers_rows, operations, batch_size=size, device=plan.device))
         return name
 
