@@ -11,14 +11,13 @@ from training_run import Rows
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from nearfar import Encoder
-from nearfar.types import LABEL_NAMES
 
 VOCABULARY = 30_522
 """Size of BERT's vocabulary."""
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-WORDS = {"premise": (14.1, 5.0), "hypothesis": (8.3, 3.0)}
-"""Mean and standard deviation of the number of words; the means are SNLI's (Bowman et al. 2015, Table 1)."""
-LONGEST = 60
+WORDS = {"premise": (14.1, 5.0), "hypothesis": (8.3, 3.0), "long": (200.0, 20.0)}
+"""Mean and standard deviation of the number of words; the first two means are SNLI's (Bowman et al. 2015, Table 1)."""
+LONGEST = 254
 
 
 class Shape(NamedTuple):
@@ -59,7 +58,7 @@ def write_model(folder: Path, shape: Shape) -> Path:
     tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
     names = {f"{token[1:-1].lower()}_token": token for token in SPECIAL}
     plain = folder / "plain"
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=128, **names).save_pretrained(plain)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=LONGEST + 2, **names).save_pretrained(plain)
     torch.manual_seed(0)
     BertModel(
         BertConfig(
@@ -92,7 +91,7 @@ class SyntheticTexts:
         self._seen: set[str] = set()
 
     def sentence(self, kind: str) -> str:
-        """A premise or a hypothesis."""
+        """A premise, a hypothesis or a long text."""
         while True:
             length = min(max(round(self._draw.gauss(*WORDS[kind])), 2), LONGEST)
             text = " ".join(self._draw.choices(self._words, cum_weights=self._until, k=length))
@@ -100,21 +99,8 @@ class SyntheticTexts:
                 self._seen.add(text)
                 return text
 
-    def by_premise(self, pairs: int) -> Rows:
-        """At least ``pairs`` rows (premise, hypothesis, label), three for each premise."""
-        rows = []
-        for _ in range(-(-pairs // len(LABEL_NAMES))):
-            premise = self.sentence("premise")
-            rows += [(premise, self.sentence("hypothesis"), label) for label in LABEL_NAMES]
-        return rows
-
     def triplets(self, count: int) -> Rows:
         """(anchor, positive, negative)."""
         return [
             (self.sentence("premise"), self.sentence("hypothesis"), self.sentence("hypothesis")) for _ in range(count)
         ]
-
-
-def shuffled(rows: Rows) -> Rows:
-    """The rows in random order."""
-    return random.Random(0).sample(rows, len(rows))

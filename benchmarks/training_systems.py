@@ -116,33 +116,44 @@ def train_peer(
     device: str,
 ) -> tuple[float, float]:
     """Train a model by sentence-transformers' trainer; seconds without the first step, and the mean loss of all."""
+    clock = StepTimer(device)
+    with tempfile.TemporaryDirectory() as folder:
+        given: dict[str, Any] = {"output_dir": folder, "device": device, "bf16": bf16}
+        given |= {"per_device_train_batch_size": batch_size, "max_steps": math.ceil(len(rows) / batch_size)}
+        outcome = peer_trainer(model, loss(model), dataset(columns, rows), clock, **given).train()
+    if len(clock.ends) != 2:
+        raise SystemExit(f"the peer ran {outcome.global_step} steps, not {given['max_steps']}")
+    return clock.ends[1] - clock.ends[0], outcome.training_loss
+
+
+def dataset(columns: Sequence[str], rows: Rows) -> Dataset:
+    """The rows as sentence-transformers wants them."""
     values: dict[str, list[Any]] = dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
     if "label" in values:
         values["label"] = [LABEL_NAMES.index(label) for label in values["label"]]
-    steps, clock = math.ceil(len(rows) / batch_size), StepTimer(device)
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = SentenceTransformerTrainingArguments(
-            output_dir=folder,
-            per_device_train_batch_size=batch_size,
-            max_steps=steps,
-            bf16=bf16,
-            use_cpu=device == "cpu",
-            save_strategy="no",
-            logging_strategy="no",
-            logging_nan_inf_filter=False,  # otherwise the mean would hide a loss that is not finite
-            report_to="none",
-            disable_tqdm=True,
-        )
-        trainer = SentenceTransformerTrainer(
-            model=model, args=arguments, train_dataset=Dataset.from_dict(values), loss=loss(model), callbacks=[clock]
-        )
-        trainer.remove_callback(PrinterCallback)
-        if trainer.accelerator.mixed_precision != ("bf16" if bf16 else "no"):
-            raise SystemExit(f"the peer computes in {trainer.accelerator.mixed_precision}, not as requested")
-        outcome = trainer.train()
-    if len(clock.ends) != 2:
-        raise SystemExit(f"the peer ran {outcome.global_step} steps, not {steps}")
-    return clock.ends[1] - clock.ends[0], outcome.training_loss
+    return Dataset.from_dict(values)
+
+
+def peer_trainer(
+    model: SentenceTransformer, loss: nn.Module, rows: Dataset, callback: TrainerCallback, *, device: str, **given: Any
+) -> SentenceTransformerTrainer:
+    """sentence-transformers' trainer, which saves, logs and shows nothing, with its defaults but for ``given``."""
+    arguments = SentenceTransformerTrainingArguments(
+        use_cpu=device == "cpu",
+        save_strategy="no",
+        logging_strategy="no",
+        logging_nan_inf_filter=False,  # otherwise the mean would hide a loss that is not finite
+        report_to="none",
+        disable_tqdm=True,
+        **given,
+    )
+    trainer = SentenceTransformerTrainer(
+        model=model, args=arguments, train_dataset=rows, loss=loss, callbacks=[callback]
+    )
+    trainer.remove_callback(PrinterCallback)
+    if trainer.accelerator.mixed_precision != ("bf16" if arguments.bf16 else "no"):
+        raise SystemExit(f"the peer computes in {trainer.accelerator.mixed_precision}, not as requested")
+    return trainer
 
 
 def plain_simcse(*, bf16: bool, batch_size: int) -> Callable[[Rows], TimedRound]:

@@ -125,11 +125,12 @@ def _rounds(block: dict[str, Any]) -> dict[str, list[dict[str, float]]]:
 
 
 def _fastest(rounds: dict[str, list[dict[str, float]]], library: str) -> tuple[list[float], str]:
-    """Rows a second in each round, and the precision, of the fastest ``library PRECISION``."""
+    """Rows a second in each round, and the precision, of the fastest ``library PRECISION`` with the most rounds."""
+    most = max(map(len, rounds.values()))
     speeds = {
         side.removeprefix(f"{library} "): [one["rows"] / one["seconds"] for one in blocks]
         for side, blocks in rounds.items()
-        if side.startswith(f"{library} ") and "," not in side
+        if side.startswith(f"{library} ") and "," not in side and len(blocks) == most
     }
     best = max(speeds, key=lambda precision: median(speeds[precision]))
     return speeds[best], best
