@@ -56,6 +56,7 @@ from training_systems import dataset, peak, synchronize
 from transformers.utils.logging import disable_progress_bar
 
 from nearfar import Encoder, InfoNceConfig
+from nearfar.encoder import cuda_graphs
 
 NO_GPU = "There is no GPU: torch sees no CUDA device, so nothing was measured."
 PRECISIONS: tuple[Literal["fp32", "bf16"], ...] = ("fp32", "bf16")
@@ -220,8 +221,8 @@ def train(
 
     for precision in PRECISIONS:
         enter(f"{OURS} {precision}", partial(NearfarRun, replace(config, precision=precision), rows, operations))
-    if part == "training":  # larger batches have no graphs
-        enter(f"{OURS} bf16 without graphs", partial(NearfarRun, config, rows, operations, graphs=False))
+    for what, variable in (("compiled layers", cuda_graphs.COMPILE_VARIABLE), ("graphs", cuda_graphs.VARIABLE)):
+        enter(f"{OURS} bf16 without {what}", partial(NearfarRun, config, rows, operations, without=variable))
     enter_peer()
     plain, alone = enter_peer("bf16"), {option: enter_peer("bf16", option) for option in OPTIONS}
     working = [option for option, name in alone.items() if name in blocks]

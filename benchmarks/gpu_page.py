@@ -26,7 +26,7 @@ def body(record: dict[str, Any]) -> list[str]:
         lines += ["", EARLIER]
     if record["shapes"]:
         lines += ["", *_training(record), "", *_encoding(record)]
-    return [*lines, "", *_attention(record)]
+    return lines if "batch_sizes" not in record else [*lines, "", *_attention(record)]  # older backends are no more
 
 
 def _fastest(blocks: Blocks, library: str) -> str:
@@ -127,9 +127,10 @@ def _attention(record: dict[str, Any]) -> list[str]:
     return [
         "## Attention by backend",
         "",
-        f"Of one call, forward and backward, the default backend is the fastest in {same} of {len(rows)} cases:",
-        "`varlen`, the flash kernel, in half precision without dropout, else `padded`, torch's attention on a few",
-        "padded blocks. `NEARFAR_CUDA_ATTENTION` names another (`groups`, one call for each length).",
+        "Microseconds of one call, forward and backward, on texts as long as those of training. `tiles`, which such",
+        f"texts have by default, are the fastest in {same} of {len(rows)} cases.",
+        "",
+        *common.table(("heads", "default", "fastest", "groups", "varlen", "tiles"), rows, words=3),
     ]
 
 

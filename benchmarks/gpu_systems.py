@@ -27,8 +27,7 @@ from training_systems import peer_trainer, synchronize
 from transformers import TrainerCallback
 
 from nearfar import InfoNceConfig
-from nearfar.encoder.cuda_graphs import VARIABLE
-from nearfar.encoder.padded_attention import BatchShape
+from nearfar.encoder.tiles import TiledBatch
 
 FORWARD_AND_BACKWARD = 3
 """Operations of forward and backward together, relative to the forward pass."""
@@ -88,13 +87,16 @@ def operations_of(shape: Shape, rows: Rows) -> float:
 
 
 class NearfarRun:
-    """A run of the library's training loop. Its CUDA graphs are recorded first; the time of tokenisation is added."""
+    """A run of the library's training loop. Its CUDA graphs are recorded first; the time of tokenisation is added.
+
+    ``without`` is an environment variable that is 0 meanwhile.
+    """
 
     lead = 0
     """Steps of a block before the timed ones."""
 
-    def __init__(self, config: InfoNceConfig, rows: Rows, operations: float, *, graphs: bool = True) -> None:
-        with tempfile.TemporaryDirectory() as folder, parallel_tokenizers(), environment(VARIABLE, str(int(graphs))):
+    def __init__(self, config: InfoNceConfig, rows: Rows, operations: float, *, without: str = "UNUSED") -> None:
+        with tempfile.TemporaryDirectory() as folder, parallel_tokenizers(), environment(without, "0"):
             file = write_rows(Path(folder) / "rows.tsv", COLUMNS, rows)
             self._run = run = Run(replace(config, data=(str(file),)))
             texts = list(dict.fromkeys(text for row in rows for text in row))
@@ -105,7 +107,7 @@ class NearfarRun:
         if self._graphs is not None:
             batches = chain.from_iterable(run.prepared.mixture.epoch(number) for number in range(EPOCHS))
             tokens = (run.prepared.texts.ids(parts[0][1].sentences) for parts in batches)
-            for batch in {BatchShape.of(batch.lengths): batch for batch in tokens}.values():
+            for batch in {TiledBatch.layout(batch, padding=0)[1]: batch for batch in tokens}.values():
                 self._graphs.run(batch)
 
     def __call__(self, steps: int) -> Block:

@@ -34,8 +34,9 @@ VARIABLE = "NEARFAR_CUDA_GRAPHS"
 COMPILE_VARIABLE = "NEARFAR_COMPILE"
 COMPILED_FROM = 3000
 """Number of steps of a run from which compiled layers pay: compiling takes 10 to 20 seconds."""
-MAX_TOKENS = 16_384
-"""Largest number of tokens of a batch that a graph computes: a GPU needs longer for more tokens than Python."""
+MAX_TOKENS = 65_536
+"""Largest number of tokens of a batch that a graph computes. A large batch gains by compiled layers alone: a GPU needs
+longer for it than Python."""
 MAX_GRAPHS = 64
 """Number of recordings of an encoder or a guide that are kept; the one that was used least recently is dropped."""
 
