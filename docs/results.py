@@ -618,6 +618,8 @@ MINED = {
     "margin-pairs-[0-9]": "scores, MarginMSE, and pairs",
 }
 """The files of the arms of studies/mining.py, and what they are called."""
+WITHOUT_SCORES = 3
+"""The number of arms that use no scores; they are the first, and what others are compared with."""
 
 
 def mined(words: str) -> str:
@@ -629,7 +631,9 @@ def mined(words: str) -> str:
         tasks = [next(iter(EvaluationResult.load(file).retrieval.values())) for file in files]
         scores = (mean(task.measures[measure].score or 0.0 for task in tasks) for measure in MEASURES)
         rows.append([name, str(len(files)), *map(_two_digits, scores)])
-    for first, second in combinations(reversed(arms), 2):
+    for second, first in sorted(combinations(arms, 2), key=lambda pair: [*arms].index(pair[1]), reverse=True):
+        if [*arms].index(second) >= WITHOUT_SCORES:
+            continue
         compared = (compare(arms[first], arms[second], measure=measure, progress=False) for measure in MEASURES)
         tests = (_difference(next(iter(one.tasks.values()))) for one in compared if isinstance(one, ComparisonResult))
         rows.append([f"*{first} − {second}*", "", *tests])
