@@ -13,7 +13,7 @@ import torch
 
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import cuda_graphs, training_encoder
-from nearfar.encoder.cuda_graphs import COMPILE_VARIABLE, COMPILED_FROM, CompiledLayers, uses_graphs
+from nearfar.encoder.cuda_graphs import COMPILE_VARIABLE, COMPILED_FROM, CompiledLayers, HalfWeights, uses_graphs
 from nearfar.encoder.dropout import set_dropout
 from nearfar.encoder.frozen import Guide
 from nearfar.encoder.training_encoder import TrainingEncoder
@@ -182,6 +182,14 @@ def test_layers_that_cannot_be_compiled(device: str, tmp_path: Path, monkeypatch
     assert len(warned) == 1
     torch.testing.assert_close(found, [backward(plain, texts) for texts in (SHORT, LONG)], atol=1e-5, rtol=0)
     assert_same_gradients(gradients(ours), gradients(plain), tolerance=1e-4)
+
+
+def test_weights_in_bfloat16_have_no_copies() -> None:
+    layer = torch.nn.Linear(3, 2).bfloat16()
+    weights, half = list(layer.parameters()), HalfWeights(layer)
+    with half.in_place():
+        assert all(now is before for now, before in zip(layer.parameters(), weights, strict=True))
+    assert not half.copies
 
 
 def test_later_weights_are_used(device: str, tmp_path: Path) -> None:

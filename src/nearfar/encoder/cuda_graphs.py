@@ -92,8 +92,9 @@ class HalfWeights:
             if weight not in self.copies:
                 self.copies[weight] = nn.Parameter(torch.empty_like(weight, dtype=torch.bfloat16))
             self.copies[weight].requires_grad_(weight.requires_grad)
-        with torch.no_grad():
-            torch._foreach_copy_(list(self.copies.values()), list(self.copies))
+        if self.copies:
+            with torch.no_grad():
+                torch._foreach_copy_(list(self.copies.values()), list(self.copies))
         try:
             for part, name, weight in copied:
                 part._parameters[name] = self.copies[weight]
@@ -161,6 +162,7 @@ class Recorder:
     def record(self, compute: Callable[[], None]) -> Callable[[], None]:
         """Record what the function computes, while other threads may use the GPU; the result repeats it."""
         torch.cuda.synchronize(self._device)
+        torch.cuda.empty_cache()  # graphs cannot use the memory that what was computed before has left
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         try:
