@@ -22,6 +22,7 @@ from nearfar.disk.checks import path_errors
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from nearfar.runs.folder import read_run_info
 from nearfar.runs.held_out import Tried, load_guard
+from nearfar.runtime import memory
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ def train(
     config = resolve_config(method, settings)
     with lost_process_errors():
         train_run(config, resume=resume, console=console, in_folds=True)
+        memory.release()  # of the optimiser and the gradients
         context, run = join_processes(config, console), Path(config.output)
         first = context.processes.broadcast_from_first
         info = first(partial(read_run_info, run))
