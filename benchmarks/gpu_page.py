@@ -13,7 +13,8 @@ TRAINING, ENCODING = ("training", "large"), ("encoding", "long")
 """The parts of a shape: batches of two sizes, texts of two lengths."""
 UNKNOWN = "–"
 EARLIER = """**Measured by an earlier form of this benchmark**: the peer was started anew for each block of 15 steps, in
-fp32 and in bf16; none of its other forms was tried, nor batches of 1,024 or long texts."""
+fp32 and in bf16; none of its other forms was tried, nor batches of 1,024 or long texts. nearfar's attention and CUDA
+graphs have changed since."""
 Blocks = dict[str, list[dict[str, Any]]]
 
 

@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -89,14 +89,15 @@ def operations_of(shape: Shape, rows: Rows) -> float:
 class NearfarRun:
     """A run of the library's training loop. Its CUDA graphs are recorded first; the time of tokenisation is added.
 
-    ``without`` is an environment variable that is 0 meanwhile.
+    ``without`` is an environment variable that is 0 while it is prepared.
     """
 
     lead = 0
     """Steps of a block before the timed ones."""
 
-    def __init__(self, config: InfoNceConfig, rows: Rows, operations: float, *, without: str = "UNUSED") -> None:
-        with tempfile.TemporaryDirectory() as folder, parallel_tokenizers(), environment(without, "0"):
+    def __init__(self, config: InfoNceConfig, rows: Rows, operations: float, *, without: str | None = None) -> None:
+        switch = environment(without, "0") if without else nullcontext()
+        with tempfile.TemporaryDirectory() as folder, parallel_tokenizers(), switch:
             file = write_rows(Path(folder) / "rows.tsv", COLUMNS, rows)
             self._run = run = Run(replace(config, data=(str(file),)))
             texts = list(dict.fromkeys(text for row in rows for text in row))

@@ -33,7 +33,7 @@ from nearfar.types import NearfarError
 VARIABLE = "NEARFAR_CUDA_GRAPHS"
 COMPILE_VARIABLE = "NEARFAR_COMPILE"
 COMPILED_FROM = 3000
-"""Number of steps of a run from which compiled layers pay: compiling takes 10 to 20 seconds."""
+"""Number of steps of a run from which compiled layers are expected to pay for the time of compiling."""
 MAX_TOKENS = 65_536
 """Largest number of tokens of a batch that a graph computes. A large batch gains by compiled layers alone: a GPU needs
 longer for it than Python."""

@@ -83,7 +83,7 @@ def train_run(
                     folder.verify_input(what, partial(fingerprint_model, model))
         prepared = prepare(config, sets, processes=processes.size, device=context.device, console=context.console)
         if config.document_vectors is not None:
-            known = (bytes(one.vectors[row]) for one in prepared.teachers for _, row in sorted(one.known.items()))
+            known = (bytes(each.vectors[row]) for each in prepared.teachers for _, row in sorted(each.known.items()))
             folder.verify_input(f"--document-vectors {config.document_vectors}", partial(fingerprint_rows, known))
         EncoderRun(config, prepared, sets, dev, guard=guard, folder=folder, context=context).execute()
 
@@ -143,7 +143,7 @@ class EncoderRun(Run):
         folder, processes = self.folder.path / TEACHERS, self.processes
         shown = draws_bars(self.context.console) and processes.is_main
         try:
-            for teacher in (one for one in self.prepared.teachers if one.texts):
+            for teacher in (each for each in self.prepared.teachers if each.texts):
                 with progress_bar("teacher", len(teacher.texts), shown=shown) as advance:
                     compute = partial(_vectors_file, teacher, folder, processes, advance)
                     while not (file := processes.broadcast_from_first(compute)):
