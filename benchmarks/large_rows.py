@@ -93,5 +93,5 @@ def body(record: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    sizes = common.Sizes("rows", "largest number of pairs", 10**7, 10**4), common.Sizes("steps", "steps", 20, 2)
+    sizes = common.Sizes("rows", "largest number of pairs", 10**7, 10**4), common.Sizes("steps", "steps", 200, 2)
     common.main(PAGE, __doc__, run, body, *sizes, one=one)

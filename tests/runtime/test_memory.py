@@ -1,7 +1,23 @@
 """The garbage collector is paused during imports and skipped at exit; free memory goes back to the system."""
 
+import os
 import subprocess
 import sys
+
+import pytest
+
+from nearfar.encoder.precision import resolve
+from nearfar.runtime.memory import COMPILED_SHAPES, SHAPES_VARIABLE
+
+
+def test_bfloat16_keeps_the_code_of_few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So training with a new shape at each step does not grow by a gigabyte."""
+    monkeypatch.setenv(SHAPES_VARIABLE, "7")
+    resolve("auto")
+    assert os.environ[SHAPES_VARIABLE] == "7"
+    monkeypatch.delenv(SHAPES_VARIABLE)
+    resolve("auto")
+    assert os.environ[SHAPES_VARIABLE] == str(COMPILED_SHAPES)
 
 
 def test_the_collector_is_paused_inside_and_restored_afterwards() -> None:

@@ -9,7 +9,7 @@ import warnings
 from functools import cache
 from typing import TYPE_CHECKING, cast, get_args
 
-from nearfar.runtime import machine
+from nearfar.runtime import machine, memory
 from nearfar.types import NearfarError, Precision, Resolved
 
 if TYPE_CHECKING:
@@ -118,9 +118,10 @@ def resolve(requested: Precision, device: "str | torch.device | None" = None) ->
     """
     precision = check_precision(requested)
     if precision == "auto":
-        return "bf16" if is_native(device) else "fp32"
+        precision = "bf16" if is_native(device) else "fp32"
     if precision == "bf16" and not is_native(device):
         _warn_not_native()
+    memory.limit_compiled_shapes()
     return precision
 
 

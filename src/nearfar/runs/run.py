@@ -35,6 +35,7 @@ from nearfar.evaluation.results import provenance
 from nearfar.methods.mixture import Mixture
 from nearfar.runs.fingerprints import seen_hashes
 from nearfar.runs.folder import RUN_INFO, RunFolder
+from nearfar.runtime import memory
 from nearfar.runtime.versions import package_version
 from nearfar.settings import method_of
 from nearfar.training import LoopSettings, Trainer
@@ -196,12 +197,15 @@ class Run(Trainer):
         load = partial(self.checkpoints.load, self.state, processes=processes.size)
         self.progress = processes.broadcast_from_first(load)
         self.state.send_from_first(processes)
+        memory.trim()  # what the rows took while they were read
         with ExitStack() as stack:
             self._open_callbacks(stack)
             self.train()
         if (step := self.progress.step) < self.loop.total_steps:
             self.context.say(f"stopped early, after step {step:,} of {self.loop.total_steps:,} (--patience)")
         self.use_averages()  # those of the last step, if no better ones are loaded
+        self.state.optimiser.state.clear()
+        memory.trim()
         processes.broadcast_from_first(self._finish)  # no process exits before the model is written
 
     def _patience_in_words(self, patience: int) -> str:

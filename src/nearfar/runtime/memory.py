@@ -4,15 +4,16 @@ The modules of transformers and torch stay loaded until the end. Nevertheless th
 times during the import and once more at exit, which takes a large part of the processor time of a short command. So it
 is paused meanwhile (:func:`paused`, :func:`skip_at_exit`).
 
-torch computes bfloat16 matrix products on the CPU by oneDNN, which keeps the compiled code of the last 1,024 shapes. It
-lies between the large blocks of tensors, so glibc cannot return these blocks when they are free. Ragged batches have a
-new shape at each step: a process that trains one model after the other grows by about 100 MB for each. So
-:func:`release` returns them to the system.
+torch computes bfloat16 matrix products on the CPU by oneDNN, which keeps the compiled code of the last 1,024 shapes, up
+to a megabyte for each. Ragged batches have new shapes at each step, so :func:`limit_compiled_shapes` lets it keep those
+of a step. The code lies between the large blocks of tensors, so glibc cannot return these blocks when they are free:
+:func:`trim` and :func:`release` do.
 """
 
 import atexit
 import ctypes
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -40,8 +41,26 @@ def skip_at_exit() -> None:
     atexit.register(gc.freeze)
 
 
+SHAPES_VARIABLE = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+COMPILED_SHAPES = 32
+"""Shapes whose code is kept: more than a layer has matrix products, forward and backward."""
+
+
+def limit_compiled_shapes() -> None:
+    """Let oneDNN keep the code of :data:`COMPILED_SHAPES` shapes, if the environment does not say how many.
+
+    Without effect after the first matrix product in bfloat16, at which oneDNN reads the variable.
+    """
+    os.environ.setdefault(SHAPES_VARIABLE, str(COMPILED_SHAPES))
+
+
 def release() -> None:
-    """Return free memory to the system, in up to a tenth of a second; does nothing where the C library is not glibc."""
+    """Collect garbage, and return free memory to the system, in up to a tenth of a second."""
     gc.collect()
+    trim()
+
+
+def trim() -> None:
+    """Return free memory to the system, in some milliseconds; does nothing where the C library is not glibc."""
     with suppress(OSError, AttributeError, TypeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)

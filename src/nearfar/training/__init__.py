@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from torch import nn
 
+from nearfar.runtime import memory
 from nearfar.training.checkpoint import Checkpoints, Progress, TrainingState
 from nearfar.training.gradients import Gradients, LossPart, read_later
 from nearfar.training.optimiser import (
@@ -32,6 +33,8 @@ from nearfar.training.optimiser import (
 )
 from nearfar.types import NearfarError
 
+TRIM_EVERY = 32
+"""Steps after which free memory is returned to the system."""
 EVALUATIONS = 10
 """The default number of evaluations after a step."""
 
@@ -195,6 +198,8 @@ class Trainer(ABC):
                 launched.append(self._step(batches, parameters))
                 next(launched[-1])
                 _finish(launched, but=self.in_flight)
+                if progress.step % TRIM_EVERY == 0:
+                    memory.trim()  # blocks between those of other shapes
                 if loop.evaluates(progress.step):
                     _finish(launched)
                     self._evaluate_step()
@@ -265,6 +270,7 @@ class Trainer(ABC):
     def _evaluate_step(self) -> None:
         """Evaluate, and save the weights if they are the best so far; after step 0 those of the averages."""
         progress = self.progress
+        memory.trim()  # an evaluation needs other blocks than the steps before it
         with applied(self.averages if progress.step else ()):
             evaluation = self.processes.broadcast_from_first(self.evaluate)
             score, candidate = evaluation.score, progress.step > 0 or self.start_is_candidate
