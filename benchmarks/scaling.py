@@ -59,11 +59,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure(file: str, processes: int) -> dict[str, Any]:
-    """``nearfar encode`` of a file of lines in this process and its workers."""
+    """``nearfar encode`` of a file of lines, in this process or in workers."""
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         output = Path(folder) / "v.npy"
-        encode(MODEL, input=file, output=output, precision="bf16", processes=processes, progress=False)
+        encode(MODEL, input=file, output=output, precision="bf16", workers=processes, progress=False)
         seconds = time.perf_counter() - started
     return {"seconds": [seconds], "threads": torch.get_num_threads(), "peak_mib": common.peak_mib()}
 

@@ -1,9 +1,11 @@
 """How auto is resolved by device and environment, the warning for emulated bfloat16, and resumed precisions."""
 
 import pytest
+import torch
 
 from nearfar import NearfarError
-from nearfar.encoder.precision import EMULATED, precision_record, resolve, resumed_precision
+from nearfar.encoder.precision import EMULATED, precision_record, resolve, resumed_precision, share_gpus
+from nearfar.runtime.threads import WORKER
 from nearfar.types import Precision
 from tests.precision_mocks import WARNING, machine
 
@@ -59,3 +61,10 @@ def test_native_bfloat16_is_not_resumed_with_emulation(monkeypatch: pytest.Monke
         resumed_precision("bf16", "cpu", what="it")
     with pytest.warns(UserWarning, match=WARNING):
         assert resumed_precision(EMULATED, "cpu", what="it") == "bf16"
+
+
+def test_workers_of_a_machine_share_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert share_gpus("cuda") == "cuda"
+    monkeypatch.setenv(WORKER, "3")
+    assert [share_gpus(device) for device in ("cuda", None, "cuda:0", "cpu")] == ["cuda:1", "cuda:1", "cuda:0", "cpu"]

@@ -12,7 +12,7 @@ UNAVAILABLE = ("cuda", "cuda:7", "mps", "xpu", "cpu:3", "nonsense")
 COMMANDS = (
     "train scl --model nowhere --output run --data nowhere.tsv --evaluate-on nowhere.tsv",
     "predict nowhere --input nowhere.txt --output out.tsv",
-    "encode nowhere --input nowhere.txt --output out.npy --processes 2",
+    "encode nowhere --input nowhere.txt --output out.npy --workers 2",
     "evaluate nowhere --tasks nowhere.tsv",
     "geometry nowhere --output shape --pairs nowhere.tsv",
     "back-translate --input nowhere.txt --output out.tsv",

@@ -26,7 +26,7 @@ _OUT_OF_MEMORY = re.compile("(?i)can(no|')t allocate memory")
 _NO_SPACE = "no space is left on the disk; free some, or write to another place"
 _NO_MEMORY = (
     "out of memory; choose a smaller --micro-batch, which leaves the gradient of a training unchanged, a smaller "
-    "--batch-size or --max-length, fewer --processes, or a smaller model"
+    "--batch-size or --max-length, fewer --workers, or a smaller model"
 )
 _TOO_MANY_FILES = "too many open files; raise the limit, as by ulimit -n 4096, and try again"
 _SENTENCES = {

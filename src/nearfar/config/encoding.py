@@ -18,7 +18,7 @@ from nearfar.types import NearfarError, Precision
 
 DEFAULT_SHARD_ROWS = 1_000_000
 """Number of rows of a part if ``--shard-rows`` is not given."""
-_OF_SHARDS = ("keep", "engine", "workers", "threads", "ray_address", "shard")
+_OF_SHARDS = ("keep", "engine", "ray_address", "shard")
 """Settings that are for output in parts."""
 
 
@@ -38,8 +38,6 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     output: bounds.Output
     """File to write: .npy, or .parquet with the columns row and embedding. For output in parts: a folder, or its fsspec
     address, for part-00000.parquet, ... with the columns row and vector."""
-    processes: bounds.ProcessCount = 1
-    """Number of processes. They share the processor cores of this machine, or use one GPU each."""
     resume: bool = False
     """Resume an interrupted run: write the parts that are missing or whose checksum is wrong, in OUTPUT.partial or in a
     folder OUTPUT."""
@@ -68,6 +66,12 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     device: str | None = None
     """Device: cpu, cuda, cuda:1 ...; by default CUDA if available. Workers on Ray reserve a GPU each if it is cuda."""
 
+    workers: bounds.Count = 1
+    """Number of processes, each with its own encoder. They share the cores of this machine, and take its GPUs in turn.
+    """
+    threads: bounds.Count | None = None
+    """Threads of each worker; by default the cores of this machine divided by WORKERS, and 1 with --ray-address."""
+
     # --- Output in parts ---
 
     shard_rows: bounds.RowCount | None = None
@@ -77,10 +81,6 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     """Columns of the input to copy into the parts."""
     engine: Literal["local", "ray"] = "local"
     """Where parts are written: by workers on this machine, or on a Ray cluster (needs nearfar[scale])."""
-    workers: bounds.Count = 1
-    """Number of workers. Each keeps an encoder in memory."""
-    threads: bounds.Count | None = None
-    """Threads of each worker; by default the cores of this machine divided by WORKERS, and 1 with --ray-address."""
     ray_address: str | None = None
     """Address of the Ray cluster; by default a Ray is started on this machine."""
     shard: bounds.Shard | None = None
@@ -100,8 +100,6 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
             return
         if self.column is None:
             yield f"--input {self.input}: is read as Parquet; name the column of the texts with --column."
-        if self.processes > 1:
-            yield f"--processes {self.processes}: is for output in one file; give --workers in its place."
         if self.with_texts:
             yield f"--with-texts: is for output in one file; give --keep {self.column} in its place."
         if self.quantize == "int8" and self.calibrate is None:

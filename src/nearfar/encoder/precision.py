@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, cast, get_args
 
 from nearfar.runtime import machine, memory
+from nearfar.runtime.threads import WORKER
 from nearfar.types import NearfarError, Precision, Resolved
 
 if TYPE_CHECKING:
@@ -42,6 +43,16 @@ def choose_device(name: "str | torch.device | None" = None) -> "torch.device":
     if str(name) not in (*available, kind, "cpu:0"):
         raise NearfarError(f"--device {str(name)[:80]!r}: this machine has {', '.join(available)}.")
     return torch.device(str(name))
+
+
+def share_gpus(device: str | None) -> str | None:
+    """The device of this process: of several workers of a machine (:data:`nearfar.runtime.threads.WORKER`), its GPU."""
+    import torch
+
+    worker = os.environ.get(WORKER)
+    if worker and device in (None, "cuda") and (count := torch.cuda.device_count()):
+        return f"cuda:{int(worker) % count}"
+    return device
 
 
 BF16_SETS = ("avx512_bf16", "amx_bf16", "bf16")

@@ -106,7 +106,8 @@ class ProcessEngine:
     def submit(self, task: Task, *, uses: str | None) -> Future[Outcome]:  # noqa: ARG002
         """Give the task to an idle worker, or to a new one."""
         if not self._idle:
-            self._idle.append(_Worker(self._environment))
+            own = {thread_settings.WORKER: str(len(self._workers))}
+            self._idle.append(_Worker(self._environment | own))
             self._workers.append(self._idle[-1])
         self._tasks.append(self._threads.submit(self._perform, self._idle.pop(), task))
         return self._tasks[-1]

@@ -21,6 +21,8 @@ SPIN_COUNT = "1000"
 WAIT_VARIABLES = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": SPIN_COUNT, "KMP_BLOCKTIME": "1"}
 """The standard's variable; libgomp's (torch for Linux); and libomp's (macOS) and libiomp's (Windows), in milliseconds.
 """
+WORKER = "NEARFAR_WORKER"
+"""In a worker process, the variable with its number among the workers of a pool, from 0 on."""
 THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 CGROUP = Path("/sys/fs/cgroup")
 

@@ -1,10 +1,9 @@
-"""A file of texts -> a file of embeddings: every source and format, constant memory, several processes, errors."""
+"""A file of texts -> a file of embeddings: every source and format, constant memory, workers, errors."""
 
 import gc
 import os
 import shutil
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,15 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import torch
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
 from nearfar.commands.encode import encode
+from nearfar.commands.encode import file as file_module
 from nearfar.data import lines
 from nearfar.disk.places import LocalFolder
-from tests.encode_helpers import BLOCK, TEXTS, Killed, encoded, kill_at, make_workspace, stop_after, stopped
+from tests.encode_helpers import BLOCK, TEXTS, Killed, encoded, kill_at, make_workspace, stop_after, stop_in, stopped
 
 
 @pytest.fixture
@@ -74,25 +75,26 @@ def test_a_source_that_changes_while_being_read_raises(workspace: Path, monkeypa
 
 @pytest.mark.nightly
 @pytest.mark.long
-def test_two_processes_give_the_same_bytes_as_one(workspace: Path) -> None:
-    assert encoded(processes=2, block=12, dimensions=12) == encoded("y.npy", block=12, dimensions=12)
+def test_two_workers_give_the_same_bytes_as_one_process(workspace: Path) -> None:
+    expected = encoded("y.npy", block=12, dimensions=12)
+    assert encoded(workers=2, threads=torch.get_num_threads(), block=12, dimensions=12) == expected
 
 
 @pytest.mark.long
-def test_no_block_is_lost_when_a_process_dies(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_fails_in_a_worker_is_named_and_resumed(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = encoded("y.npy")
-
-    def die_after_two(blocks: Iterator[Any], *_: object, **__: object) -> Iterator[Any]:
-        encoder = Encoder.from_pretrained("tiny")
-        for _ in range(2):
-            block = next(blocks)
-            yield block, encoder.encode_tokens(block.tokenized.ids)
-        raise NearfarError("One of the --processes died.")
-
-    monkeypatch.setattr("nearfar.encoder.stream.encode_in_processes", die_after_two)
-    with pytest.raises(NearfarError, match=r"died\. 10 of 23 texts are done; continue with --resume\."):
-        encoded(processes=2)
-    assert encoded(resume=True) == expected
+    monkeypatch.setattr(file_module, "computes_here", lambda _: False)  # jobs, but in this process
+    with monkeypatch.context() as patch:
+        stop_in(patch, Encoder, "encode_tokens", 2, NearfarError("not enough memory"))
+        with pytest.raises(NearfarError, match=r"3 of 5 parts failed:\n  part-00002\.parquet: not enough memory"):
+            encoded()
+    with monkeypatch.context() as patch:  # a worker has had later parts before
+        patch.setitem(file_module._reading, str(Path("x.txt").absolute()), (20, iter(())))
+        assert encoded(resume=True) == expected
+    monkeypatch.setattr(lines, "read_texts", lambda *_: iter(reads.pop(0)))
+    reads = [["a dog"], ["a pear"], ["a dog"]]  # when the plan is made, at the end, by the worker
+    with pytest.raises(NearfarError, match=r"z\.txt: changed while it was read"):
+        encoded("z.npy", "z.txt")
 
 
 @pytest.mark.long
@@ -113,7 +115,7 @@ def test_memory_does_not_grow_with_the_number_of_lines(workspace: Path, monkeypa
 
 @pytest.mark.long
 def test_ctrl_c_says_how_to_resume(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["encode", "tiny", "--input", "x.txt", "--output", "x.parquet", "--with-texts", "--processes", "1"]
+    words = ["encode", "tiny", "--input", "x.txt", "--output", "x.parquet", "--with-texts", "--workers", "1"]
     with pytest.MonkeyPatch.context() as patch:
         stop_after(0, patch, KeyboardInterrupt())
         assert main(words) == 130

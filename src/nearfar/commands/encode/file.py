@@ -1,24 +1,38 @@
-"""One file of embeddings: the join of its parts, which are encoded in one or several processes."""
+"""One file of embeddings: the join of its parts, which are encoded by this process or by workers."""
 
-from collections.abc import Collection, Generator, Iterator
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from nearfar.commands.encode.corpus import InputFile
-from nearfar.commands.encode.parts import Parts, Piece, Plan, ranges_file, read_plan
-from nearfar.commands.encode.run import EncodeResult, agreed_parts, open_planned
-from nearfar.commands.encode.vectors import pieces_of
+from nearfar.commands.encode.parts import Parts, Plan, ranges_file, read_plan
+from nearfar.commands.encode.run import (
+    EncodeResult,
+    agreed_parts,
+    computes_here,
+    jobs_of_parts,
+    load_encoder,
+    open_planned,
+    planned_parts,
+    run_jobs_of_parts,
+)
 from nearfar.config.encoding import EncodeConfig
 from nearfar.data import lines
+from nearfar.data.paths import as_path
 from nearfar.disk import remove
 from nearfar.disk.checks import check_output_path, refuse_existing, refuse_overwriting_inputs
 from nearfar.disk.folders import folder_lock
 from nearfar.disk.places import OWN, LocalFolder
 from nearfar.disk.work import PLAN
 from nearfar.encoder.token_batches import NotFiniteError
-from nearfar.encoder.weights import locate
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
+
+JOB = "nearfar.commands.encode.file:write_part"
+"""The function of the jobs of workers."""
 
 
 def remove_partial(place: LocalFolder) -> None:
@@ -81,32 +95,52 @@ def encode_file(model: str, config: EncodeConfig, block: int, *, progress: bool)
 def _encode_missing(
     model: str, config: EncodeConfig, parts: Parts, done: Collection[int], texts: Iterator[str], *, progress: bool
 ) -> None:
-    """Encode the texts of the parts that are not done, here or in processes whose texts this one tokenises.
+    """Encode the texts of the parts that are not done, here or in workers, each of which reads the input for itself.
 
     Errors say how to continue.
     """
-    from nearfar.encoder import stream
-
     plan = parts.plan
-    processes = min(config.processes, plan.parts - len(done))
+    if not computes_here(config):
+        load_encoder.cache_clear()  # frees it
+        local = {"input": str(as_path(config.input).absolute())}
+        jobs = jobs_of_parts(JOB, parts, config, model, **local).items()
+        run_jobs_of_parts(parts, {job: part for job, part in jobs if part not in done}, config, progress=progress)
+        deque(texts, maxlen=0)  # raises if they changed meanwhile
+        return
     opened = open_planned(model, config.device, parts)
-    encoder = opened.of_role(None).encoder
     how: dict[str, Any] = {"normalize": plan.settings.normalize, "dimensions": plan.settings.dimensions}
     with progress_bar("encoding", plan.rows, done=parts.rows_in(done), shown=progress) as advance:
-
-        def encode_blocks(blocks: Iterator[lines.Block]) -> Generator[Piece]:
-            if processes == 1:
-                return opened.pieces(blocks, **how, on_texts=advance)
-            opening = {"pooling": encoder.pooling, "max_length": encoder.max_length}
-            worker = stream.WorkerConfig(encoder.source or locate(model), opening, {"bf16": opened.bf16, **how})
-            tokens = stream.tokenize_blocks(encoder, blocks)
-            devices = stream.assign_devices(config.device, processes)
-            return pieces_of(stream.encode_in_processes(tokens, worker, devices, on_batch=advance), advance)
-
         try:
-            parts.complete(texts, done, encode_blocks)
+            parts.complete(texts, done, partial(opened.pieces, **how, on_texts=advance))
         except (lines.SourceChangedError, NotFiniteError):
             raise  # another call would fail too
         except NearfarError as error:
             rows = parts.rows_in(parts.records())
             raise NearfarError(f"{error} {rows:,} of {plan.rows:,} texts are done; continue with --resume.") from error
+
+
+_reading: dict[str, tuple[int, Iterator[str]]] = {}
+"""The input of the latest part of this worker: the number of its next text, and the texts from there on."""
+
+
+def write_part(settings: Mapping[str, Any], inputs: Mapping[str, Path], folder: Path) -> None:  # noqa: ARG001
+    """Encode the texts of a part and publish its file and its record: the function of a job in a worker.
+
+    Args:
+        settings: as of :func:`nearfar.commands.encode.folder.write_part`; and ``input``, the path of the texts.
+        inputs: none.
+        folder: a temporary folder.
+
+    Raises:
+        NearfarError: a text is not valid, the model is not that of the plan, or a file cannot be read or written.
+    """
+    part, parts, source = int(settings["part"]), planned_parts(settings), settings["input"]
+    how, (start, stop) = parts.plan.settings, parts.plan.row_range(part)
+    following, texts = _reading.pop(source, (start + 1, iter(())))
+    if following > start:
+        following, texts = 0, lines.read_texts(source, how.column)
+    deque(islice(texts, start - following), maxlen=0)
+    opened = open_planned(settings["model"], settings["device"], parts)
+    blocks = lines.blocks(islice(texts, stop - start), size=how.block, start=start)
+    parts.store(part, opened.pieces(blocks, normalize=how.normalize, dimensions=how.dimensions), folder)
+    _reading[source] = stop, texts

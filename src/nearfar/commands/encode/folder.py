@@ -5,24 +5,27 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.commands.encode.corpus import InputFile, column_reader, list_files, read_footers, read_texts
-from nearfar.commands.encode.parts import Parts, Plan, file_name, read_plan
-from nearfar.commands.encode.run import EncodeResult, agreed_parts, computes_here, load_encoder, open_planned
+from nearfar.commands.encode.parts import Plan, read_plan
+from nearfar.commands.encode.run import (
+    EncodeResult,
+    agreed_parts,
+    computes_here,
+    jobs_of_parts,
+    load_encoder,
+    open_planned,
+    planned_parts,
+    run_jobs_of_parts,
+)
 from nearfar.config.bounds import shard_numbers
 from nearfar.config.encoding import EncodeConfig
 from nearfar.data import lines
 from nearfar.disk.checks import check_writable_folder
 from nearfar.disk.places import OWN, WRITING, Place, open_place
-from nearfar.disk.work import PLAN
-from nearfar.jobs import Job, JobEvent, JobsFailedError, run_jobs, shard_of
-from nearfar.runtime.progress import progress_bar
-from nearfar.runtime.threads import available_cores, cpu_quota
+from nearfar.jobs import shard_of
 from nearfar.types import NearfarError
 
 JOB = "nearfar.commands.encode.folder:write_part"
 """The function of the jobs."""
-
-_SHOWN = 10
-"""Number of failed parts that an error names."""
 
 
 def encode_folder(model: str, config: EncodeConfig, block: int, *, progress: bool) -> EncodeResult:
@@ -45,16 +48,12 @@ def encode_folder(model: str, config: EncodeConfig, block: int, *, progress: boo
             raise NearfarError(f"--output {place.address}: has the input {inside[0]} in it; choose another folder.")
         return files
 
-    here = computes_here(config)
     parts = agreed_parts(model, config, block, read_input=read, input_changes=changes)
-    if not here:
+    if not computes_here(config):
         load_encoder.cache_clear()  # frees it
-    local = {"output": place.address, "model": model, "device": config.device}
-    uses = "gpu" if config.engine == "ray" and str(config.device).startswith("cuda") else None
-    settings: list[dict[str, Any]] = [{"part": part, "plan": parts.plan.digest} for part in range(parts.plan.parts)]
-    numbers = {Job(JOB, each, local=local, uses=uses): part for part, each in enumerate(settings)}
-    own = {job: numbers[job] for job in shard_of(list(numbers), shard_numbers(config.shard))}
-    _run_jobs(parts, own, config, engine="inline" if here else config.engine, progress=progress)
+    jobs = jobs_of_parts(JOB, parts, config, model)
+    own = {job: jobs[job] for job in shard_of(list(jobs), shard_numbers(config.shard))}
+    run_jobs_of_parts(parts, own, config, progress=progress)
     records = parts.records()
     complete = len(records) == parts.plan.parts
     if complete:
@@ -84,33 +83,6 @@ def _check_folder(place: Place, config: EncodeConfig) -> None:
         )
 
 
-def _run_jobs(parts: Parts, jobs: Mapping[Job, int], config: EncodeConfig, *, engine: str, progress: bool) -> None:
-    """Run the jobs of parts; failures are one error that names the parts."""
-    cores = min(available_cores(), cpu_quota() or available_cores())
-    try:
-        with progress_bar("encoding", parts.rows_in(jobs.values()), shown=progress) as advance:
-
-            def on_event(event: JobEvent) -> None:
-                if event.kind == "finished":
-                    advance(parts.rows_in([jobs[event.job]]))
-
-            run_jobs(
-                list(jobs),
-                None,  # each part is published in its place
-                engine="process" if engine == "local" else engine,
-                workers=config.workers,
-                threads=config.threads or (1 if config.ray_address else max(1, cores // config.workers)),
-                ray_address=config.ray_address,
-                on_event=on_event,
-            )
-    except JobsFailedError as error:
-        listed = [f"\n  {file_name(jobs[each.job])}: {each.message}" for each in error.failures[:_SHOWN]]
-        raise NearfarError(
-            f"{len(error.failures):,} of {len(jobs):,} parts failed:{''.join(listed)}\nThe other parts are kept; "
-            "continue with --resume."
-        ) from error
-
-
 def write_part(settings: Mapping[str, Any], inputs: Mapping[str, Path], folder: Path) -> None:  # noqa: ARG001
     """Encode the rows of a part and publish its file and its record, unless both are there and valid.
 
@@ -124,16 +96,10 @@ def write_part(settings: Mapping[str, Any], inputs: Mapping[str, Path], folder: 
         NearfarError: a text is not valid, an input file or the model is not that of the plan, or a file cannot be read
             or written.
     """
-    part, place = int(settings["part"]), open_place(settings["output"])
-    plan = read_plan(place)
-    if plan is None or plan.digest != settings["plan"]:
-        raise NearfarError(
-            f"{place.address}/{PLAN}: is not seen by this machine, or belongs to another run. Start only one run in a "
-            "folder, which all machines see."
-        )
-    parts = Parts(place, plan)
+    part, parts = int(settings["part"]), planned_parts(settings)
     if parts.records([part], whole=True):
         return
+    plan = parts.plan
     how, (start, stop) = plan.settings, plan.row_range(part)
     texts = lines.blocks(read_texts(plan.files, start, stop, str(how.column)), size=how.block, start=start)
     opened = open_planned(settings["model"], settings["device"], parts)

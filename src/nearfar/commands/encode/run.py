@@ -1,25 +1,31 @@
 """What a run of ``nearfar encode`` is, whether it writes one file or a folder: its plan, its parts and its encoder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nearfar.commands.encode.corpus import InputFile
-from nearfar.commands.encode.parts import MANIFEST, Parts, Plan, VectorSettings, read_plan, work_of
+from nearfar.commands.encode.parts import MANIFEST, Parts, Plan, VectorSettings, file_name, read_plan, work_of
 from nearfar.commands.encode.vectors import OpenEncoder, open_encoder
 from nearfar.config.encoding import DEFAULT_SHARD_ROWS, EncodeConfig
 from nearfar.disk.places import LocalFolder, Place, open_place
 from nearfar.disk.work import PLAN, list_changes, refuse_changes
-from nearfar.encoder.precision import precision_record, resolve, resumed_precision
+from nearfar.encoder.precision import precision_record, resolve, resumed_precision, share_gpus
 from nearfar.encoder.prompts import choose_width
+from nearfar.jobs import Job, JobEvent, JobsFailedError, run_jobs
 from nearfar.quantization import read_ranges
 from nearfar.runs.fingerprints import fingerprint_model
+from nearfar.runtime.progress import progress_bar
+from nearfar.runtime.threads import available_cores, cpu_quota
 from nearfar.types import NearfarError
 
 OPENING = ("pooling", "max_length", "prompt")
 """Flags that open an encoder, and are settings of a plan as they are."""
+
+_SHOWN = 10
+"""Number of failed parts that an error names."""
 
 WORDS = {"model": "the model's weights or settings", "calibrate": "the ranges of --calibrate"}
 
@@ -56,11 +62,67 @@ def open_planned(model: str, device: str | None, parts: Parts) -> OpenEncoder:
             in native bfloat16, which the device does not have.
     """
     settings, address = parts.plan.settings, parts.place.address
+    device = share_gpus(device)
     opened = load_encoder(model, **{name: getattr(settings, name) for name in OPENING}, device=device)
     if opened.model != settings.model:
         raise NearfarError(f"{model}: is not the model that the run in {address} started with.")
     precision = resumed_precision(settings.precision, device, what=f"{address}: this run")
     return opened._replace(bf16=precision == "bf16")
+
+
+def jobs_of_parts(function: str, parts: Parts, config: EncodeConfig, model: str, **local: Any) -> dict[Job, int]:
+    """A job for each part; ``local`` are further settings of the ``function`` that do not change the results."""
+    uses = "gpu" if config.engine == "ray" and str(config.device).startswith("cuda") else None
+    local |= {"output": parts.place.address, "model": model, "device": config.device}
+    digest, numbers = parts.plan.digest, range(parts.plan.parts)
+    return {Job(function, {"part": part, "plan": digest}, local=local, uses=uses): part for part in numbers}
+
+
+def run_jobs_of_parts(parts: Parts, jobs: Mapping[Job, int], config: EncodeConfig, *, progress: bool) -> None:
+    """Write parts by jobs: in this process, in workers or on Ray.
+
+    Raises:
+        NearfarError: parts failed; the message names them.
+    """
+    cores = min(available_cores(), cpu_quota() or available_cores())
+    try:
+        with progress_bar("encoding", parts.rows_in(jobs.values()), shown=progress) as advance:
+
+            def on_event(event: JobEvent) -> None:
+                if event.kind == "finished":
+                    advance(parts.rows_in([jobs[event.job]]))
+
+            run_jobs(
+                list(jobs),
+                None,  # each part is published in its place
+                engine="inline" if computes_here(config) else {"local": "process"}.get(config.engine, config.engine),
+                workers=config.workers,
+                threads=config.threads or (1 if config.ray_address else max(1, cores // config.workers)),
+                ray_address=config.ray_address,
+                on_event=on_event,
+            )
+    except JobsFailedError as error:
+        listed = [f"\n  {file_name(jobs[each.job])}: {each.message}" for each in error.failures[:_SHOWN]]
+        raise NearfarError(
+            f"{len(error.failures):,} of {len(jobs):,} parts failed:{''.join(listed)}\nThe other parts are kept; "
+            "continue with --resume."
+        ) from error
+
+
+def planned_parts(settings: Mapping[str, Any]) -> Parts:
+    """The parts that a job of :func:`jobs_of_parts` writes one of.
+
+    Raises:
+        NearfarError: its plan is not in the folder.
+    """
+    place = open_place(settings["output"])
+    plan = read_plan(place)
+    if plan is None or plan.digest != settings["plan"]:
+        raise NearfarError(
+            f"{place.address}/{PLAN}: is not seen by this machine, or belongs to another run. Start only one run in a "
+            "folder, which all machines see."
+        )
+    return Parts(place, plan)
 
 
 def place_of(config: EncodeConfig) -> Place:

@@ -27,7 +27,6 @@ from nearfar.types import ARRAY_ERRORS, Precision
 if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.prompts import Role
-    from nearfar.encoder.stream import Encoded
 
 PART_TEXTS = 2**11
 """Number of texts that are encoded and saved together."""
@@ -68,7 +67,10 @@ class OpenEncoder(NamedTuple):
 
         encoder = self.of_role(role).encoder
         tokens = tokenize_blocks(encoder, blocks, role=role)
-        return pieces_of(encode_blocks(encoder, tokens, bf16=self.bf16, on_batch=on_texts, **how), on_texts)
+        with closing(encode_blocks(encoder, tokens, bf16=self.bf16, on_batch=on_texts, **how)) as encoded:
+            for block, vectors in encoded:
+                yield Piece(block.start, block.expand_distinct(vectors), len(vectors), block.tokenized.truncated)
+                on_texts(len(block.rows) - len(vectors))
 
     def encode_texts(
         self,
@@ -128,14 +130,6 @@ class OpenEncoder(NamedTuple):
         vectors = read_vectors_file(file, shape)
         assert vectors is not None  # just written
         return vectors
-
-
-def pieces_of(encoded: "Encoded", on_texts: OnTexts) -> Generator[Piece]:
-    """The vectors of all texts of each block, from those of its distinct texts."""
-    with closing(encoded):
-        for block, vectors in encoded:
-            yield Piece(block.start, block.expand_distinct(vectors), len(vectors), block.tokenized.truncated)
-            on_texts(len(block.rows) - len(vectors))
 
 
 def open_encoder(model: str | Path, opening: Mapping[str, Any], precision: Precision = "fp32") -> OpenEncoder:
