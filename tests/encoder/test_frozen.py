@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from nearfar import Encoder, NearfarError
-from nearfar.encoder import frozen
 from nearfar.encoder.frozen import Guide, TeacherVectors
 from nearfar.encoder.ragged import RaggedBatch, hidden_states
 from tests.encoder.architectures import VARIED
@@ -71,29 +70,6 @@ def test_it_keeps_its_mode_when_a_parent_changes_mode(encoder: Encoder, dropout:
         parent.train(mode)
         assert all(module.training == dropout for module in guide.modules())
         assert torch.equal(guide.views(ids), guide.views(ids)) != dropout
-
-
-@pytest.mark.long
-def test_views_are_cached_by_text(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = encoder.tokenize(TEXTS).ids
-    expected = Guide(encoder.backbone, encoder.route).views(ids)
-    runs: list[int] = []
-    compute = frozen.hidden_states
-
-    def counting(backbone, batch, route, **settings):
-        runs.append(len(batch.lengths))
-        return compute(backbone, batch, route, **settings)
-
-    monkeypatch.setattr(frozen, "hidden_states", counting)
-    monkeypatch.setattr(frozen, "BATCH_SIZE", 3)
-    guide = Guide(encoder.backbone, encoder.route, keep=True)
-    distinct = len({*map(tuple, ids)})
-    assert distinct < len(ids)
-    guide.precompute_views(ids)
-    assert runs == [3] * (distinct // 3) + [distinct % 3] * (distinct % 3 > 0)
-    torch.testing.assert_close(guide.views(ids[::-1]).flip(0), expected, atol=1e-5, rtol=0)
-    assert sum(runs) == distinct
-    assert not guide.state_dict().keys() - guide.backbone.state_dict(prefix="backbone.").keys()
 
 
 def test_views_are_float32_in_the_precision_of_the_run(encoder: Encoder) -> None:

@@ -20,9 +20,6 @@ from nearfar.encoder.tiles import TiledBatch
 from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.types import NearfarError
 
-BATCH_SIZE = 64
-"""Texts per batch of :meth:`Guide.precompute_views`; views do not depend on it beyond rounding."""
-
 
 class Guide(nn.Module):
     """A frozen copy of ``backbone``; its views of a text are its layers, each pooled over the text's tokens.
@@ -37,11 +34,9 @@ class Guide(nn.Module):
         layers: first and last layer of the views; all layers by default.
         dropout: run with dropout, as the authors' code does by accident. ``train`` and ``eval`` of an outer module do
             not change the guide's mode.
-        keep: compute the views of each text once and cache them in main memory by token ids; this takes
-            4 * layers * dim bytes per text. See :meth:`precompute_views`.
 
     Raises:
-        NearfarError: the backbone does not have these layers, or ``keep`` is combined with ``dropout``.
+        NearfarError: the backbone does not have these layers.
     """
 
     def __init__(
@@ -52,11 +47,8 @@ class Guide(nn.Module):
         pooling: Literal["max", "mean"] = "max",
         layers: tuple[int, int] | None = None,
         dropout: bool = False,
-        keep: bool = False,
     ) -> None:
         super().__init__()
-        if keep and dropout:
-            raise NearfarError("--keep-views and --guide-dropout contradict each other: views then differ each time.")
         count = backbone.config.num_hidden_layers
         first, last = layers or (0, count)
         if not 0 <= first <= last <= count:
@@ -67,8 +59,6 @@ class Guide(nn.Module):
         self.backbone.zero_grad(set_to_none=True)
         self._route = route
         self._pooling = Pooling(pooling, (), pooling)
-        self.keep = keep
-        self._cache: dict[tuple[int, ...], Tensor] | None = {} if keep else None
         self.train()
 
     def train(self, mode: bool = True) -> "Guide":  # noqa: ARG002  (``dropout`` sets the mode)
@@ -76,33 +66,12 @@ class Guide(nn.Module):
         return super().train(self.dropout)
 
     def views(self, token_ids: Sequence[Sequence[int]]) -> Float[Tensor, "batch layers dim"]:
-        """The views of each text, in the caller's order, without gradient, in float32 also under autocast.
-
-        With ``keep``, those of texts that are not cached yet are cached.
-        """
-        if self._cache is None:
-            return self._views(token_ids)
-        self.precompute_views(token_ids)
-        return torch.stack([self._cache[tuple(ids)] for ids in token_ids]).to(self.backbone.device)
-
-    def precompute_views(self, token_ids: Sequence[Sequence[int]]) -> None:
-        """Compute and cache the views of these texts in batches. Does nothing without ``keep``.
-
-        The same texts in the same order give bit-identical numbers, as of a resumed run.
-        """
-        if self._cache is None:
-            return
-        missing = sorted((ids for ids in dict.fromkeys(map(tuple, token_ids)) if ids not in self._cache), key=len)
-        for start in range(0, len(missing), BATCH_SIZE):
-            batch = missing[start : start + BATCH_SIZE]
-            self._cache.update(zip(batch, self._views(batch).cpu().unbind(), strict=True))
-
-    def _views(self, token_ids: Sequence[Sequence[int]]) -> Tensor:
+        """The views of each text, in the caller's order, without gradient, in float32 also under autocast."""
         return self.batch_views(RaggedBatch.pack(token_ids, device=self.backbone.device))
 
     @torch.no_grad()
     def batch_views(self, batch: RaggedBatch | TiledBatch) -> Float[Tensor, "batch layers dim"]:
-        """The views of a batch's texts, in the caller's order, computed now; see :meth:`views`."""
+        """The views of a batch's texts, in the caller's order; see :meth:`views`."""
         first, last = self.layers
         hidden = hidden_states(self.backbone, batch, self._route, all_layers=True)[first : last + 1]
         views = [batch.restore_order(pool([states], batch, self._pooling)).float() for states in hidden]

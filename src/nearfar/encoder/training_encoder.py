@@ -137,9 +137,9 @@ class TrainingEncoder:
     def views(self, guide: Guide) -> Callable[[Sequence[str]], Tensor]:
         """A function that computes the guide's views of texts, over all tokens, those of a prompt included.
 
-        Where training passes are CUDA graphs, views are too, unless the guide has dropout or keeps its views.
+        Where training passes are CUDA graphs, views are too, unless the guide has dropout.
         """
-        graphed = self.graphs is not None and not (guide.dropout or guide.keep)
+        graphed = self.graphs is not None and not guide.dropout
         graphs = self._graphs(guide, guide.batch_views) if graphed else None
 
         def views(texts: Sequence[str]) -> Tensor:

@@ -101,8 +101,6 @@ class GuidedConfig(KimConfig):
     """Pooling of a layer into a vector: max over tokens (Kim et al. 2021, section 3), or mean (the authors' code)."""
     guide_dropout: bool = False
     """Leave the frozen copy's dropout on, as the authors' code does."""
-    keep_views: bool = False
-    """Compute the frozen copy's views once and reuse them in later epochs; costs memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,8 +194,6 @@ def build_self_guided(config: KimConfig, context: base.BuildContext, rows: "Text
     embed, encoder = context.encoder.embed, context.encoder.encoder
     batches, guide = _batches(config, context, rows), _guide(config, encoder)
     drift = _drift(config, encoder, guide)
-    if guided:
-        guide.precompute_views(context.encoder.ids([row[-1] for row in rows.rows]))
     views, project = context.encoder.views(guide), _projection(config, encoder)
 
     def represent(items: Sequence[TextPair]) -> 'Float[Tensor, "items views dim"]':
@@ -321,7 +317,6 @@ def _guide(config: KimConfig, encoder: "Encoder") -> "Guide":
         pooling=config.view_pooling,
         layers=_layers(config.views),
         dropout=config.guide_dropout,
-        keep=config.keep_views,
     )
 
 

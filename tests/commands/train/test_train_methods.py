@@ -106,7 +106,7 @@ def test_an_interrupted_run_resumes_bit_identical(
     [
         ("simcse-sup", {"mlp": "kept", "sets": ["labels"], "micro_batch": 3}),
         ("info-nce", {"sets": ["sentences", "order"], "mix": "proportional", "accumulate": 2}),
-        ("sg-opt", {"keep_views": True, "precision": "bf16", "views": "1-2"}),
+        ("sg-opt", {"precision": "bf16", "views": "1-2"}),
         ("regression", {"head": "linear", "head_learning_rate": 1e-2, "lora_rank": 2, "accumulate": 2}),
         *(
             pytest.param(method, settings, marks=pytest.mark.nightly)
