@@ -33,7 +33,6 @@ MAY_IMPORT = {
     "baselines": SHARED | {"data", "encoder"},
     "methods": SHARED | {"config", "data", "encoder", "objectives"},
     "runs": RUNS,
-    "ray": {"types", "encoder"},
     "commands": RUNS | {"registry", "objectives", "baselines", "runs", "jobs"},
     "studies": (RUNS - {"neighbours", "methods"}) | {"registry", "baselines", "runs", "jobs", "commands"},
     "sentence_transformers": SHARED | {"data", "encoder", "objectives", "methods"},
