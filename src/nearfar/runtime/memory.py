@@ -4,10 +4,10 @@ The modules of transformers and torch stay loaded until the end. Nevertheless th
 times during the import and once more at exit, which takes a large part of the processor time of a short command. So it
 is paused meanwhile (:func:`paused`, :func:`skip_at_exit`).
 
-torch computes bfloat16 matrix products on the CPU by oneDNN, which keeps the compiled code of the last 1,024 shapes, up
-to a megabyte for each. Ragged batches have new shapes at each step, so :func:`limit_compiled_shapes` lets it keep those
-of a step. The code lies between the large blocks of tensors, so glibc cannot return these blocks when they are free:
-:func:`trim` and :func:`release` do.
+torch computes bfloat16 matrix products on the CPU by oneDNN, which keeps the compiled code of the last 1,024 shapes,
+about half a megabyte for each. Ragged batches have new shapes at each step, so :func:`limit_compiled_shapes` lets it
+keep those of a step. The code lies between the large blocks of tensors, so glibc cannot return these blocks when they
+are free: :func:`trim` and :func:`release` do.
 """
 
 import atexit
@@ -42,8 +42,8 @@ def skip_at_exit() -> None:
 
 
 SHAPES_VARIABLE = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
-COMPILED_SHAPES = 32
-"""Shapes whose code is kept: more than a layer has matrix products, forward and backward."""
+COMPILED_SHAPES = 64
+"""Shapes whose code is kept: more than a step has, also where attention has a matrix product for each length."""
 
 
 def limit_compiled_shapes() -> None:
