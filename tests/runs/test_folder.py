@@ -78,7 +78,7 @@ def test_a_finished_run(config: SclConfig) -> None:
 def test_a_finished_run_that_was_killed_before_its_last_deletion_is_cleaned(config: SclConfig) -> None:
     path = start(config)
     (path / "run.json").write_text(json.dumps({"config": {"seed": 1}, "inputs": {"data": "0123"}}))
-    for name in ("checkpoint", ".checkpoint.old", "best.new", "model"):
+    for name in ("checkpoint", ".checkpoint.old", "best.safetensors.new", "model"):
         (path / name).mkdir()
         (path / name / "file").write_text("")
     for name in ("best.safetensors", "metrics.jsonl"):

@@ -125,7 +125,9 @@ def test_a_checkpoint_and_the_metrics_before_it_are_flushed(tmp_path: Path, monk
     assert_flushed_before(events, Path("checkpoint"), (".checkpoint.new/folder", "checkpoint"))
     assert events.index(("flush", "metrics.jsonl")) < events.index(("rename", ".checkpoint.new/folder", "checkpoint"))
     checkpoints.save_best(state)
-    assert_flushed_before(events, Path("best.safetensors"), ("best.new/best.safetensors", "best.safetensors"))
+    assert_flushed_before(
+        events, Path("best.safetensors"), ("best.safetensors.new/best.safetensors", "best.safetensors")
+    )
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -219,11 +219,11 @@ class TextBatches:
             generator.shuffle(groups)
             texts_of: Callable[[int], Iterable[str]] = self.texts.__getitem__ if self.distinct_texts else lambda _: ()
             return list(fill_distinct(groups, texts_of, self.batch_size))
-        rows = array("q", range(len(self.texts)))  # eight bytes a row, of which there may be many
+        rows = array("i", range(len(self.texts)))  # four bytes a row, of which there may be many
         if self.order == "rows":
             generator.shuffle(rows)
         if self.distinct_texts:
             batches = fill_distinct(([row] for row in rows), self.texts.__getitem__, self.batch_size)
-            rows = array("q", chain.from_iterable(batches))
+            rows = array("i", chain.from_iterable(batches))
         cuts = [step * self.batch_size for step in range(1, self.steps(epoch))]
-        return np.split(np.frombuffer(rows, dtype=np.int64), cuts)
+        return np.split(np.frombuffer(rows, dtype=np.intc), cuts)

@@ -61,6 +61,13 @@ def combine_hashes(first: Hashes, second: Hashes) -> Hashes:
     return _hashes(both[start : start + 16] for start in range(0, len(both), 16))
 
 
+def among(known: Hashes, hashes: Hashes) -> NDArray[np.bool_]:
+    """Which of the hashes are among ``known``, of which there may be many; these are sorted."""
+    if not len(known):
+        return np.zeros(len(hashes), dtype=np.bool_)
+    return known.take(np.searchsorted(known, hashes), mode="clip") == hashes
+
+
 class RowHashes(NamedTuple):
     """Hashes of the texts and pairs of rows."""
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.data.cells import normalize_whitespace
-from nearfar.data.fingerprints import Hashes, combine_hashes, connect_rows, normalize_for_hash, text_hashes
+from nearfar.data.fingerprints import Hashes, among, combine_hashes, connect_rows, normalize_for_hash, text_hashes
 from nearfar.data.retrieval import RetrievalTask, task_of_pairs
 from nearfar.data.rows import TextData
 from nearfar.disk.model_folder import SeenHashes
@@ -309,8 +309,8 @@ class _Rows:
         self.seen = np.zeros(count, dtype=np.int8)
         """What the start has seen of each group: 0 nothing, 1 a text that chose its step, 2 one it trained on."""
         if seen:
-            self.seen[connected.of_texts[np.isin(connected.hashes, seen.chosen_texts)]] = 1
-            self.seen[connected.of_texts[np.isin(connected.hashes, seen.trained_texts)]] = 2
+            self.seen[connected.of_texts[among(seen.chosen_texts, connected.hashes)]] = 1
+            self.seen[connected.of_texts[among(seen.trained_texts, connected.hashes)]] = 2
         self.anchors = np.arange(len(self.linked))
         """The number of each row's anchor; -1 for a row that measures nothing."""
         if kind != "scored":

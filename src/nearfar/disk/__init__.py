@@ -322,6 +322,25 @@ def new_file(file: Path, *, refuse_busy: bool = False) -> Iterator[Path]:
             os.close(lock)
 
 
+@contextmanager
+def new_file_in_folder(file: Path) -> Iterator[Path]:
+    """As :func:`new_file`, for one writer of a library that writes to a file of another name first, and renames it.
+
+    Raises:
+        NearfarError: the disk is full or cannot be written.
+    """
+    folder = file.with_name(file.name + ".new")
+    with disk_errors(file):
+        remove(folder)
+        folder.mkdir(parents=True)
+        try:
+            yield folder / file.name
+            apply_umask(folder)
+            publish(folder / file.name, file)
+        finally:
+            remove(folder)
+
+
 def publish(source: Path, target: Path, *, durable: bool = True) -> None:
     """Give a complete file or folder its name, on the same disk; a file of that name is replaced.
 

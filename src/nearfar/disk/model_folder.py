@@ -7,7 +7,7 @@ The file has four tensors of sorted, distinct 64-bit hashes (:mod:`nearfar.data.
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from nearfar.disk import check_regular, disk_errors, write_bytes
+from nearfar.disk import check_regular, disk_errors, new_file_in_folder
 from nearfar.disk.checks import path_errors
 from nearfar.types import NearfarError
 
@@ -98,11 +98,12 @@ def write_seen(folder: Path, seen: SeenHashes | None) -> None:
     Raises:
         NearfarError: the disk is full or cannot be written.
     """
-    from safetensors.numpy import save
+    from safetensors.numpy import save_file
 
     file = folder / SEEN_FILE
     if seen is None:
         with disk_errors(file):
             file.unlink(missing_ok=True)
         return
-    write_bytes(file, save(seen._asdict(), metadata=_VERSION))
+    with new_file_in_folder(file) as new:
+        save_file(seen._asdict(), new, metadata=_VERSION)

@@ -128,7 +128,7 @@ class DiskRows(Sequence[Row]):
 
     blocks: Sequence[Any]
     """The record batches of the file, all but the last with :data:`BLOCK` rows."""
-    places: NDArray[np.int64]
+    places: NDArray[np.int32]
     width: int
 
     def __len__(self) -> int:
@@ -216,7 +216,7 @@ class RowWriter:
             blocks = [reader.get_batch(number) for number in range(reader.num_record_batches)]
             with suppress(PermissionError):  # Windows keeps files that are mapped
                 self._path.unlink()
-        return DiskRows(blocks, np.arange(self._written), blocks[0].num_columns)
+        return DiskRows(blocks, np.arange(self._written, dtype=np.int32), blocks[0].num_columns)
 
     def _write(self, count: int) -> None:
         """Write the first ``count`` rows that wait, in blocks."""

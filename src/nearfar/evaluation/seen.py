@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data.fingerprints import Hashes, RowHashes, number_units, row_hashes
+from nearfar.data.fingerprints import Hashes, RowHashes, among, number_units, row_hashes
 from nearfar.data.labelled import TransferTask
 from nearfar.data.retrieval import RetrievalTask
 from nearfar.disk.model_folder import SeenHashes
@@ -28,14 +28,14 @@ def seen_shares(seen: SeenHashes, rows: RowHashes) -> SeenShares:
         _shares(rows.pairs, seen.trained_pairs, seen.chosen_pairs) if len(rows.pairs) else (None, None)
     )
     known, chosen = (rows.pairs, seen.chosen_pairs) if len(rows.pairs) else (rows.texts, seen.chosen_texts)
-    dev = True if len(known) and np.isin(known, chosen).all() else None
+    dev = True if len(known) and among(chosen, known).all() else None
     return SeenShares(pairs=pairs, texts=texts, chosen_pairs=chosen_pairs, chosen_texts=chosen_texts, dev=dev)
 
 
 def _shares(rows: Hashes, trained: Hashes, chosen: Hashes) -> tuple[float, float]:
     """The share of ``rows`` in either, and the share in ``chosen`` alone; 0 without rows."""
-    in_training = np.isin(rows, trained)
-    only_chosen = np.isin(rows, chosen) & ~in_training
+    in_training = among(trained, rows)
+    only_chosen = among(chosen, rows) & ~in_training
     either, alone = (
         round(float(part.sum()) / max(1, len(rows)), 6) for part in (in_training | only_chosen, only_chosen)
     )
@@ -100,7 +100,7 @@ def add_seen(
 
     tasks = with_shares(result.tasks)
     for task, scored in tasks.items():
-        known = np.isin(hashes[task].pairs, np.union1d(seen.trained_pairs, seen.chosen_pairs))
+        known = among(seen.trained_pairs, hashes[task].pairs) | among(seen.chosen_pairs, hashes[task].pairs)
         if known.any():
             unseen = unseen_scores(task, scored, known, resamples=result.resamples, seed=seed)
             tasks[task] = replace(scored, unseen=unseen)

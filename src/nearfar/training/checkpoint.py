@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from nearfar.disk import apply_umask, disk_errors, flush_entries, publish, read_json, remove
+from nearfar.disk import disk_errors, flush_entries, new_file_in_folder, read_json, remove
 from nearfar.disk.folders import forget_folder, new_folder, restore_folder
 from nearfar.training.optimiser import WeightAverage
 from nearfar.training.processes import Processes
@@ -227,14 +227,8 @@ class Checkpoints:
 
     def save_best(self, state: TrainingState) -> None:
         """Save the current weights as the best so far."""
-        with disk_errors(self.best):
-            fresh = self.best.with_name("best.new")  # a folder: safetensors writes to a file of a random name first
-            remove(fresh)
-            fresh.mkdir(parents=True)
-            _save(state.weights(), fresh / self.best.name)
-            apply_umask(fresh)
-            publish(fresh / self.best.name, self.best)
-            fresh.rmdir()
+        with new_file_in_folder(self.best) as file:
+            _save(state.weights(), file)
 
     def load_best(self, state: TrainingState) -> None:
         """Restore the best weights.
@@ -251,7 +245,7 @@ class Checkpoints:
         Raises:
             NearfarError: a file cannot be deleted.
         """
-        for path in (self.latest, self.best, self.best.with_name("best.new")):
+        for path in (self.latest, self.best, self.best.with_name(f"{self.best.name}.new")):
             remove(path)
         forget_folder(self.latest)
 
