@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nearfar import NearfarError
-from nearfar.encoder.precision import EMULATED, precision_record, resolve, resumed_precision, share_gpus
+from nearfar.encoder.precision import EMULATED, choose_device, precision_record, resolve, resumed_precision
 from nearfar.runtime.threads import WORKER
 from nearfar.types import Precision
 from tests.precision_mocks import WARNING, machine
@@ -65,6 +65,5 @@ def test_native_bfloat16_is_not_resumed_with_emulation(monkeypatch: pytest.Monke
 
 def test_workers_of_a_machine_share_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert share_gpus("cuda") == "cuda"
     monkeypatch.setenv(WORKER, "3")
-    assert [share_gpus(device) for device in ("cuda", None, "cuda:0", "cpu")] == ["cuda:1", "cuda:1", "cuda:0", "cpu"]
+    assert [str(choose_device(name)) for name in ("cuda", None, "cpu")] == ["cuda:1", "cuda:1", "cpu"]

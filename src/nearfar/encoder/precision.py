@@ -30,11 +30,16 @@ def check_device(name: "str | torch.device | None") -> None:
 def choose_device(name: "str | torch.device | None" = None) -> "torch.device":
     """The device called ``cpu``, ``cuda``, ``cuda:1`` and so on; None for CUDA if available, else the CPU.
 
+    Where no GPU is named, workers (:data:`nearfar.runtime.threads.WORKER`) take them in turn.
+
     Raises:
         NearfarError: the machine has no such device; the message lists its devices.
     """
     import torch
 
+    worker, gpus = os.environ.get(WORKER), torch.cuda.device_count()
+    if worker and gpus and (name is None or str(name) == "cuda"):
+        return torch.device("cuda", int(worker) % gpus)
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     accelerator, count = torch.accelerator.current_accelerator(), torch.accelerator.device_count()
@@ -43,16 +48,6 @@ def choose_device(name: "str | torch.device | None" = None) -> "torch.device":
     if str(name) not in (*available, kind, "cpu:0"):
         raise NearfarError(f"--device {str(name)[:80]!r}: this machine has {', '.join(available)}.")
     return torch.device(str(name))
-
-
-def share_gpus(device: str | None) -> str | None:
-    """The device of this process: of several workers of a machine (:data:`nearfar.runtime.threads.WORKER`), its GPU."""
-    import torch
-
-    worker = os.environ.get(WORKER)
-    if worker and device in (None, "cuda") and (count := torch.cuda.device_count()):
-        return f"cuda:{int(worker) % count}"
-    return device
 
 
 BF16_SETS = ("avx512_bf16", "amx_bf16", "bf16")

@@ -12,7 +12,7 @@ from nearfar.commands.encode.vectors import OpenEncoder, open_encoder
 from nearfar.config.encoding import DEFAULT_SHARD_ROWS, EncodeConfig
 from nearfar.disk.places import LocalFolder, Place, open_place
 from nearfar.disk.work import PLAN, list_changes, refuse_changes
-from nearfar.encoder.precision import precision_record, resolve, resumed_precision, share_gpus
+from nearfar.encoder.precision import precision_record, resolve, resumed_precision
 from nearfar.encoder.prompts import choose_width
 from nearfar.jobs import Job, JobEvent, JobsFailedError, run_jobs
 from nearfar.quantization import read_ranges
@@ -62,7 +62,6 @@ def open_planned(model: str, device: str | None, parts: Parts) -> OpenEncoder:
             in native bfloat16, which the device does not have.
     """
     settings, address = parts.plan.settings, parts.place.address
-    device = share_gpus(device)
     opened = load_encoder(model, **{name: getattr(settings, name) for name in OPENING}, device=device)
     if opened.model != settings.model:
         raise NearfarError(f"{model}: is not the model that the run in {address} started with.")
