@@ -7,17 +7,20 @@ import sys
 import pytest
 
 from nearfar.encoder.precision import resolve
-from nearfar.runtime.memory import COMPILED_SHAPES, SHAPES_VARIABLE
+from nearfar.runtime.memory import SHAPES_VARIABLE
+from tests.precision_mocks import machine
 
 
 def test_bfloat16_keeps_the_code_of_few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     """So training with a new shape at each step does not grow by a gigabyte."""
-    monkeypatch.setenv(SHAPES_VARIABLE, "7")
-    resolve("auto")
-    assert os.environ[SHAPES_VARIABLE] == "7"
-    monkeypatch.delenv(SHAPES_VARIABLE)
-    resolve("auto")
-    assert os.environ[SHAPES_VARIABLE] == str(COMPILED_SHAPES)
+    machine(monkeypatch, native=True)
+    for given, kernels, kept in ((None, "1", "32"), (None, "0", "256"), ("7", "1", "7")):
+        monkeypatch.delenv(SHAPES_VARIABLE, raising=False)
+        if given:
+            monkeypatch.setenv(SHAPES_VARIABLE, given)
+        monkeypatch.setenv("NEARFAR_KERNELS", kernels)
+        resolve("auto", "cpu")
+        assert os.environ[SHAPES_VARIABLE] == kept
 
 
 def test_the_collector_is_paused_inside_and_restored_afterwards() -> None:

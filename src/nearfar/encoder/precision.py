@@ -53,6 +53,8 @@ def choose_device(name: "str | torch.device | None" = None) -> "torch.device":
 BF16_SETS = ("avx512_bf16", "amx_bf16", "bf16")
 """Instruction sets (:data:`nearfar.runtime.machine.INSTRUCTION_SETS`) with native bfloat16 matrix products; ``bf16`` is
 ARM's."""
+SHAPES, SHAPES_WITHOUT_KERNELS = 32, 256
+"""Shapes of matrix products whose code is kept; without the kernels, attention has products for each length."""
 AMPERE = (8, 0)
 """The lowest CUDA compute capability with native bfloat16."""
 
@@ -127,7 +129,10 @@ def resolve(requested: Precision, device: "str | torch.device | None" = None) ->
         precision = "bf16" if is_native(device) else "fp32"
     if precision == "bf16" and not is_native(device):
         _warn_not_native()
-    memory.limit_compiled_shapes()
+    if precision == "bf16":
+        from nearfar.encoder.kernels import why_off
+
+        memory.limit_compiled_shapes(SHAPES if why_off() is None else SHAPES_WITHOUT_KERNELS)
     return precision
 
 

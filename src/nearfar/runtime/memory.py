@@ -6,8 +6,8 @@ is paused meanwhile (:func:`paused`, :func:`skip_at_exit`).
 
 torch computes bfloat16 matrix products on the CPU by oneDNN, which keeps the compiled code of the last 1,024 shapes,
 about half a megabyte for each. Ragged batches have new shapes at each step, so :func:`limit_compiled_shapes` lets it
-keep those of a step. The code lies between the large blocks of tensors, so glibc cannot return these blocks when they
-are free: :func:`trim` and :func:`release` do.
+keep those of a step or two. The code lies between the large blocks of tensors, so glibc cannot return these blocks when
+they are free: :func:`trim` and :func:`release` do.
 """
 
 import atexit
@@ -42,16 +42,14 @@ def skip_at_exit() -> None:
 
 
 SHAPES_VARIABLE = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
-COMPILED_SHAPES = 64
-"""Shapes whose code is kept: more than a step has, also where attention has a matrix product for each length."""
 
 
-def limit_compiled_shapes() -> None:
-    """Let oneDNN keep the code of :data:`COMPILED_SHAPES` shapes, if the environment does not say how many.
+def limit_compiled_shapes(count: int) -> None:
+    """Let oneDNN keep the code of ``count`` shapes, if the environment does not say how many.
 
     Without effect after the first matrix product in bfloat16, at which oneDNN reads the variable.
     """
-    os.environ.setdefault(SHAPES_VARIABLE, str(COMPILED_SHAPES))
+    os.environ.setdefault(SHAPES_VARIABLE, str(count))
 
 
 def release() -> None:
