@@ -34,7 +34,14 @@ def judged(folder: Path) -> Path:
 
 
 def guarded(folder: Path, output: Path, *guard: Path, **settings: Any) -> TrainResult:
-    settings = {"keep": "last", "learning_rate": 3e-2, "precision": "fp32", **settings}
+    settings = {
+        "keep": "last",
+        "learning_rate": 3e-2,
+        "precision": "fp32",
+        "evaluate_on": None,
+        "hold_out": 0,
+        **settings,
+    }
     return train(method_config("scl", folder, output=str(output), guard=tuple(map(str, guard)), **settings))
 
 
@@ -50,6 +57,11 @@ def test_all_averages_are_refused_and_the_start_is_kept(folder: Path, judged: Pa
     assert refused.model_is_start
     before, after = weights(start), weights(refused.model)
     assert all(torch.equal(after[name], before[name]) for name in after if name in before)
+    no_gain = guarded(folder, tmp_path / "no-gain", judged, evaluate_on="microworld:dev")  # on dev rows
+    assert no_gain.best_score is not None
+    assert no_gain.best_score <= (no_gain.start_score or 0)
+    assert no_gain.model_is_start
+    assert [(one.start_share, one.kept) for one in no_gain.tried] == [(0.0, False)]
     wide = guarded(folder, tmp_path / "wide", judged, guard_margin=100.0)  # its interval is all below zero
     assert not wide.tried[0].kept
     assert wide.tried[0].differences == refused.tried[0].differences
@@ -84,7 +96,7 @@ def test_the_first_average_within_the_margin_is_kept(
     assert f"| {judged.name} |" in card.replace("\\", "")
     assert f"Kept: the average with {kept.tried[-1].start_share:.0%} of the start" in card
     assert str(judged) not in card
-    assert "kept weights: those before training, as the guard" in (refused.model / "README.md").read_text()
+    assert "kept weights: those before training, as the guard refused" in (refused.model / "README.md").read_text()
 
 
 def test_a_set_that_is_missing_is_named_before_training(folder: Path, tmp_path: Path) -> None:

@@ -91,10 +91,12 @@ def keep_guarded(
     *,
     dev_score: Callable[["Encoder"], float | None],
     above: float | None,
+    ranked: bool,
 ) -> tuple[list[Tried], ComparisonResult | None]:
     """Give the encoder the average that is kept; what was tried, and the comparison on the guard sets.
 
-    If none is kept, the last one tried has ``kept`` False, and the encoder's weights are those of the start.
+    If none is kept, the last one tried has ``kept`` False, and the encoder's weights are those of the start. If none is
+    better than the start on the dev rows, the trained weights alone are tried, to show what is refused.
 
     Args:
         guard: the guard sets.
@@ -102,7 +104,8 @@ def keep_guarded(
         start: the same with the weights before training.
         model: the name of the model that training started from, which is compared as it is.
         dev_score: the score on the dev rows; None where nothing is scored.
-        above: the dev score of the start, which an average must exceed; None if any will do.
+        above: the dev score of the start, which an average must exceed; None if nothing is scored.
+        ranked: try the averages in the order of their dev scores, not the trained weights first.
     """
     own = {name: value.clone() for name, value in encoder.state_dict().items() if value.is_floating_point()}
     before = start.state_dict()
@@ -116,16 +119,16 @@ def keep_guarded(
     for share in SHARES:
         average(share)
         candidates.append((share, dev_score(encoder)))
-    if above is not None:
-        better = ((score, share) for share, score in candidates if score is not None and score > above)
-        candidates = [(share, score) for score, share in sorted(better, key=lambda one: -one[0])]
+    better = [(share, score) for share, score in candidates if above is None or (score is not None and score > above)]
+    if above is not None and ranked:
+        better.sort(key=lambda one: -(one[1] or 0.0))
     tried: list[Tried] = []
     comparison, before_scores = None, [EvaluationRun(model, guard.score(model))]
-    for share, score in candidates:
+    for share, score in better or candidates[:1]:
         average(share)
         comparison = compare_runs([EvaluationRun("trained", guard.score(encoder))], before_scores, margin=guard.margin)
         differences = {task: test.difference or 0.0 for task, test in comparison.tasks.items()}
-        kept = guard.passes(comparison)
+        kept = bool(better) and guard.passes(comparison)
         tried.append(Tried(start_share=share, score=score, differences=differences, kept=kept))
         if kept:
             return tried, comparison

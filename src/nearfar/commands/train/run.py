@@ -191,10 +191,10 @@ class EncoderRun(Run):
         def dev_score(encoder: Encoder) -> float | None:
             return self.dev.measure(encoder, config.precision).score if scored else None
 
-        above = self.progress.start_score if config.keep == "best" else None
-        tried, self.guarded = keep_guarded(guard, self.encoder, start, config.model, dev_score=dev_score, above=above)
+        how: dict[str, Any] = {"above": self.progress.start_score, "ranked": config.keep == "best"}
+        tried, self.guarded = keep_guarded(guard, self.encoder, start, config.model, dev_score=dev_score, **how)
         self.outcome["guard"] = [one.to_dict() for one in tried]
-        return bool(tried) and tried[-1].kept
+        return tried[-1].kept
 
     def conclude(self) -> None:
         """Write the comparison on the guard sets, and measure how far the neighbours of the user's texts have moved."""
