@@ -476,7 +476,7 @@ class SelfGuidedLoss(TextLoss):
             self.head = ProjectionHead(dim, projection, std=initializer_range(backbone)).to(model.device)
         # Not of ``backbone`` itself: choosing a route sets an attention function that padded batches do not have.
         copied = copy.deepcopy(backbone)
-        how: dict[str, Any] = {"pooling": view_pooling, "layers": views, "dropout": guide_dropout, "keep": False}
+        how: dict[str, Any] = {"pooling": view_pooling, "layers": views, "dropout": guide_dropout}
         self.guide = Guide(copied, choose_route(copied), **how)
         if freeze_embeddings:
             freeze_embedding_layer(backbone)

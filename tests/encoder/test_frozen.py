@@ -1,4 +1,4 @@
-"""The guide: views equal pooled hidden states; it stays frozen, keeps its mode, caches views. The teacher's vectors."""
+"""The guide: views equal pooled hidden states; it stays frozen, keeps its mode. The teacher's vectors."""
 
 from pathlib import Path
 
