@@ -168,7 +168,7 @@ def guard_table(result: ComparisonResult, tried: Sequence[Tried]) -> Table:
         if not one.kept
     ]
     kept = f"Kept: {_average(last)}, no more than {margin} worse than the start on each set."
-    refused = f"No average gains on the dev rows and is at most {margin} worse on each set: the model is the start."
+    refused = f"No average is better on the dev rows, if any, and {margin} worse at most: the model is the start."
     rows = [[task, *tables.before_after_cells(row)] for task, row in result.tasks.items()]
     columns = ("guard set", *tables.BEFORE_AFTER)
     title = "Scores x 100 on the guard sets" + ("" if last.kept else ", of weights that were refused")

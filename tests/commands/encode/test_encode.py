@@ -15,7 +15,7 @@ import torch
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands.encode import encode
+from nearfar.commands.encode import encode, run
 from nearfar.commands.encode import file as file_module
 from nearfar.data import lines
 from nearfar.disk.places import LocalFolder
@@ -89,7 +89,7 @@ def test_a_part_that_fails_in_a_worker_is_named_and_resumed(workspace: Path, mon
         with pytest.raises(NearfarError, match=r"3 of 5 parts failed:\n  part-00002\.parquet: not enough memory"):
             encoded()
     with monkeypatch.context() as patch:  # a worker has had later parts before
-        patch.setitem(file_module._reading, str(Path("x.txt").absolute()), (20, iter(())))
+        patch.setitem(run._reading, str(Path("x.txt").absolute()), (20, iter(())))
         assert encoded(resume=True) == expected
     monkeypatch.setattr(lines, "read_texts", lambda *_: iter(reads.pop(0)))
     reads = [["a dog"], ["a pear"], ["a dog"]]  # when the plan is made, at the end, by the worker

@@ -1,9 +1,8 @@
 """One file of embeddings: the join of its parts, which are encoded by this process or by workers."""
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,7 @@ from nearfar.commands.encode.run import (
     agreed_parts,
     computes_here,
     jobs_of_parts,
-    load_encoder,
     open_planned,
-    planned_parts,
     run_jobs_of_parts,
 )
 from nearfar.config.encoding import EncodeConfig
@@ -30,9 +27,6 @@ from nearfar.disk.work import PLAN
 from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
-
-JOB = "nearfar.commands.encode.file:write_part"
-"""The function of the jobs of workers."""
 
 
 def remove_partial(place: LocalFolder) -> None:
@@ -101,9 +95,7 @@ def _encode_missing(
     """
     plan = parts.plan
     if not computes_here(config):
-        load_encoder.cache_clear()  # frees it
-        local = {"input": str(as_path(config.input).absolute())}
-        jobs = jobs_of_parts(JOB, parts, config, model, **local).items()
+        jobs = jobs_of_parts(parts, config, model, input=str(as_path(config.input).absolute())).items()
         run_jobs_of_parts(parts, {job: part for job, part in jobs if part not in done}, config, progress=progress)
         deque(texts, maxlen=0)  # raises if they changed meanwhile
         return
@@ -117,30 +109,3 @@ def _encode_missing(
         except NearfarError as error:
             rows = parts.rows_in(parts.records())
             raise NearfarError(f"{error} {rows:,} of {plan.rows:,} texts are done; continue with --resume.") from error
-
-
-_reading: dict[str, tuple[int, Iterator[str]]] = {}
-"""The input of the latest part of this worker: the number of its next text, and the texts from there on."""
-
-
-def write_part(settings: Mapping[str, Any], inputs: Mapping[str, Path], folder: Path) -> None:  # noqa: ARG001
-    """Encode the texts of a part and publish its file and its record: the function of a job in a worker.
-
-    Args:
-        settings: as of :func:`nearfar.commands.encode.folder.write_part`; and ``input``, the path of the texts.
-        inputs: none.
-        folder: a temporary folder.
-
-    Raises:
-        NearfarError: a text is not valid, the model is not that of the plan, or a file cannot be read or written.
-    """
-    part, parts, source = int(settings["part"]), planned_parts(settings), settings["input"]
-    how, (start, stop) = parts.plan.settings, parts.plan.row_range(part)
-    following, texts = _reading.pop(source, (start + 1, iter(())))
-    if following > start:
-        following, texts = 0, lines.read_texts(source, how.column)
-    deque(islice(texts, start - following), maxlen=0)
-    opened = open_planned(settings["model"], settings["device"], parts)
-    blocks = lines.blocks(islice(texts, stop - start), size=how.block, start=start)
-    parts.store(part, opened.pieces(blocks, normalize=how.normalize, dimensions=how.dimensions), folder)
-    _reading[source] = stop, texts

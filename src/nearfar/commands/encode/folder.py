@@ -1,31 +1,14 @@
 """A folder of parts, written by jobs: in this process, in workers or on Ray; many processes can take part in it."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from nearfar.commands.encode.corpus import InputFile, column_reader, list_files, read_footers, read_texts
+from nearfar.commands.encode.corpus import InputFile, list_files, read_footers
 from nearfar.commands.encode.parts import Plan, read_plan
-from nearfar.commands.encode.run import (
-    EncodeResult,
-    agreed_parts,
-    computes_here,
-    jobs_of_parts,
-    load_encoder,
-    open_planned,
-    planned_parts,
-    run_jobs_of_parts,
-)
+from nearfar.commands.encode.run import EncodeResult, agreed_parts, jobs_of_parts, run_jobs_of_parts
 from nearfar.config.bounds import shard_numbers
 from nearfar.config.encoding import EncodeConfig
-from nearfar.data import lines
 from nearfar.disk.checks import check_writable_folder
 from nearfar.disk.places import OWN, WRITING, Place, open_place
 from nearfar.jobs import shard_of
 from nearfar.types import NearfarError
-
-JOB = "nearfar.commands.encode.folder:write_part"
-"""The function of the jobs."""
 
 
 def encode_folder(model: str, config: EncodeConfig, block: int, *, progress: bool) -> EncodeResult:
@@ -49,9 +32,7 @@ def encode_folder(model: str, config: EncodeConfig, block: int, *, progress: boo
         return files
 
     parts = agreed_parts(model, config, block, read_input=read, input_changes=changes)
-    if not computes_here(config):
-        load_encoder.cache_clear()  # frees it
-    jobs = jobs_of_parts(JOB, parts, config, model)
+    jobs = jobs_of_parts(parts, config, model)
     own = {job: jobs[job] for job in shard_of(list(jobs), shard_numbers(config.shard))}
     run_jobs_of_parts(parts, own, config, progress=progress)
     records = parts.records()
@@ -81,27 +62,3 @@ def _check_folder(place: Place, config: EncodeConfig) -> None:
         raise NearfarError(
             f"--output {output}: holds other files, such as {others[0]}; choose an empty or a new folder."
         )
-
-
-def write_part(settings: Mapping[str, Any], inputs: Mapping[str, Path], folder: Path) -> None:  # noqa: ARG001
-    """Encode the rows of a part and publish its file and its record, unless both are there and valid.
-
-    Args:
-        settings: ``part``, the number of the part; ``plan``, the digest of the plan; ``output``, the address of the
-            folder; ``model`` and ``device``, as this machine knows them.
-        inputs: none.
-        folder: a temporary folder.
-
-    Raises:
-        NearfarError: a text is not valid, an input file or the model is not that of the plan, or a file cannot be read
-            or written.
-    """
-    part, parts = int(settings["part"]), planned_parts(settings)
-    if parts.records([part], whole=True):
-        return
-    plan = parts.plan
-    how, (start, stop) = plan.settings, plan.row_range(part)
-    texts = lines.blocks(read_texts(plan.files, start, stop, str(how.column)), size=how.block, start=start)
-    opened = open_planned(settings["model"], settings["device"], parts)
-    pieces = opened.pieces(texts, normalize=how.normalize, dimensions=how.dimensions)
-    parts.store(part, pieces, folder, column_reader(plan.files, start, stop, how.keep))

@@ -1,15 +1,18 @@
 """What a run of ``nearfar encode`` is, whether it writes one file or a folder: its plan, its parts and its encoder."""
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nearfar.commands.encode.corpus import InputFile
+from nearfar.commands.encode.corpus import InputFile, column_reader, read_texts
 from nearfar.commands.encode.parts import MANIFEST, Parts, Plan, VectorSettings, file_name, read_plan, work_of
 from nearfar.commands.encode.vectors import OpenEncoder, open_encoder
 from nearfar.config.encoding import DEFAULT_SHARD_ROWS, EncodeConfig
+from nearfar.data import lines
 from nearfar.disk.places import LocalFolder, Place, open_place
 from nearfar.disk.work import PLAN, list_changes, refuse_changes
 from nearfar.encoder.precision import precision_record, resolve, resumed_precision
@@ -24,6 +27,8 @@ from nearfar.types import NearfarError
 OPENING = ("pooling", "max_length", "prompt")
 """Flags that open an encoder, and are settings of a plan as they are."""
 
+JOB = "nearfar.commands.encode.run:write_part"
+"""The function of the jobs."""
 _SHOWN = 10
 """Number of failed parts that an error names."""
 
@@ -69,12 +74,12 @@ def open_planned(model: str, device: str | None, parts: Parts) -> OpenEncoder:
     return opened._replace(bf16=precision == "bf16")
 
 
-def jobs_of_parts(function: str, parts: Parts, config: EncodeConfig, model: str, **local: Any) -> dict[Job, int]:
-    """A job for each part; ``local`` are further settings of the ``function`` that do not change the results."""
+def jobs_of_parts(parts: Parts, config: EncodeConfig, model: str, **local: Any) -> dict[Job, int]:
+    """A job for each part; ``local`` are further settings of :func:`write_part`, which do not change the results."""
     uses = "gpu" if config.engine == "ray" and str(config.device).startswith("cuda") else None
     local |= {"output": parts.place.address, "model": model, "device": config.device}
     digest, numbers = parts.plan.digest, range(parts.plan.parts)
-    return {Job(function, {"part": part, "plan": digest}, local=local, uses=uses): part for part in numbers}
+    return {Job(JOB, {"part": part, "plan": digest}, local=local, uses=uses): part for part in numbers}
 
 
 def run_jobs_of_parts(parts: Parts, jobs: Mapping[Job, int], config: EncodeConfig, *, progress: bool) -> None:
@@ -83,7 +88,9 @@ def run_jobs_of_parts(parts: Parts, jobs: Mapping[Job, int], config: EncodeConfi
     Raises:
         NearfarError: parts failed; the message names them.
     """
-    cores = min(available_cores(), cpu_quota() or available_cores())
+    cores, here = min(available_cores(), cpu_quota() or available_cores()), computes_here(config)
+    if not here:
+        load_encoder.cache_clear()  # frees it
     try:
         with progress_bar("encoding", parts.rows_in(jobs.values()), shown=progress) as advance:
 
@@ -94,7 +101,7 @@ def run_jobs_of_parts(parts: Parts, jobs: Mapping[Job, int], config: EncodeConfi
             run_jobs(
                 list(jobs),
                 None,  # each part is published in its place
-                engine="inline" if computes_here(config) else {"local": "process"}.get(config.engine, config.engine),
+                engine="inline" if here else {"local": "process"}.get(config.engine, config.engine),
                 workers=config.workers,
                 threads=config.threads or (1 if config.ray_address else max(1, cores // config.workers)),
                 ray_address=config.ray_address,
@@ -108,20 +115,54 @@ def run_jobs_of_parts(parts: Parts, jobs: Mapping[Job, int], config: EncodeConfi
         ) from error
 
 
-def planned_parts(settings: Mapping[str, Any]) -> Parts:
-    """The parts that a job of :func:`jobs_of_parts` writes one of.
+def write_part(settings: Mapping[str, Any], inputs: Mapping[str, Path], folder: Path) -> None:  # noqa: ARG001
+    """Encode the texts of a part and publish its file and its record, unless both are there and valid.
+
+    Args:
+        settings: ``part``, the number of the part; ``plan``, the digest of the plan; ``output``, the address of the
+            folder; ``model`` and ``device``, as this machine knows them; and ``input``, where the texts are not those
+            of Parquet files.
+        inputs: none.
+        folder: a temporary folder.
 
     Raises:
-        NearfarError: its plan is not in the folder.
+        NearfarError: a text is not valid, an input file or the model is not that of the plan, or a file cannot be read
+            or written.
     """
-    place = open_place(settings["output"])
+    part, place = int(settings["part"]), open_place(settings["output"])
     plan = read_plan(place)
     if plan is None or plan.digest != settings["plan"]:
         raise NearfarError(
             f"{place.address}/{PLAN}: is not seen by this machine, or belongs to another run. Start only one run in a "
             "folder, which all machines see."
         )
-    return Parts(place, plan)
+    parts = Parts(place, plan)
+    if parts.records([part], whole=True):
+        return
+    how, (start, stop), column = plan.settings, plan.row_range(part), plan.settings.column
+    if "input" in settings:
+        texts = _texts_from(settings["input"], column, start)
+    else:
+        texts = read_texts(plan.files, start, stop, str(column))
+    blocks = lines.blocks(islice(texts, stop - start), size=how.block, start=start)
+    opened = open_planned(settings["model"], settings["device"], parts)
+    pieces = opened.pieces(blocks, normalize=how.normalize, dimensions=how.dimensions)
+    parts.store(part, pieces, folder, column_reader(plan.files, start, stop, how.keep))
+    if "input" in settings:
+        _reading[settings["input"]] = stop, texts
+
+
+_reading: dict[str, tuple[int, Iterator[str]]] = {}
+"""The input of the latest part of this worker: the number of its next text, and the texts from there on."""
+
+
+def _texts_from(source: str, column: str | None, start: int) -> Iterator[str]:
+    """The texts of a source from number ``start`` on; a worker goes on where its latest part has ended."""
+    following, texts = _reading.pop(source, (start + 1, iter(())))
+    if following > start:
+        following, texts = 0, lines.read_texts(source, column)
+    deque(islice(texts, start - following), maxlen=0)
+    return texts
 
 
 def place_of(config: EncodeConfig) -> Place:

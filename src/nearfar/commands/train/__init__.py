@@ -108,7 +108,7 @@ def train(
     config = resolve_config(method, settings)
     with lost_process_errors():
         train_run(config, resume=resume, console=console, in_folds=True)
-        memory.release()  # of the optimiser and the gradients
+        memory.release()  # of the rows and the weights
         context, run = join_processes(config, console), Path(config.output)
         first = context.processes.broadcast_from_first
         info = first(partial(read_run_info, run))
