@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nearfar.disk import rows
-from nearfar.disk.rows import DiskRows, NumberedItems, RowWriter
+from nearfar.disk.rows import DiskRows, NumberedItems, RowWriter, distinct
 from nearfar.types import NearfarError
 
 
@@ -78,3 +78,11 @@ def test_items_are_numbered_in_their_order(recent: int, in_memory: int, monkeypa
             assert numbered.numbers(items[: place + 1]).tolist() == [expected[one] for one in items[: place + 1]]
     with pytest.raises(KeyError, match="never"):
         numbered.numbers([*items[:3], "never"])
+
+
+def test_distinct_numbers_are_those_of_numpy() -> None:
+    draws = np.random.default_rng(0)
+    hashes, more = (draws.integers(0, 2**64, 200, dtype=np.uint64) for _ in range(2))
+    for arrays in ((hashes,), (hashes, more[:0]), (hashes, hashes[::2], more), (more[:0],)):
+        np.testing.assert_array_equal(distinct(*arrays), np.unique(np.concatenate(arrays)))
+        assert distinct(*arrays).dtype == np.uint64

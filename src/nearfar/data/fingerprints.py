@@ -8,6 +8,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nearfar.disk.rows import distinct
+
 Hashes: TypeAlias = NDArray[np.uint64]
 
 _ASCII_DROPPED = bytes(byte for byte in range(128) if not chr(byte).isalnum())
@@ -113,15 +115,15 @@ class ConnectedRows(NamedTuple):
 def connect_rows(rows: Sequence[Sequence[str]]) -> ConnectedRows:
     """The groups of connected rows, of which there is at least one; all rows have the same number of texts."""
     hashes = [text_hashes(row[column] for row in rows) for column in range(len(rows[0]))]
-    distinct = np.unique(hashes)
-    places = [np.searchsorted(distinct, hashes[column]) for column in (0, -1)]  # a single text is connected with itself
+    known = distinct(*hashes)
+    places = [np.searchsorted(known, hashes[column]) for column in (0, -1)]  # a single text is connected with itself
     del hashes  # of many rows, memory for the following
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    edges = coo_array((np.ones(len(rows), dtype=np.int8), tuple(places)), shape=(len(distinct), len(distinct)))
+    edges = coo_array((np.ones(len(rows), dtype=np.int8), tuple(places)), shape=(len(known), len(known)))
     group_of_text = connected_components(edges, directed=False)[1].astype(np.int64)
-    return ConnectedRows(distinct, group_of_text, group_of_text[places[0]])
+    return ConnectedRows(known, group_of_text, group_of_text[places[0]])
 
 
 def units_of_rows(rows: Sequence[Sequence[str]]) -> list[int] | None:
@@ -131,7 +133,7 @@ def units_of_rows(rows: Sequence[Sequence[str]]) -> list[int] | None:
     [0, 1, 0, 2]
     """
     units = number_units(connect_rows(rows).of_rows) if rows else np.zeros(0, dtype=np.int64)
-    return None if len(units) == len(np.unique(units)) else units.tolist()
+    return None if len(units) == len(distinct(units)) else units.tolist()
 
 
 def number_units(groups: ArrayLike) -> NDArray[np.int64]:

@@ -25,7 +25,7 @@ from nearfar.data.fingerprints import Hashes, among, combine_hashes, connect_row
 from nearfar.data.retrieval import RetrievalTask, task_of_pairs
 from nearfar.data.rows import TextData
 from nearfar.disk.model_folder import SeenHashes
-from nearfar.disk.rows import DiskRows
+from nearfar.disk.rows import DiskRows, distinct
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError, ScoredPair
 
 Kind: TypeAlias = Literal["pairs", "nli", "labelled", "scored"]
@@ -315,12 +315,12 @@ class _Rows:
         """The number of each row's anchor; -1 for a row that measures nothing."""
         if kind != "scored":
             first = text_hashes(row[0] for row in self.linked)
-            self.anchors = np.searchsorted(np.unique(first), first)
+            self.anchors = np.searchsorted(distinct(first), first)
         if kind == "nli":
             self.anchors[[row.label != ENTAILMENT for row in data.rows]] = -1
         counted = self.anchors >= 0
-        distinct = np.unique(self.groups[counted] * len(self.anchors) + self.anchors[counted])
-        self.sizes = np.bincount(distinct // len(self.anchors), minlength=count)
+        anchors = distinct(self.groups[counted] * len(self.anchors) + self.anchors[counted])
+        self.sizes = np.bincount(anchors // len(self.anchors), minlength=count)
         """The number of anchors of each group; an anchor is in one group."""
         self.total = int(self.sizes.sum())
         self.labels: dict[int, set[int]] = defaultdict(set)
@@ -330,7 +330,7 @@ class _Rows:
 
     def count(self, rows: NDArray[np.bool_]) -> int:
         """The number of anchors of some rows."""
-        return len(np.unique(self.anchors[rows & (self.anchors >= 0)]))
+        return len(distinct(self.anchors[rows & (self.anchors >= 0)]))
 
     def held_out(self, rows: NDArray[np.bool_], parts: list[Part], training: TextData, **more: Any) -> HeldOut:
         """Some of the rows as held out, to be searched for among rows of ``training``."""
@@ -456,14 +456,14 @@ def _sample(training: TextData, kind: Kind) -> list[tuple[str, ...]]:
     if kind == "nli":
         training = take_rows(training, np.flatnonzero([row.label == ENTAILMENT for row in training.rows]))
     text = 0 if kind == "labelled" else 1
-    distinct: dict[tuple[str, ...], None] = {}
+    sample: dict[tuple[str, ...], None] = {}
     order = np.argsort(_shuffled(text_hashes(row[text] for row in training.rows)), kind="stable")
     for start in range(0, len(order), MAX_TRAINING_ROWS):
         rows = _fields(take_rows(training, order[start : start + MAX_TRAINING_ROWS]))
-        distinct |= dict.fromkeys(row if kind == "labelled" else row[1:2] for row in rows)
-        if len(distinct) >= MAX_TRAINING_ROWS:
+        sample |= dict.fromkeys(row if kind == "labelled" else row[1:2] for row in rows)
+        if len(sample) >= MAX_TRAINING_ROWS:
             break
-    return list(distinct)[:MAX_TRAINING_ROWS]
+    return list(sample)[:MAX_TRAINING_ROWS]
 
 
 def _contain(rows: Sequence[Sequence[str]], hashes: Hashes) -> NDArray[np.bool_]:

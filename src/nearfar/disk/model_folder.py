@@ -55,9 +55,9 @@ class SeenHashes(NamedTuple):
 
     def union(self, other: "SeenHashes") -> "SeenHashes":
         """The hashes of both."""
-        import numpy as np
+        from nearfar.disk.rows import distinct
 
-        return SeenHashes(*(np.union1d(mine, others) for mine, others in zip(self, other, strict=True)))
+        return SeenHashes(*(distinct(mine, others) for mine, others in zip(self, other, strict=True)))
 
 
 def read_seen(folder: Path) -> SeenHashes | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nearfar.disk import read_errors, read_json
 from nearfar.disk.model_folder import SEEN_FILE, SeenHashes
-from nearfar.disk.rows import BLOCK, GrowingArray
+from nearfar.disk.rows import BLOCK, GrowingArray, distinct
 
 
 def fingerprint_rows(*parts: Iterable[Sequence[object] | object]) -> str:
@@ -70,6 +70,6 @@ def seen_hashes(
     every, hashes = chain.from_iterable(trained), (GrowingArray(np.uint64), GrowingArray(np.uint64))
     while block := list(islice(every, BLOCK)):  # the texts of a block are in memory at once
         for known, own in zip(hashes, row_hashes(block), strict=True):
-            known.append(np.unique(own))
-    seen = SeenHashes(*map(np.unique, (*(known.numbers for known in hashes), *row_hashes(chosen))))
+            known.append(distinct(own))
+    seen = SeenHashes(*map(distinct, (*(known.numbers for known in hashes), *row_hashes(chosen))))
     return seen if before is None else seen.union(before)
