@@ -3,10 +3,10 @@
     python benchmarks/host_step.py run       writes benchmarks/results/host_step.json
     python benchmarks/host_step.py report    fills its place in docs/training-speed.md from that file alone
 
-A GPU that computes a small model waits for this. The encoder's passes are CUDA graphs, which the host only starts: here
-they compute nothing after the first time. All else is computed as on a GPU, with vectors of width 32 and one thread;
-rows are random words. Times are those of the processor, but also these are several times as long on a machine that does
-other work. With `--quick`, results are printed, and written only with `--into`.
+A GPU that computes a small model waits for this. The encoder's passes, the loss and the optimiser are CUDA graphs,
+which the host only starts: here they compute nothing after the first time. All else is computed as on a GPU, by one
+thread; rows are random words. Times are those of the processor, but also these are several times as long on a machine
+that does other work. With `--quick`, results are printed, and written only with `--into`.
 """
 
 import argparse
@@ -35,8 +35,10 @@ from nearfar.encoder import cuda_graphs, training_encoder
 from nearfar.encoder.tiles import TiledBatch
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.methods.mixture import Mixture
-from nearfar.training import gradients
+from nearfar.runtime import recorder
+from nearfar.training import Trainer, gradients
 from nearfar.training.callbacks import Display, MetricsFile
+from nearfar.training.recordings import Recordings
 
 PAGE = common.Page("host_step", "training-speed")
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
@@ -44,18 +46,17 @@ WORDS = [f"w{number}" for number in range(500)]
 WIDTH, LAYERS, HEADS = 32, 1, 2
 STEPS_OF_AN_EPOCH = 50
 WARM_UP = 20
-OF_METHOD = {"extract_items": "batch", "represent": "forward", "loss_fn": "loss"}
+OF_METHOD = {"extract_items": "batch", "represent": "forward"}
 """Function of a method -> the part that it is."""
 PARTS = {
     "batch": "its rows, and their distinct texts",
     "tokens": "select token ids, lay them out in tiles",
     "seeds": "of dropout and other random numbers",
     "forward": "of the encoder: start the graph",
-    "loss": "masks and value",
-    "backward": "of the loss, and of the encoder: start the graph",
+    "loss": "its tensors; with its gradient: start the graph",
+    "backward": "of the encoder: start the graph",
     "gradient": "what joins forward, loss and backward",
-    "clip": "the norm of the gradients",
-    "optimiser": "learning rate, AdamW",
+    "optimiser": "learning rate; clipping and AdamW: start the graph",
     "metrics": "copy of the loss and its terms",
     "log": "progress and metrics.jsonl",
     "loop": "all else",
@@ -161,10 +162,9 @@ def timing(run: Run, timer: PartTimer) -> Iterator[None]:
         ("tokens", TiledBatch, "layout"),
         ("seeds", gradients, "seed_rng"),
         ("backward", torch.Tensor, "backward"),
-        ("clip", training, "gradient_norm"),
-        ("optimiser", training, "clipped_step"),
+        ("loss", Recordings, "loss"),
+        ("optimiser", Trainer, "_close"),
         ("optimiser", training, "set_learning_rate"),
-        ("optimiser", torch.optim.AdamW, "zero_grad"),
         ("gradient", gradients.Gradients, "accumulate_mean"),
         ("metrics", training, "read_later"),
         ("log", Display, "on_step"),
@@ -192,7 +192,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     timer = PartTimer()
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.object(cuda_graphs, "Recorder", NothingRecorded),
+        patch.object(recorder, "Recorder", NothingRecorded),
         patch.object(training_encoder, "uses_graphs", lambda _: True),
         patch.object(training_encoder, "add_gradients_in_place", lambda _: None),
         patch.dict(os.environ, {cuda_graphs.COMPILE_VARIABLE: "0"}),
@@ -216,8 +216,8 @@ def body(found: dict[str, Any]) -> list[str]:
     whole = [sum(parts) for parts in zip(*each.values(), strict=True)]
     rows = [(part, PARTS[part], common.spread(values, 3)) for part, values in each.items()]
     lines = [
-        f"A step of `info-nce` by one thread, in batches of {found['batch_size']} pairs; the encoder is a recording "
-        f"that is only started; {len(whole)} rounds of {found['steps']} steps."
+        f"A step of `info-nce` by one thread, in batches of {found['batch_size']} pairs; encoder, loss and optimiser "
+        f"are recordings that are only started; {len(whole)} rounds of {found['steps']} steps."
     ]
     header = ("part", "what", "ms of the processor a step")
     return [*lines, "", *common.table(header, [*rows, ("step", "", common.spread(whole, 3))], words=2)]

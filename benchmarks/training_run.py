@@ -30,8 +30,12 @@ class Run(Trainer):
             self.prepared.encoder,
             loop=group_of(LoopSettings, config, total_steps=0),
             optimiser=group_of(OptimiserSettings, config, epsilon=config.adam_epsilon),
-            gradients=Gradients(
-                config.seed, Processes(), config.micro_batch, config.micro_batch_tokens, bf16=self.prepared.texts.bf16
+            gradients=group_of(
+                Gradients,
+                config,
+                processes=Processes(),
+                bf16=self.prepared.texts.bf16,
+                recordings=self.prepared.recordings,
             ),
         )
         self.progress.start_score = 0.0

@@ -142,6 +142,10 @@ class Method:
     embeddings: bool = True
     """Whether the last axis of the representations is that of an embedding, so that the loss is also defined on the
     first dimensions alone (``--matryoshka``)."""
+    tensors: "Callable[[Any], Sequence[Tensor | None]] | None" = None
+    """All that the loss needs of a batch: ``loss_fn`` also takes these, as a tuple, in place of the batch. A CUDA graph
+    can then repeat it, so shapes must not depend on their values, the items must come first in the representations'
+    rows, and only ``head`` may have further parameters. None where that does not hold."""
 
     def loss(self, batch: Any) -> Loss:
         """The loss of a batch, with all items at once in this process."""

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from nearfar.encoder import training_encoder
+from nearfar.runtime import recorder
+from tests.gpu.devices import GPU, Repeater
 from tests.method_configs import write_data
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read once, with the first product: see deterministic
@@ -35,3 +38,13 @@ def deterministic() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=GPU)])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The device of a test; on a CPU there are graphs, too."""
+    if request.param == "cpu":
+        monkeypatch.setattr(recorder, "Recorder", Repeater)
+        monkeypatch.setattr(training_encoder, "uses_graphs", lambda _: True)
+        monkeypatch.setattr(training_encoder, "add_gradients_in_place", lambda _: None)
+    return request.param

@@ -1,6 +1,7 @@
 """The device of a test: small cases on the CPU at night, where they show that the tests work, all cases on a GPU."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -24,3 +25,22 @@ def on_each_device(names: str, *, small: Sequence[Any], whole: Sequence[Any]) ->
     on_cpu = [pytest.param("cpu", *values(case), id=label("cpu", case), marks=pytest.mark.nightly) for case in small]
     on_gpu = [pytest.param("cuda", *values(case), id=label("cuda", case), marks=GPU) for case in whole]
     return pytest.mark.parametrize(f"device, {names}".rstrip(", "), [*on_cpu, *on_gpu])
+
+
+class Repeater:
+    """Repeats a computation where a GPU would repeat what it has recorded."""
+
+    def __init__(self, _: torch.device) -> None:
+        pass
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        state = torch.get_rng_state()
+        yield
+        torch.set_rng_state(state)
+
+    def record(self, compute: Callable[[], None]) -> Callable[[], None]:
+        return compute
+
+    def upload(self, values: torch.Tensor, into: torch.Tensor) -> None:
+        into.copy_(values)

@@ -3,8 +3,7 @@
 Without a GPU, what would be recorded is computed again: all else is the same.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,11 +11,12 @@ import pytest
 import torch
 
 from nearfar import Encoder, NearfarError
-from nearfar.encoder import cuda_graphs, training_encoder
+from nearfar.encoder import cuda_graphs
 from nearfar.encoder.cuda_graphs import COMPILE_VARIABLE, COMPILED_FROM, CompiledLayers, HalfWeights, uses_graphs
 from nearfar.encoder.dropout import set_dropout
 from nearfar.encoder.frozen import Guide
 from nearfar.encoder.training_encoder import TrainingEncoder
+from nearfar.runtime import recorder
 from nearfar.training.gradients import seed_rng
 from tests.gpu.devices import GPU
 from tests.same_gradients import assert_same_gradients, gradients_of
@@ -27,35 +27,6 @@ pytestmark = pytest.mark.long
 RAGGED = [architecture for architecture in ARCHITECTURES if architecture not in PADDED]
 SHORT = sentences(20, longest=12)
 LONG = [*sentences(30, seed=1, longest=12), *sentences(5, seed=2, longest=40)]
-
-
-class Repeater:
-    """Repeats a computation where a GPU would repeat what it has recorded."""
-
-    def __init__(self, _: torch.device) -> None:
-        pass
-
-    @contextmanager
-    def preparing(self) -> Iterator[None]:
-        state = torch.get_rng_state()
-        yield
-        torch.set_rng_state(state)
-
-    def record(self, compute: Callable[[], None]) -> Callable[[], None]:
-        return compute
-
-    def upload(self, values: torch.Tensor, into: torch.Tensor) -> None:
-        into.copy_(values)
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=GPU)])
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The device of a test; on a CPU there are graphs, too."""
-    if request.param == "cpu":
-        monkeypatch.setattr(cuda_graphs, "Recorder", Repeater)
-        monkeypatch.setattr(training_encoder, "uses_graphs", lambda _: True)
-        monkeypatch.setattr(training_encoder, "add_gradients_in_place", lambda _: None)
-    return request.param
 
 
 def opened(
@@ -102,7 +73,7 @@ def assert_random_numbers_work() -> None:
 def test_the_environment_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path), device="cpu")
     assert not uses_graphs(encoder)
-    monkeypatch.setenv(cuda_graphs.VARIABLE, "yes")
+    monkeypatch.setenv(recorder.VARIABLE, "yes")
     with pytest.raises(NearfarError, match="NEARFAR_CUDA_GRAPHS=yes: must be 0 or 1"):
         uses_graphs(encoder)
     monkeypatch.setenv(COMPILE_VARIABLE, "yes")
@@ -274,7 +245,7 @@ def test_frozen_weights_get_no_gradient(device: str, tmp_path: Path) -> None:
 
 
 def test_few_graphs_are_kept(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 2)
+    monkeypatch.setattr(recorder, "MAX_GRAPHS", 2)
     training, plain = opened(tmp_path, device), opened(tmp_path, device, graphs=False)
     for texts in (SHORT, LONG, SHORT[:4], LONG, SHORT[:4], SHORT):
         torch.testing.assert_close(backward(training, texts), backward(plain, texts), atol=1e-5, rtol=0)

@@ -28,27 +28,26 @@ from nearfar.encoder.pretrained import reason
 from nearfar.encoder.static import is_static
 from nearfar.encoder.tiles import LENGTHS, BatchShape, TiledBatch
 from nearfar.encoder.tokens import TokenRows
+from nearfar.runtime import recorder
+from nearfar.runtime.recorder import GradientBuffers
 from nearfar.types import NearfarError
 
-VARIABLE = "NEARFAR_CUDA_GRAPHS"
 COMPILE_VARIABLE = "NEARFAR_COMPILE"
 COMPILED_FROM = 3000
 """Number of steps of a run from which compiled layers are expected to pay for the time of compiling."""
 MAX_TOKENS = 65_536
 """Largest number of tokens of a batch that a graph computes. A large batch gains by compiled layers alone: a GPU needs
 longer for it than Python."""
-MAX_GRAPHS = 64
-"""Number of recordings of an encoder or a guide that are kept; the one that was used least recently is dropped."""
 
 
 def uses_graphs(encoder: Encoder) -> bool:
     """Whether the encoder's training passes can be recorded: on a GPU, without padding, and not disabled.
 
     Raises:
-        NearfarError: :data:`VARIABLE` is neither 0 nor 1.
+        NearfarError: :data:`nearfar.runtime.recorder.VARIABLE` is neither 0 nor 1.
     """
     possible = encoder.device.type == "cuda" and encoder.route.ragged and not is_static(encoder.backbone)
-    return switch(VARIABLE, default=True) and possible
+    return switch(recorder.VARIABLE, default=True) and possible
 
 
 def switch(variable: str, *, default: bool) -> bool:
@@ -113,7 +112,7 @@ class CompiledLayers:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Inside the block the layers compute by them, or compile them where they were not called like this before."""
-        with torch._dynamo.config.patch(recompile_limit=MAX_GRAPHS), warnings.catch_warnings():
+        with torch._dynamo.config.patch(recompile_limit=recorder.MAX_GRAPHS), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the compiler
             try:
                 for layer, forward in self._forwards:
@@ -136,59 +135,12 @@ class Recording(NamedTuple):
     """The parameters that get a gradient; if there are none, ``backward`` is not called."""
 
 
-class Recorder:
-    """Records computations on a GPU as CUDA graphs, which all use the same memory."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._stream, self._pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
-
-    @contextmanager
-    def preparing(self) -> Iterator[None]:
-        """Inside the block, computations are recorded, or made first. That changes no random numbers after it."""
-        state = torch.cuda.get_rng_state(self._device)
-        current = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(current)
-        try:
-            with torch.cuda.stream(self._stream):
-                yield
-        except BaseException:
-            self._leave()
-            raise
-        finally:
-            torch.cuda.set_rng_state(state, self._device)
-        current.wait_stream(self._stream)
-
-    def record(self, compute: Callable[[], None]) -> Callable[[], None]:
-        """Record what the function computes, while other threads may use the GPU; the result repeats it."""
-        torch.cuda.synchronize(self._device)
-        torch.cuda.empty_cache()  # graphs cannot use the memory that what was computed before has left
-        graph = torch.cuda.CUDAGraph()
-        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-        try:
-            compute()
-        finally:
-            graph.capture_end()
-        return graph.replay
-
-    def upload(self, values: Tensor, into: Tensor) -> None:
-        """Copy to the GPU without waiting for it."""
-        into.copy_(values.pin_memory(), non_blocking=True)
-
-    def _leave(self) -> None:
-        """Make random numbers usable after a failure, as only a complete recording ends that state of the generator."""
-        with torch.cuda.device(self._device):
-            number = torch.zeros((), device=self._device)
-            with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
-                number.add_(1)
-
-
 class Graphs:
     """What a module computes for texts, by CUDA graphs: one of the forward pass for each shape of batches and mode.
 
     If parameters of the module are trained, there is a second one of the backward pass. All graphs use the same memory,
-    so only one batch can be between its forward and its backward pass. Gradients are written into buffers that all
-    graphs share; ``parameter.grad`` is such a buffer after a backward pass.
+    so only one batch can be between its forward and its backward pass. Gradients are written into ``gradients``;
+    ``parameter.grad`` is there after a backward pass.
 
     Args:
         module: what computes, on a GPU, with a backbone that attends without padding.
@@ -196,7 +148,6 @@ class Graphs:
         padding: the id of padding tokens.
         bf16: whether it runs under bfloat16 autocast.
         layers: gives the layers of the module to compile, when the first batch is recorded.
-        recorder: records computations; by default as CUDA graphs.
     """
 
     def __init__(
@@ -207,7 +158,6 @@ class Graphs:
         padding: int | None,
         bf16: bool,
         layers: Callable[[], Sequence[nn.Module]] = tuple,
-        recorder: Recorder | None = None,
     ) -> None:
         self._module, self._compute, self._padding, self._bf16 = module, compute, padding or 0, bf16
         self._device = next(module.parameters()).device
@@ -217,8 +167,9 @@ class Graphs:
         self.recordings: OrderedDict[tuple[BatchShape, bool], Recording] = OrderedDict()
         """By shape and mode, the one used last at the end."""
         self._failed = False
-        self._buffers: dict[nn.Parameter, Tensor] = {}
-        self._recorder = recorder or Recorder(self._device)
+        self.gradients = GradientBuffers()
+        """Also for what else is recorded of the steps of a run."""
+        self._recorder = recorder.Recorder(self._device)
         self._anchor = torch.zeros((), device=self._device, requires_grad=True)  # so that autograd calls the backward
         self._open_pass: weakref.ref[_Pass] | None = None
 
@@ -260,13 +211,8 @@ class Graphs:
         recording = current.recording
         recording.grad_output.zero_()
         recording.grad_output[: len(grad_output)].copy_(grad_output)
-        earlier = [(p, p.grad) for p in recording.parameters if p.grad is not None]  # of other passes of this step
-        kept = [grad.clone() if grad is self._buffers[p] else grad for p, grad in earlier]
-        recording.backward()
-        if kept:
-            torch._foreach_add_([self._buffers[p] for p, _ in earlier], kept)
-        for parameter in recording.parameters:
-            parameter.grad = self._buffers[parameter]
+        with self.gradients.adding(recording.parameters):
+            recording.backward()
 
     def _find(self, shape: BatchShape, example: Tensor) -> Recording | None:
         """The recording for a shape, made now if there is none; None, with a warning, if that fails."""
@@ -278,11 +224,11 @@ class Graphs:
                 self._failed = True
                 warnings.warn(
                     f"this encoder cannot be recorded as a CUDA graph ({reason(error)}). Training is correct, but may "
-                    f"be slower. {VARIABLE}=0 skips the attempt.",
+                    f"be slower. {recorder.VARIABLE}=0 skips the attempt.",
                     stacklevel=4,
                 )
                 return None
-            if len(self.recordings) > MAX_GRAPHS:
+            if len(self.recordings) > recorder.MAX_GRAPHS:
                 self.recordings.popitem(last=False)
         self.recordings.move_to_end(key)
         return self.recordings[key]
@@ -302,15 +248,14 @@ class Graphs:
 
         def backward() -> None:
             gradients = torch.autograd.grad(computed.pop(), used(parameters), grad_output)
-            torch._foreach_copy_([self._buffers[parameter] for parameter in parameters], gradients)
+            self.gradients.write(parameters, gradients)
 
         with self._recorder.preparing():
             first = self._try_compiled(inputs, shape)  # not recorded, because first calls allocate and initialise
             output, grad_output = torch.zeros_like(first), torch.zeros_like(first)
             gradients = torch.autograd.grad(first, used(trained), grad_output, allow_unused=True) if trained else ()
             parameters = [p for p, gradient in zip(trained, gradients, strict=True) if gradient is not None]
-            for parameter in parameters:
-                self._buffers.setdefault(parameter, torch.zeros_like(parameter))
+            self.gradients.prepare(parameters)
             del first, gradients
             replay = self._recorder.record(forward)
             replay_backward = self._recorder.record(backward) if parameters else replay

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from nearfar.encoder.tokens import LengthGroup, TokenRows, token_positions
+from nearfar.runtime.recorder import round_up
 
 Heads: TypeAlias = Float[Tensor, "tokens heads head_dim"]
 
@@ -149,12 +150,6 @@ class BatchShape(NamedTuple):
     places: int
     texts: int
     size: int
-
-
-def round_up(number: int, *, steps: int, multiple: int) -> int:
-    """The next multiple of ``multiple`` and of 1 / ``steps`` of the largest power of two that is at most ``number``."""
-    step = max(multiple, 2 ** (number.bit_length() - 1) // steps)
-    return -(-number // step) * step
 
 
 class TiledBatch:

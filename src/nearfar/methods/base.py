@@ -85,6 +85,36 @@ class Roles(NamedTuple):
         both += [PromptedText(self.document, texts[text]) for text in chain(*documents)]
         return list(dict.fromkeys(both))
 
+    def rows_of(self, batch: Any) -> "Tensor":
+        """For each column of a batch, the rows of its texts among :meth:`items`, [columns, rows] on the CPU.
+
+        Those of documents that are not trained are arbitrary.
+        """
+        import torch
+
+        from nearfar.encoder.prompts import PromptedText
+
+        if self.query == self.document and self.frozen is None:
+            return torch.tensor(batch.columns)
+        place, texts = {item: row for row, item in enumerate(self.items(batch))}, batch.sentences
+        prompts = (self.query, *[self.document] * (len(batch.columns) - 1))
+        return torch.tensor(
+            [
+                [place.get(PromptedText(prompt, texts[text]), 0) for text in column]
+                for prompt, column in zip(prompts, batch.columns, strict=True)
+            ]
+        )
+
+    def frozen_vectors(self, batch: Any) -> "Tensor | None":
+        """The vectors of a batch's documents where they are not trained, [columns - 1, rows, dim]; else None."""
+        import torch
+
+        if self.frozen is None:
+            return None
+        place = {text: row for row, text in enumerate(dict.fromkeys(chain(*batch.columns[1:])))}
+        vectors = self.frozen([batch.sentences[text] for text in place])
+        return vectors[torch.tensor([[place[text] for text in column] for column in batch.columns[1:]])]
+
     def split(self, vectors: "Tensor", batch: Any) -> "tuple[Tensor, Tensor]":
         """The vectors of all texts of a batch as queries, and as documents; ``vectors`` are those of :meth:`items`.
 

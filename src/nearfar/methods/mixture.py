@@ -215,7 +215,8 @@ def train_at_widths(method: Method, config: TrainConfig, dim: int) -> Method:
                 f"--matryoshka: {method.name} represents an item by {list(representations.shape[1:])} numbers, not by "
                 f"an embedding with {dim} dimensions; train without it."
             )
-        devices = [representations.device] if representations.device.type == "cuda" else []
+        random = method.head is not None and representations.device.type == "cuda"  # dropout, and the like
+        devices = [representations.device] if random else []
         losses: list[Loss] = []
         for width, _ in ordered:
             with torch.random.fork_rng(devices):

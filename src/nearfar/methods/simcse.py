@@ -168,14 +168,20 @@ def build_unsupervised(config: SimcseUnsupConfig, context: base.BuildContext, ro
         texts = [batch.sentences[text] for text in batch.columns[0]]
         return texts + texts
 
-    def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
-        first, second = project(representations).chunk(2)
-        known = distinct_rows(torch.tensor(batch.columns[0])).to(first.device)
-        losses, terms = contrastive_loss(config, first, second, None, masks=DirectionMasks(query_to_doc=known))
+    def tensors(batch: "TextBatch") -> "Sequence[Tensor]":
+        return [torch.tensor(batch.columns[0])]
+
+    def loss_fn(batch: "TextBatch | tuple[Tensor, ...]", representations: "Tensor") -> Loss:
+        (ids,) = batch if isinstance(batch, tuple) else tensors(batch)
+        first, second = project(representations[: 2 * len(ids)]).chunk(2)
+        masks = DirectionMasks(query_to_doc=distinct_rows(ids)).to(first.device)
+        losses, terms = contrastive_loss(config, first, second, None, masks=masks)
         return Loss(losses.mean(), terms)
 
     describe = partial(base.describe_rows, names=("sentence",))
-    method = Method("simcse-unsup", batches, extract_items, context.encoder.embed, loss_fn, describe, head)
+    method = Method(
+        "simcse-unsup", batches, extract_items, context.encoder.embed, loss_fn, describe, head, tensors=tensors
+    )
     return base.BuiltMethod(method, base.text_facts(rows), _extra_losses(config, context, batches))
 
 
@@ -226,24 +232,37 @@ def build_contrastive(config: ContrastiveConfig, context: base.BuildContext, row
     if len(batches.texts[0]) == 2:
         base.require_different((row[0] for row in batches.texts), "anchor")
 
-    def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
-        queries, documents = roles.split(project(representations), batch)
-        first, second, *third = to_device(torch.tensor(batch.columns), queries.device)
-        index = torch.arange(2 * len(first), device=queries.device)
-        own = RowMask(lambda rows: index == len(first) + index[: len(first)][rows, None], (len(first), len(index)))
+    def tensors(batch: "TextBatch") -> "Sequence[Tensor | None]":
+        columns = torch.tensor(batch.columns)
+        judged = None if guide is None else guide(batch.sentences)
+        judged = None if judged is None else judged[columns.to(judged.device)]
+        return [columns, roles.rows_of(batch), roles.frozen_vectors(batch), judged]
+
+    def loss_fn(batch: "TextBatch | tuple[Tensor | None, ...]", representations: "Tensor") -> Loss:
+        texts, rows, frozen, judged = batch if isinstance(batch, tuple) else tensors(batch)
+        assert texts is not None
+        assert rows is not None
+        vectors, device = project(representations), representations.device
+        anchors, positives, *negatives = (vectors[column] for column in to_device(rows, device))
+        if frozen is not None:
+            positives, *negatives = to_device(frozen, device)
+        index = torch.arange(2 * len(anchors), device=device)
+        own = RowMask(
+            lambda rows: index == len(anchors) + index[: len(anchors)][rows, None], (len(anchors), len(index))
+        )
         losses, terms = contrastive_loss(
             config,
-            queries[first],
-            documents[second],
-            documents[third[0]] if third else None,
-            masks=direction_masks(config.directions, *(torch.tensor(ids) for ids in batch.columns)).to(queries.device),
-            own_negatives=own if third else None,  # the positives come first among the candidates
-            judged=base.judged(guide, batch, (first, second, *third)),
+            anchors,
+            positives,
+            negatives[0] if negatives else None,
+            masks=direction_masks(config.directions, *texts).to(device),
+            own_negatives=own if negatives else None,  # the positives come first among the candidates
+            judged=None if judged is None else list(to_device(judged, device)),
         )
         return Loss(losses.mean(), terms)
 
     describe = partial(base.describe_rows, names=("anchor", "positive", "negative"))
-    method = Method(name, batches, roles.items, context.encoder.embed, loss_fn, describe, head)
+    method = Method(name, batches, roles.items, context.encoder.embed, loss_fn, describe, head, tensors=tensors)
     extra = _extra_losses(config, context, batches, roles.items) if isinstance(config, SimcseSupConfig) else ()
     return base.BuiltMethod(method, base.text_facts(rows), extra, () if guide is None else (guide,))
 

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nearfar.objectives._contrast import RowMask, contrast
-from nearfar.objectives._masks import check_mask, full_mask, not_itself, not_known_positive
+from nearfar.objectives._masks import check_mask, full_mask, not_itself, not_known_positive, numbered
 from nearfar.objectives._similarity import Similarity, check_finite, check_shapes, prepare_pair
 from nearfar.types import NearfarError
 
@@ -247,7 +247,6 @@ def direction_masks(
 
 def _first_occurrences(ids: Int[Tensor, " texts"]) -> Bool[Tensor, " texts"]:
     """Where an id occurs for the first time."""
-    _, number = ids.unique(return_inverse=True)
-    places = torch.arange(len(ids), device=ids.device)
+    number, places = numbered(ids), torch.arange(len(ids), device=ids.device)
     first = torch.full((len(ids),), len(ids), device=ids.device).scatter_reduce(0, number, places, "amin")
     return first[number] == places

@@ -48,17 +48,29 @@ def not_known_positive(
             [ True, False,  True,  True]])
     """
     check_shapes("anchors [anchors], positives [anchors], candidates [candidates]", anchors, positives, candidates)
-    texts, numbers = torch.cat([anchors, positives, candidates]).unique(return_inverse=True)
-    anchors, positives, candidates = numbers.split([len(anchors), len(anchors), len(candidates)])
+    ids = numbered(torch.cat([anchors, positives, candidates]))
+    anchors, positives, candidates = ids.split([len(anchors), len(anchors), len(candidates)])
 
     def unknown(rows: slice) -> Bool[Tensor, "rows candidates"]:
         own = anchors[rows, None]
-        row, pair = (own == anchors).nonzero(as_tuple=True)
-        known = torch.zeros(len(own), len(texts), dtype=torch.bool, device=texts.device)
-        known[row, positives[pair]] = True
+        known = torch.zeros(len(own), len(ids) + 1, dtype=torch.bool, device=ids.device)
+        known.scatter_(1, torch.where(own == anchors, positives, len(ids)), value=True)  # the last column is of no text
         return ~known.scatter_(1, own, value=True)[:, candidates]
 
     return RowMask(unknown, (len(anchors), len(candidates)))
+
+
+def numbered(ids: Int[Tensor, " texts"]) -> Int[Tensor, " texts"]:
+    """The place of each id among the distinct ones, in ascending order, from 0.
+
+    As ``unique`` gives it, by operations whose shapes depend on no value, which a CUDA graph can repeat.
+
+    >>> numbered(torch.tensor([30, 10, 30]))
+    tensor([1, 0, 1])
+    """
+    ordered, order = ids.sort()
+    new = torch.cat([ordered.new_zeros(min(len(ids), 1)), (ordered.diff() != 0).long()])
+    return torch.empty_like(ids).scatter_(0, order, new.cumsum(0))
 
 
 def below_positive(

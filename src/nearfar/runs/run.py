@@ -44,6 +44,7 @@ from nearfar.training.checkpoint import METRICS, Checkpoints
 from nearfar.training.gradients import Gradients, LossPart
 from nearfar.training.optimiser import OptimiserSettings
 from nearfar.training.processes import Processes, join_process_group, leave_process_group
+from nearfar.training.recordings import Recordings
 
 TIMEOUT = timedelta(minutes=30)
 """How long a process waits for the others: the first one alone evaluates and writes files."""
@@ -95,6 +96,8 @@ class Prepared:
     mixture: Mixture
     facts: list[str]
     """Sentences that describe the data, printed before training and kept in run.json."""
+    recordings: Recordings | None = None
+    """What computes losses and steps by CUDA graphs, where the encoder's passes are."""
 
 
 def count_steps(config: RunConfig, mixture: Mixture) -> int:
@@ -146,6 +149,7 @@ class Run(Trainer):
                 processes=context.processes,
                 bf16=config.precision == "bf16",
                 name_terms=len(mixture.losses) > 1,
+                recordings=prepared.recordings,
             ),
             checkpoints=Checkpoints(folder.path),
             rate_factors=learning_rate_factors(backbone, config.layer_decay),

@@ -14,7 +14,7 @@ from itertools import islice
 from types import FrameType
 from typing import NamedTuple, Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
 from nearfar.runtime import memory
 from nearfar.training.checkpoint import Checkpoints, Progress, TrainingState
@@ -230,10 +230,7 @@ class Trainer(ABC):
         group = list(islice(batches, self.loop.accumulate))
         parts, items = self.gradients.accumulate_mean(group, step=progress.step)
         self.processes.all_reduce_gradients(parameters)
-        norm = gradient_norm(parameters)
-        losses = [value for name, _, value in parts if name == "loss"]
-        clipped_step(optimiser, norm=norm, also=losses, max_norm=self.optimiser.max_grad_norm)
-        optimiser.zero_grad()
+        norm = self._close(parameters, [value for name, _, value in parts if name == "loss"])
 
         progress.step += 1
         if self.state.average is not None:
@@ -252,6 +249,20 @@ class Trainer(ABC):
         progress.items += items
         for callback in self.callbacks:
             callback.on_step(StepReport(step, epoch, terms, rate, length, items / seconds))
+
+    def _close(self, parameters: Sequence[nn.Parameter], losses: Sequence[Tensor]) -> Tensor:
+        """Clip the gradients, step, and remove them; returns their norm before."""
+        optimiser, settings = self.state.optimiser, {"max_norm": self.optimiser.max_grad_norm}
+        trained = [parameter for parameter in parameters if parameter.grad is not None]
+        norm = None
+        if self.gradients.recordings is not None:
+            norm = self.gradients.recordings.step(optimiser, trained, losses, **settings)
+        if norm is None:
+            norm = gradient_norm(trained)
+            clipped_step(optimiser, norm=norm, also=losses, **settings)
+        for parameter in trained:
+            parameter.grad = None
+        return norm
 
     def use_averages(self) -> None:
         """Give the modules the weights that are evaluated and kept: the averages, if there are any."""

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from nearfar.training.processes import Processes
+from nearfar.training.recordings import Recordings
 from nearfar.types import Loss, Method, NearfarError
 
 LossPart: TypeAlias = tuple[Method, Any, float]
@@ -44,6 +45,8 @@ class Gradients:
     """Whether heads run under bfloat16 autocast. Objectives and ``represent`` choose their own precision."""
     name_terms: bool = False
     """Whether terms are named by their part, as batches have several or differ in them."""
+    recordings: Recordings | None = None
+    """Computes losses by CUDA graphs where it can; only with one process."""
 
     def accumulate_mean(self, group: Sequence[Sequence[LossPart]], *, step: int) -> tuple[list[Term], int]:
         """Accumulate the gradient of the mean loss of the batches in ``group``; a batch is a weighted sum of parts.
@@ -87,22 +90,32 @@ class Gradients:
         single = len(micro_batches) == 1
         with torch.set_grad_enabled(single):
             own_rows = [represent(index) for index in range(len(micro_batches))]
-        rows = self.processes.gather(torch.cat(own_rows) if own_rows else None, len(items)).requires_grad_()
+        rows = self.processes.gather(torch.cat(own_rows) if own_rows else None, len(items))
 
         seed_rng(self.seed, *key, "loss")
-        with torch.autocast(rows.device.type, dtype=torch.bfloat16, enabled=self.bf16):
-            loss = objective.loss_fn(batch, rows)
         # Every process computes the loss, and gradients are summed over processes: divide by their number here, so that
         # direct gradients of weights (heads, a regulariser) are right, and multiply the rows' gradients back below.
-        (loss.total * (weight / size)).backward()
-        if rows.grad is None:
+        loss, gradient = self._loss(objective, batch, rows, weight / size)
+        if gradient is None:
             return loss, len(items)
-        row_grads = rows.grad[self.processes.share] * size
+        row_grads = gradient[self.processes.share] * size
         for index, row_grad in enumerate(row_grads.split([len(p) for p in micro_batches]) if micro_batches else ()):
             row = own_rows[index] if single else represent(index)
             if row.requires_grad:
                 row.backward(row_grad)
         return loss, len(items)
+
+    def _loss(self, objective: Method, batch: Any, rows: Tensor, weight: float) -> tuple[Loss, Tensor | None]:
+        """The loss of a batch, and the gradient of ``weight`` times the loss in its rows; heads get theirs."""
+        if self.recordings is not None:
+            recorded = self.recordings.loss(objective, batch, rows, weight=weight, bf16=self.bf16)
+            if recorded is not None:
+                return recorded
+        rows.requires_grad_()
+        with torch.autocast(rows.device.type, dtype=torch.bfloat16, enabled=self.bf16):
+            loss = objective.loss_fn(batch, rows)
+        (loss.total * weight).backward()
+        return loss, rows.grad
 
 
 def read_later(terms: Sequence[Term]) -> Callable[[], dict[str, float]]:

@@ -35,6 +35,7 @@ from nearfar.runs.run import Prepared, count_steps
 from nearfar.settings import method_of
 from nearfar.training.gradients import seed_rng
 from nearfar.training.processes import Processes
+from nearfar.training.recordings import Recordings
 from nearfar.types import NearfarError
 
 COMPARED = 8
@@ -125,7 +126,16 @@ def prepare(
     if cut := texts.tokens.truncated:
         length = min(config.train_max_length or encoder.max_length, encoder.max_length)
         facts.append(f"{cut} of {len(texts.tokens)} sentences have over {length} tokens and are truncated")
-    return PreparedRun(encoder=encoder, texts=texts, mixture=mixture, facts=facts, merge=merge, teachers=teachers)
+    recordings = None if texts.graphs is None else Recordings(texts.graphs.gradients, encoder.device)
+    return PreparedRun(
+        encoder=encoder,
+        texts=texts,
+        mixture=mixture,
+        facts=facts,
+        recordings=recordings,
+        merge=merge,
+        teachers=teachers,
+    )
 
 
 def _add_adapters(config: TrainConfig, encoder: Encoder) -> Callable[[], None] | None:
