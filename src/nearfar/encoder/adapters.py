@@ -144,7 +144,7 @@ def save_adapter(folder: Path, backbone: PreTrainedModel) -> None:
     config: Any = cast(Any, backbone).peft_config["default"]
     if config.base_model_name_or_path is None:
         raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
-    weights = get_peft_model_state_dict(backbone, adapter_name="default")
+    weights = get_peft_model_state_dict(backbone, adapter_name="default", save_embedding_layers=False)
     config.save_pretrained(folder)
     save_file({f"{PREFIX}{name}": weight.cpu() for name, weight in weights.items()}, folder / WEIGHTS)
 
