@@ -57,7 +57,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from nearfar import Encoder, InfoNceConfig
 from nearfar.encoder import cuda_graphs
-from nearfar.runtime import recorder
+from nearfar.runtime import gpu
 
 NO_GPU = "There is no GPU: torch sees no CUDA device, so nothing was measured."
 PRECISIONS: tuple[Literal["fp32", "bf16"], ...] = ("fp32", "bf16")
@@ -222,7 +222,7 @@ def train(
 
     for precision in PRECISIONS:
         enter(f"{OURS} {precision}", partial(NearfarRun, replace(config, precision=precision), rows, operations))
-    for what, variable in (("compiled layers", cuda_graphs.COMPILE_VARIABLE), ("graphs", recorder.VARIABLE)):
+    for what, variable in (("compiled layers", cuda_graphs.COMPILE_VARIABLE), ("graphs", gpu.VARIABLE)):
         enter(f"{OURS} bf16 without {what}", partial(NearfarRun, config, rows, operations, without=variable))
     enter_peer()
     plain, alone = enter_peer("bf16"), {option: enter_peer("bf16", option) for option in OPTIONS}

@@ -35,7 +35,7 @@ from nearfar.encoder import cuda_graphs, training_encoder
 from nearfar.encoder.tiles import TiledBatch
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.methods.mixture import Mixture
-from nearfar.runtime import recorder
+from nearfar.runtime import gpu
 from nearfar.training import Trainer, gradients
 from nearfar.training.callbacks import Display, MetricsFile
 from nearfar.training.recordings import Recordings
@@ -192,7 +192,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     timer = PartTimer()
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.object(recorder, "Recorder", NothingRecorded),
+        patch.object(gpu, "Recorder", NothingRecorded),
         patch.object(training_encoder, "uses_graphs", lambda _: True),
         patch.object(training_encoder, "add_gradients_in_place", lambda _: None),
         patch.dict(os.environ, {cuda_graphs.COMPILE_VARIABLE: "0"}),

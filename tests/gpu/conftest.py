@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nearfar.encoder import training_encoder
-from nearfar.runtime import recorder
+from nearfar.runtime import gpu
 from tests.gpu.devices import GPU, Repeater
 from tests.method_configs import write_data
 
@@ -44,7 +44,7 @@ def deterministic() -> Iterator[None]:
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The device of a test; on a CPU there are graphs, too."""
     if request.param == "cpu":
-        monkeypatch.setattr(recorder, "Recorder", Repeater)
+        monkeypatch.setattr(gpu, "Recorder", Repeater)
         monkeypatch.setattr(training_encoder, "uses_graphs", lambda _: True)
         monkeypatch.setattr(training_encoder, "add_gradients_in_place", lambda _: None)
     return request.param

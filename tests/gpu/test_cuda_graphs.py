@@ -16,7 +16,7 @@ from nearfar.encoder.cuda_graphs import COMPILE_VARIABLE, COMPILED_FROM, Compile
 from nearfar.encoder.dropout import set_dropout
 from nearfar.encoder.frozen import Guide
 from nearfar.encoder.training_encoder import TrainingEncoder
-from nearfar.runtime import recorder
+from nearfar.runtime import gpu
 from nearfar.training.gradients import seed_rng
 from tests.gpu.devices import GPU
 from tests.same_gradients import assert_same_gradients, gradients_of
@@ -73,7 +73,7 @@ def assert_random_numbers_work() -> None:
 def test_the_environment_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path), device="cpu")
     assert not uses_graphs(encoder)
-    monkeypatch.setenv(recorder.VARIABLE, "yes")
+    monkeypatch.setenv(gpu.VARIABLE, "yes")
     with pytest.raises(NearfarError, match="NEARFAR_CUDA_GRAPHS=yes: must be 0 or 1"):
         uses_graphs(encoder)
     monkeypatch.setenv(COMPILE_VARIABLE, "yes")
@@ -245,7 +245,7 @@ def test_frozen_weights_get_no_gradient(device: str, tmp_path: Path) -> None:
 
 
 def test_few_graphs_are_kept(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "MAX_GRAPHS", 2)
+    monkeypatch.setattr(gpu, "MAX_GRAPHS", 2)
     training, plain = opened(tmp_path, device), opened(tmp_path, device, graphs=False)
     for texts in (SHORT, LONG, SHORT[:4], LONG, SHORT[:4], SHORT):
         torch.testing.assert_close(backward(training, texts), backward(plain, texts), atol=1e-5, rtol=0)

@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 
 from nearfar.commands.train import train
 from nearfar.commands.train.prepare import PreparedRun, prepare
-from nearfar.runtime import recorder
-from nearfar.runtime.recorder import GradientBuffers
+from nearfar.runtime import gpu
+from nearfar.runtime.gpu import GradientBuffers
 from nearfar.training.gradients import Gradients
 from nearfar.training.optimiser import OptimiserSettings, adamw
 from nearfar.training.processes import Processes
@@ -194,7 +194,7 @@ def test_a_recording_that_fails(device: str, folder: Path, monkeypatch: pytest.M
 
 
 def test_few_recordings_are_kept(device: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "MAX_GRAPHS", 1)
+    monkeypatch.setattr(gpu, "MAX_GRAPHS", 1)
     run = prepare(config("info-nce", folder, model=str(folder / "tiny"), device=device, precision="fp32"))
     assert run.recordings is not None
     found, expected = steps(run, run.recordings)[1], steps(run, None)[1]

@@ -37,6 +37,7 @@ from nearfar.encoder.dropout import DropoutMask
 from nearfar.encoder.kernels import DTYPES, HEAD_DIMS, MAX_TOKENS, AttentionBatch, Kernels, kernels
 from nearfar.encoder.tiles import LENGTHS, Heads, tiled, tiles_of
 from nearfar.encoder.tokens import LengthGroup
+from nearfar.runtime.gpu import to_device
 
 AttentionBackend: TypeAlias = Literal["groups", "varlen", "tiles"]
 SHORT = 128
@@ -206,4 +207,4 @@ def _starts(groups: tuple[LengthGroup, ...], device: torch.device) -> Tensor:
     """The first token of each text, and the number of tokens."""
     lengths = [group.length for group in groups for _ in range(group.num_texts)]
     with torch.inference_mode(False):  # cached, and a later backward pass may save it
-        return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32).to(device)
+        return to_device(torch.tensor([0, *accumulate(lengths)], dtype=torch.int32), device)

@@ -28,8 +28,8 @@ from nearfar.encoder.pretrained import reason
 from nearfar.encoder.static import is_static
 from nearfar.encoder.tiles import LENGTHS, BatchShape, TiledBatch
 from nearfar.encoder.tokens import TokenRows
-from nearfar.runtime import recorder
-from nearfar.runtime.recorder import GradientBuffers
+from nearfar.runtime import gpu
+from nearfar.runtime.gpu import GradientBuffers
 from nearfar.types import NearfarError
 
 COMPILE_VARIABLE = "NEARFAR_COMPILE"
@@ -44,10 +44,10 @@ def uses_graphs(encoder: Encoder) -> bool:
     """Whether the encoder's training passes can be recorded: on a GPU, without padding, and not disabled.
 
     Raises:
-        NearfarError: :data:`nearfar.runtime.recorder.VARIABLE` is neither 0 nor 1.
+        NearfarError: :data:`nearfar.runtime.gpu.VARIABLE` is neither 0 nor 1.
     """
     possible = encoder.device.type == "cuda" and encoder.route.ragged and not is_static(encoder.backbone)
-    return switch(recorder.VARIABLE, default=True) and possible
+    return switch(gpu.VARIABLE, default=True) and possible
 
 
 def switch(variable: str, *, default: bool) -> bool:
@@ -112,7 +112,7 @@ class CompiledLayers:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Inside the block the layers compute by them, or compile them where they were not called like this before."""
-        with torch._dynamo.config.patch(recompile_limit=recorder.MAX_GRAPHS), warnings.catch_warnings():
+        with torch._dynamo.config.patch(recompile_limit=gpu.MAX_GRAPHS), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the compiler
             try:
                 for layer, forward in self._forwards:
@@ -169,7 +169,7 @@ class Graphs:
         self._failed = False
         self.gradients = GradientBuffers()
         """Also for what else is recorded of the steps of a run."""
-        self._recorder = recorder.Recorder(self._device)
+        self._recorder = gpu.Recorder(self._device)
         self._anchor = torch.zeros((), device=self._device, requires_grad=True)  # so that autograd calls the backward
         self._open_pass: weakref.ref[_Pass] | None = None
 
@@ -224,11 +224,11 @@ class Graphs:
                 self._failed = True
                 warnings.warn(
                     f"this encoder cannot be recorded as a CUDA graph ({reason(error)}). Training is correct, but may "
-                    f"be slower. {recorder.VARIABLE}=0 skips the attempt.",
+                    f"be slower. {gpu.VARIABLE}=0 skips the attempt.",
                     stacklevel=4,
                 )
                 return None
-            if len(self.recordings) > recorder.MAX_GRAPHS:
+            if len(self.recordings) > gpu.MAX_GRAPHS:
                 self.recordings.popitem(last=False)
         self.recordings.move_to_end(key)
         return self.recordings[key]

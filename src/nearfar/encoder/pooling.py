@@ -34,6 +34,7 @@ from torch import Tensor
 from nearfar.encoder.ragged import RaggedBatch
 from nearfar.encoder.tiles import TiledBatch
 from nearfar.encoder.tokens import LengthGroup
+from nearfar.runtime.gpu import to_device
 from nearfar.types import NearfarError
 from nearfar.validation import nearest
 
@@ -107,7 +108,7 @@ def padded_blocks(groups: tuple[LengthGroup, ...], device: torch.device) -> tupl
         lengths = np.array([group.length for group in members for _ in range(group.num_texts)])
         slots = np.flatnonzero(np.arange(lengths.max()) < lengths[:, None])
         with torch.inference_mode(False):  # cached, and a later backward pass may save it
-            places = torch.from_numpy(slots).to(device)
+            places = to_device(torch.from_numpy(slots), device)
         blocks.append(TextBlock(int(lengths.sum()), len(lengths), int(lengths.max()), places))
     return tuple(blocks)
 
@@ -141,7 +142,7 @@ def pool(
         blocks = [TextBlock(count * length, count, length, None) for _, count, length in batch.groups]
     sizes, prompts = [block.num_texts for block in blocks], batch.prompt_lengths
     parts = states.split([block.num_tokens for block in blocks])
-    lengths = torch.tensor(batch.lengths, device=states.device)[:, None].split(sizes)
+    lengths = to_device(torch.tensor(batch.lengths), states.device)[:, None].split(sizes)
     skipped = [None] * len(blocks) if prompts is None else prompts[:, None].split(sizes)
     pooled = zip(parts, blocks, lengths, skipped, strict=True)
     return torch.cat([_pool_block(*arguments, tokens=pooling.tokens) for arguments in pooled])

@@ -27,6 +27,7 @@ from nearfar.encoder.pretrained import AttentionInterface, PreTrainedModel, reas
 from nearfar.encoder.static import is_static
 from nearfar.encoder.tiles import TiledBatch, attend_in_tiles
 from nearfar.encoder.tokens import LengthGroup, TokenRows, group_by_length, token_positions
+from nearfar.runtime.gpu import to_device
 from nearfar.types import NearfarError
 
 ATTENTION = "nearfar_ragged"
@@ -69,11 +70,11 @@ class RaggedBatch:
         prompts = rows.prompt_lengths
         ordered_types = None if types is None else TokenRows.of([types[text] for text in order]).flat
         return cls(
-            ids=torch.from_numpy(rows.flat[tokens].astype(np.int64)).to(device),
+            ids=to_device(torch.from_numpy(rows.flat[tokens].astype(np.int64)), device),
             lengths=tuple(lengths.tolist()),
-            order=torch.from_numpy(order).to(device),
-            types=None if ordered_types is None else torch.from_numpy(ordered_types).to(device),
-            prompt_lengths=None if prompts is None else torch.from_numpy(prompts[order]).to(device),
+            order=to_device(torch.from_numpy(order), device),
+            types=None if ordered_types is None else to_device(torch.from_numpy(ordered_types), device),
+            prompt_lengths=None if prompts is None else to_device(torch.from_numpy(prompts[order]), device),
         )
 
     @cached_property
@@ -88,7 +89,7 @@ class RaggedBatch:
 
     def positions(self) -> Int[Tensor, " tokens"]:
         """Each token's position in its own text, from 0."""
-        return torch.from_numpy(token_positions(np.array(self.lengths))).to(self.ids.device)
+        return to_device(torch.from_numpy(token_positions(np.array(self.lengths))), self.ids.device)
 
     def restore_order(self, packed: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
         """Rows in packed order -> rows in the caller's order."""

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from nearfar.encoder.tokens import LengthGroup, TokenRows, token_positions
-from nearfar.runtime.recorder import round_up
+from nearfar.runtime.gpu import round_up, to_device
 
 Heads: TypeAlias = Float[Tensor, "tokens heads head_dim"]
 
@@ -128,10 +128,8 @@ def tiles_of(groups: tuple[LengthGroup, ...], window: int | None, device: torch.
     texts, positions = np.full(tiles * size, -1), np.zeros(tiles * size, dtype=np.int64)
     texts[places], positions[places] = np.repeat(np.arange(len(lengths)), lengths), token_positions(lengths)
     with torch.inference_mode(False):  # cached, and a later backward pass may save it
-        mask = tile_mask(
-            torch.from_numpy(texts).to(device), torch.from_numpy(positions).to(device), size, window, causal
-        )
-        return Tiles(torch.from_numpy(places).to(device), mask)
+        on_device = [to_device(torch.from_numpy(array), device) for array in (texts, positions, places)]
+        return Tiles(on_device[2], tile_mask(on_device[0], on_device[1], size, window, causal))
 
 
 def tiled(query: Heads, key: Heads, value: Heads, tiles: Tiles, *, scaling: float, dropout: float) -> Heads:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nearfar.encoder.dropout import evaluating
 from nearfar.encoder.prompts import SURROGATE
+from nearfar.runtime.gpu import start_copy
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
@@ -170,17 +171,28 @@ def compute_batches(
 
     outputs, device = np.empty((len(tokens.ids), *shape), dtype=np.float32), module.device
     bf16 = bf16 and bf16_runs(module.backbone, module.route)
-    with evaluating(module):
-        for batch in token_budget_batches(tokens.ids, device=device):
-            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-                output = compute(tokens.select(batch)).float()
+    started: list[tuple[list[int], Callable[[], Tensor]]] = []
+
+    def finish(*, but: int) -> None:
+        """Keep the outputs of all batches that were started, but for the last ones."""
+        while len(started) > but:
+            batch, copied = started.pop(0)
+            output = copied()
             if describe is not None and not output.isfinite().all():
                 non_finite = (~output.isfinite().flatten(1).all(dim=1)).nonzero().flatten().tolist()
                 number = min(batch[index] for index in non_finite)
                 raise NotFiniteError(number, describe(number))
-            outputs[batch] = output.cpu().numpy()
+            outputs[batch] = output.numpy()
             if on_batch:
                 on_batch(len(batch))
+
+    with evaluating(module):
+        for batch in token_budget_batches(tokens.ids, device=device):
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
+                output = compute(tokens.select(batch)).float()
+            started.append((batch, start_copy(output)))
+            finish(but=int(device.type == "cuda"))  # a GPU computes the next batch meanwhile
+        finish(but=0)
     return outputs
 
 

@@ -10,7 +10,6 @@ from nearfar.objectives._masks import below_positive, distinct_rows, masked_frac
 from nearfar.objectives._premise_scl import HardNegatives, PremiseSets, premise_scl, premise_sets
 from nearfar.objectives._self_guided import nt_xent, self_guided, squared_distance
 from nearfar.objectives._similarity import Similarity, l2_normalize, row_similarities, similarities
-from nearfar.objectives._similarity import to_device as to_device
 from nearfar.objectives._supcon import supcon
 from nearfar.objectives._targets import (
     angle_similarity,
@@ -26,6 +25,7 @@ from nearfar.objectives._targets import (
     score_distillation,
     vector_distillation,
 )
+from nearfar.runtime.gpu import to_device as to_device
 from nearfar.types import SelfGuidedVariant
 
 __all__ = ["DirectionMasks", "Directions", "HardNegatives", "PremiseSets", "RowMask", "SelfGuidedVariant"]

@@ -20,8 +20,8 @@ from nearfar.objectives._similarity import (
     compute_dtype,
     prepare_pair,
     prepare_vectors,
-    to_device,
 )
+from nearfar.runtime.gpu import to_device
 from nearfar.types import NearfarError
 
 BLOCK = 2**22

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from nearfar.objectives._contrast import RowMask, contrast
 from nearfar.objectives._masks import capped, not_known_positive
-from nearfar.objectives._similarity import Similarity, check_finite, check_shapes, similarities, to_device
+from nearfar.objectives._similarity import Similarity, check_finite, check_shapes, similarities
+from nearfar.runtime.gpu import to_device
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError
 
 HardNegatives: TypeAlias = Literal["all", "contradiction", "none"]

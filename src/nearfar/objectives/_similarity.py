@@ -114,14 +114,3 @@ def check_finite(name: str, value: float) -> None:
     """Raise NearfarError unless the value is a finite number."""
     if not math.isfinite(value):
         raise NearfarError(f"{name} must be a finite number, not {value}")
-
-
-def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """The tensor on ``device``. Python does not wait for a copy from the CPU to a GPU.
-
-    A plain copy makes Python wait until the GPU has finished all operations before it.
-    """
-    device = torch.device(device)
-    if device.type != "cuda" or tensor.device.type != "cpu":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)

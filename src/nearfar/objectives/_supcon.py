@@ -5,7 +5,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nearfar.objectives._contrast import RowMask, contrast
-from nearfar.objectives._similarity import check_shapes, to_device
+from nearfar.objectives._similarity import check_shapes
+from nearfar.runtime.gpu import to_device
 
 
 def supcon(

@@ -18,8 +18,8 @@ from nearfar.objectives._similarity import (
     l2_normalize,
     prepare_pair,
     row_similarities,
-    to_device,
 )
+from nearfar.runtime.gpu import to_device
 from nearfar.types import NearfarError
 
 EXACT_FROM = 40.0

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from nearfar.runtime.gpu import start_copy
 from nearfar.training.processes import Processes
 from nearfar.training.recordings import Recordings
 from nearfar.types import Loss, Method, NearfarError
@@ -124,14 +125,11 @@ def read_later(terms: Sequence[Term]) -> Callable[[], dict[str, float]]:
     It waits for nothing that is started on a GPU after this call.
     """
     device = terms[0][2].device
-    copy = torch.stack([value.to(device, non_blocking=True) for *_, value in terms]).to("cpu", non_blocking=True)
-    copied = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
+    copied = start_copy(torch.stack([value.to(device, non_blocking=True) for *_, value in terms]))
 
     def read() -> dict[str, float]:
-        if copied is not None:
-            copied.synchronize()
         sums: dict[str, float] = {}
-        for (name, weight, _), value in zip(terms, copy.tolist(), strict=True):
+        for (name, weight, _), value in zip(terms, copied().tolist(), strict=True):
             sums[name] = sums.get(name, 0.0) + weight * value
         return sums
 

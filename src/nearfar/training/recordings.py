@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nearfar.runtime import recorder
-from nearfar.runtime.recorder import GradientBuffers, round_up
+from nearfar.runtime import gpu
+from nearfar.runtime.gpu import GradientBuffers, round_up
 from nearfar.training.optimiser import clipped_step, gradient_norm
 from nearfar.types import Loss, Method
 
@@ -59,7 +59,7 @@ class Recordings:
     def __init__(self, gradients: GradientBuffers, device: torch.device) -> None:
         self._gradients, self._device = gradients, device
         # Not the recorder of the encoder's graphs: a loss is computed while these keep activations in their memory.
-        self._recorder = recorder.Recorder(device)
+        self._recorder = gpu.Recorder(device)
         self.losses: dict[Any, RecordedLoss] = {}
         self.steps: dict[tuple[int, ...], RecordedStep] = {}
         self._failed = False
@@ -186,7 +186,7 @@ class Recordings:
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             warnings.warn(
                 f"the loss or the optimiser cannot be recorded as a CUDA graph ({reason}). Training is correct, "
-                f"but may be slower. {recorder.VARIABLE}=0 skips the attempt.",
+                f"but may be slower. {gpu.VARIABLE}=0 skips the attempt.",
                 stacklevel=4,
             )
             return None
@@ -201,5 +201,5 @@ class Recordings:
 def _keep(recordings: dict[Any, Any], key: object, recording: object) -> None:
     """Add a recording; of too many, the oldest is dropped."""
     recordings[key] = recording
-    if len(recordings) > recorder.MAX_GRAPHS:
+    if len(recordings) > gpu.MAX_GRAPHS:
         del recordings[next(iter(recordings))]

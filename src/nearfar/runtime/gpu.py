@@ -1,4 +1,4 @@
-"""Recorded computations, which a GPU repeats on the same memory: CUDA graphs, and what several of them share."""
+"""What keeps a GPU at work: copies for which Python does not wait, and recorded computations (CUDA graphs)."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +10,33 @@ VARIABLE = "NEARFAR_CUDA_GRAPHS"
 """The environment variable that disables recordings by the value 0."""
 MAX_GRAPHS = 64
 """Number of recordings of one kind that are kept."""
+
+
+def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The tensor on ``device``. Python does not wait for a copy from the CPU to a GPU.
+
+    A plain copy makes Python wait until the GPU has finished all operations before it.
+    """
+    device = torch.device(device)
+    if device.type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def start_copy(tensor: Tensor) -> Callable[[], Tensor]:
+    """Start to copy a tensor to the CPU; the returned function waits until it is there, and gives it.
+
+    It waits for nothing that is started on a GPU after this call.
+    """
+    copy = tensor.to("cpu", non_blocking=True)
+    copied = torch.cuda.current_stream(tensor.device).record_event() if tensor.device.type == "cuda" else None
+
+    def wait() -> Tensor:
+        if copied is not None:
+            copied.synchronize()
+        return copy
+
+    return wait
 
 
 def round_up(number: int, *, steps: int, multiple: int) -> int:
