@@ -92,28 +92,19 @@ class Roles(NamedTuple):
         """
         import torch
 
-        from nearfar.encoder.prompts import PromptedText
-
-        if self.query == self.document and self.frozen is None:
-            return torch.tensor(batch.columns)
-        place, texts = {item: row for row, item in enumerate(self.items(batch))}, batch.sentences
-        prompts = (self.query, *[self.document] * (len(batch.columns) - 1))
-        return torch.tensor(
-            [
-                [place.get(PromptedText(prompt, texts[text]), 0) for text in column]
-                for prompt, column in zip(prompts, batch.columns, strict=True)
-            ]
-        )
+        columns = torch.tensor(batch.columns)
+        as_queries, as_documents = self._places(batch)
+        return torch.stack([as_queries[columns[0]], *as_documents[columns[1:]]])
 
     def frozen_vectors(self, batch: Any) -> "Tensor | None":
-        """The vectors of a batch's documents where they are not trained, [columns - 1, rows, dim]; else None."""
-        import torch
+        """The vectors of the texts of a batch as documents that are not trained; arbitrary where a text is none.
 
+        None where documents are trained.
+        """
         if self.frozen is None:
             return None
-        place = {text: row for row, text in enumerate(dict.fromkeys(chain(*batch.columns[1:])))}
-        vectors = self.frozen([batch.sentences[text] for text in place])
-        return vectors[torch.tensor([[place[text] for text in column] for column in batch.columns[1:]])]
+        texts, used = batch.sentences, {*chain(*batch.columns[1:])}
+        return self.frozen([text if row in used else texts[batch.columns[1][0]] for row, text in enumerate(texts)])
 
     def split(self, vectors: "Tensor", batch: Any) -> "tuple[Tensor, Tensor]":
         """The vectors of all texts of a batch as queries, and as documents; ``vectors`` are those of :meth:`items`.
@@ -121,24 +112,27 @@ class Roles(NamedTuple):
         Row i of a result belongs to ``batch.sentences[i]``; the row of a text that does not have this role is arbitrary
         and must not be used.
         """
-        import torch
-
-        from nearfar.encoder.prompts import PromptedText
         from nearfar.objectives import to_device
 
         if self.query == self.document and self.frozen is None:
             return vectors, vectors
+        as_queries, as_documents = to_device(self._places(batch), vectors.device)
+        frozen = self.frozen_vectors(batch)
+        return vectors[as_queries], vectors[as_documents] if frozen is None else to_device(frozen, vectors.device)
+
+    def _places(self, batch: Any) -> "Tensor":
+        """The rows of a batch's texts among :meth:`items`, as queries and as documents; 0 for what is not encoded."""
+        import torch
+
+        from nearfar.encoder.prompts import PromptedText
+
+        if self.query == self.document and self.frozen is None:
+            return torch.arange(len(batch.sentences)).expand(2, -1)
         place = {item: row for row, item in enumerate(self.items(batch))}
-        as_queries, as_documents = (
-            [place.get(PromptedText(prompt, text), 0) for text in batch.sentences]
-            for prompt in (self.query, self.document)
+        prompts = (self.query, self.document)
+        return torch.tensor(
+            [[place.get(PromptedText(prompt, text), 0) for text in batch.sentences] for prompt in prompts]
         )
-        rows = to_device(torch.tensor([as_queries, as_documents]), vectors.device)
-        if self.frozen is not None:
-            used, first = {*chain(*batch.columns[1:])}, batch.sentences[batch.columns[1][0]]
-            documents = [text if row in used else first for row, text in enumerate(batch.sentences)]
-            return vectors[rows[0]], self.frozen(documents).to(vectors.device)
-        return vectors[rows[0]], vectors[rows[1]]
 
 
 @dataclass(frozen=True)

@@ -234,9 +234,13 @@ def build_contrastive(config: ContrastiveConfig, context: base.BuildContext, row
 
     def tensors(batch: "TextBatch") -> "Sequence[Tensor | None]":
         columns = torch.tensor(batch.columns)
-        judged = None if guide is None else guide(batch.sentences)
-        judged = None if judged is None else judged[columns.to(judged.device)]
-        return [columns, roles.rows_of(batch), roles.frozen_vectors(batch), judged]
+        frozen, judged = roles.frozen_vectors(batch), None if guide is None else guide(batch.sentences)
+        return [
+            columns,
+            roles.rows_of(batch),
+            None if frozen is None else frozen[columns[1:].to(frozen.device)],
+            None if judged is None else judged[columns.to(judged.device)],
+        ]
 
     def loss_fn(batch: "TextBatch | tuple[Tensor | None, ...]", representations: "Tensor") -> Loss:
         texts, rows, frozen, judged = batch if isinstance(batch, tuple) else tensors(batch)
