@@ -143,9 +143,10 @@ class Method:
     """Whether the last axis of the representations is that of an embedding, so that the loss is also defined on the
     first dimensions alone (``--matryoshka``)."""
     tensors: "Callable[[Any], Sequence[Tensor | None]] | None" = None
-    """All that the loss needs of a batch: ``loss_fn`` also takes these, as a tuple, in place of the batch. A CUDA graph
-    can then repeat it, so shapes must not depend on their values, the items must come first in the representations'
-    rows, and only ``head`` may have further parameters. None where that does not hold."""
+    """All that the loss needs of a batch: ``loss_fn`` also takes these, as a tuple, in place of the batch. The first
+    has a number for each text of its rows. CUDA graphs can then repeat the loss, so shapes must not depend on values,
+    the representations may have further rows after those of the items, and only ``head`` may have further parameters.
+    None where that does not hold."""
 
     def loss(self, batch: Any) -> Loss:
         """The loss of a batch, with all items at once in this process."""

@@ -6,13 +6,13 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from nearfar import Encoder
 from nearfar.encoder import tiles
 from nearfar.encoder.frozen import Guide
 from nearfar.encoder.tiles import LENGTHS, TiledBatch, attend_in_tiles, choose_tiles, tile_mask, tile_starts
 from nearfar.encoder.tokens import TokenRows, token_positions
+from tests.gpu.devices import NoReadingBack
 from tests.same_gradients import assert_same_gradients, gradients_of
 from tests.tiny import ARCHITECTURES, DECODERS, PADDED, save_tiny, sentences
 
@@ -63,14 +63,14 @@ def test_embeddings_and_gradients_equal_those_of_a_ragged_batch(
         batch = tiled(rows)
         shape = batch.shape
         assert shape.size == sizes[0]
-        with _NoReadingBack():
+        with NoReadingBack():
             output = encoder.embed_batch(batch)
             torch.autograd.grad(output.sum(), encoder.backbone.get_input_embeddings().weight, retain_graph=True)
         assert output.shape == (shape.texts, encoder.dim)
         torch.testing.assert_close(output[: len(TEXTS)], expected, atol=1e-5, rtol=0)
         torch.testing.assert_close(output[len(TEXTS) :], output[:1].expand(shape.texts - len(TEXTS), -1))
         assert_same_gradients(gradients(encoder, output[: len(TEXTS)]), right, tolerance=1e-4)
-    with pytest.raises(AssertionError, match="_local_scalar_dense"), _NoReadingBack():
+    with pytest.raises(AssertionError, match="_local_scalar_dense"), NoReadingBack():
         float(output.sum())
 
 
@@ -85,18 +85,9 @@ def test_views_of_a_guide_equal_those_of_a_ragged_batch(
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
     guide = Guide(encoder.backbone, encoder.route, pooling=pooling, layers=layers)
     rows = rows_of(encoder, TEXTS)
-    with _NoReadingBack():
+    with NoReadingBack():
         output = guide.batch_views(tiled(rows))
     torch.testing.assert_close(output[: len(TEXTS)], guide.views(rows), atol=1e-5, rtol=0)
-
-
-class _NoReadingBack(TorchDispatchMode):
-    """Refuses operations whose result Python reads or whose shape depends on values; a CUDA graph cannot have them."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        assert name not in ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "equal"), name
-        return func(*args, **(kwargs or {}))
 
 
 def test_each_text_has_its_own_places_of_one_tile() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 GPU = (
     pytest.mark.gpu,
@@ -44,3 +45,23 @@ class Repeater:
 
     def upload(self, values: torch.Tensor, into: torch.Tensor) -> None:
         into.copy_(values)
+
+
+class NoReadingBack(TorchDispatchMode):
+    """Refuses operations whose result Python reads or whose shape depends on values; a CUDA graph cannot have them."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        assert name not in ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "equal"), name
+        return func(*args, **(kwargs or {}))
+
+
+class StrictRepeater(Repeater):
+    """A repeater of computations that read nothing back."""
+
+    def record(self, compute: Callable[[], None]) -> Callable[[], None]:
+        def repeat() -> None:
+            with NoReadingBack():
+                compute()
+
+        return repeat

@@ -17,9 +17,9 @@ from nearfar.runtime.gpu import GradientBuffers, round_up
 from nearfar.training.optimiser import clipped_step, gradient_norm
 from nearfar.types import Loss, Method
 
-MAX_ROWS = 4096
-"""Largest number of rows of representations whose loss is recorded. Larger matrices of similarities are computed in
-blocks (:data:`nearfar.objectives._contrast.BLOCK`), and a GPU needs longer for them than Python."""
+MAX_TEXTS = 4096
+"""Largest number of texts of a batch, repeated ones too, whose loss is recorded. Larger matrices of similarities are
+computed in blocks (:data:`nearfar.objectives._contrast.BLOCK`), and a GPU needs longer for them than Python."""
 
 
 class RecordedLoss(NamedTuple):
@@ -72,9 +72,11 @@ class Recordings:
         The gradient of the head is added to that of its parameters. None if no graph can compute it: the method's loss
         needs more than tensors, or the batch is large.
         """
-        if self._failed or method.tensors is None or not 0 < len(rows) < MAX_ROWS:
+        if self._failed or method.tensors is None or not 0 < len(rows) <= MAX_TEXTS:
             return None
         inputs = method.tensors(batch)
+        if inputs[0] is None or inputs[0].numel() > MAX_TEXTS:
+            return None
         shape = (round_up(len(rows), steps=4, multiple=8), *rows.shape[1:])
         key = (method.name, weight, shape, rows.dtype, *(None if x is None else (x.shape, x.dtype) for x in inputs))
         if key not in self.losses:
