@@ -600,7 +600,9 @@ def pooled(words: str) -> str:
         lines = pd.read_parquet(RESULTS / "tables" / name / "units.parquet")
         queries = lines[(lines["statistic"] == "mean") & lines["digest"].str.contains("ndcg@10")]
         seeds = [json.loads(replicate).get("seed", 0) for replicate in queries["replicate"]]
-        units = name + queries["unit"].astype(str)
+        units = name.rpartition("-")[2] + queries["unit"].astype(
+            str
+        )  # the collection, in which other studies may rank, too
         columns = {"system": queries["row"].astype(str), "seed": seeds, "task": "queries", "unit": units}
         frames.append(pd.DataFrame({**columns, "score": queries["value"]}))
     with TemporaryDirectory() as folder:

@@ -145,8 +145,7 @@ class Method:
     tensors: "Callable[[Any], Sequence[Tensor | None]] | None" = None
     """All that the loss needs of a batch: ``loss_fn`` also takes these, as a tuple, in place of the batch. The first
     has a number for each text of its rows. CUDA graphs can then repeat the loss, so shapes must not depend on values,
-    the representations may have further rows after those of the items, and only ``head`` may have further parameters.
-    None where that does not hold."""
+    and the representations may have further rows after those of the items. None where that does not hold."""
 
     def loss(self, batch: Any) -> Loss:
         """The loss of a batch, with all items at once in this process."""

@@ -36,6 +36,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("simcse-sup", {"mlp": "train_only", "hard_negative_weight": 0.5}),
     ("simcse-unsup", {"mlp": "train_only"}),
     ("documents", {"directions": "both"}),
+    ("sg", {"drift_weight": 0.1}),
+    ("sg-opt", {"drift_weight": 0.0, "false_negative_margin": 0.1}),
+    ("bt", {}),
 ]
 """Methods, and settings that lead through other parts of their losses."""
 
@@ -159,7 +162,7 @@ def test_what_is_not_finite_changes_nothing(device: str, what: str) -> None:
     parameters, optimiser = list(linear.parameters()), adamw(linear, [], OptimiserSettings(learning_rate=0.1))
     buffers = GradientBuffers()
     buffers.prepare(parameters)
-    recordings = Recordings(buffers, torch.device(device))
+    recordings = Recordings(buffers, linear, torch.device(device))
     good, bad = (torch.tensor(value, device=device) for value in (1.0, torch.inf))
 
     def step(gradient: torch.Tensor, loss: torch.Tensor) -> torch.Tensor | None:

@@ -48,7 +48,7 @@ from nearfar.methods.settings import MarginSettings, TextColumn
 from nearfar.types import Loss, Method, MethodEntry, NearfarError, SelfGuidedVariant
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
     from torch import Tensor, nn
 
     from nearfar.data.batching import TextBatch, TextBatches
@@ -202,13 +202,20 @@ def build_self_guided(config: KimConfig, context: base.BuildContext, rows: "Text
             return embed([text for pair in items for text in pair]).unflatten(0, (len(items), 2))
         return torch.cat([embed([own for own, _ in items])[:, None], views([guiding for _, guiding in items])], dim=1)
 
-    def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
-        own, guiding = representations[:, :1], representations[:, 1:]
+    def tensors(batch: "TextBatch") -> "Sequence[Tensor | None]":
+        layers = guide.layers[1] - guide.layers[0] + 1 if guided else 1
+        drawn = None if variant == "opt3" else torch.randint(layers, (len(batch.rows),))
+        return [torch.tensor(batch.columns), drawn]
+
+    def loss_fn(batch: "TextBatch | tuple[Tensor | None, ...]", representations: "Tensor") -> Loss:
+        ids, drawn = batch if isinstance(batch, tuple) else tensors(batch)
+        assert ids is not None
+        own, guiding = representations[: ids.shape[1]].split([1, representations.shape[1] - 1], dim=1)
         guiding = guiding.detach() if guided else guiding
-        projected = project(torch.cat([own, guiding if variant == "opt3" else draw_layer(guiding)], dim=1))
+        projected = project(torch.cat([own, guiding if drawn is None else views_of_layers(guiding, drawn)], dim=1))
         cls, seen = projected[:, 0], projected[:, 1:]
         left_out: dict[str, Tensor] = {}
-        known = mask = distinct_rows(*(torch.tensor(texts) for texts in batch.columns)).to(cls.device)
+        known = mask = distinct_rows(*ids).to(cls.device)
         if margin is not None:
             # The mean cosine with several views is the dot product with the mean of their unit vectors.
             mean = functional.normalize(seen.detach(), dim=2).mean(dim=1)
@@ -228,7 +235,7 @@ def build_self_guided(config: KimConfig, context: base.BuildContext, rows: "Text
 
     head = None if config.projection == "none" else project
     describe = partial(base.describe_rows, names=ROW)
-    method = Method(name, batches, _text_pairs, represent, loss_fn, describe, head, count_tokens)
+    method = Method(name, batches, _text_pairs, represent, loss_fn, describe, head, count_tokens, tensors=tensors)
     return base.BuiltMethod(method, base.text_facts(rows))
 
 
@@ -256,10 +263,18 @@ def draw_layer(views: 'Float[Tensor, "batch layers dim"]') -> 'Float[Tensor, "ba
     """The view of a layer for each row, drawn uniformly from torch's global generator on the CPU (section 3.1)."""
     import torch
 
+    return views_of_layers(views, torch.randint(views.shape[1], (len(views),)))
+
+
+def views_of_layers(
+    views: 'Float[Tensor, "batch layers dim"]', layers: 'Int[Tensor, " batch"]'
+) -> 'Float[Tensor, "batch 1 dim"]':
+    """The view of each row's layer."""
+    import torch
+
     from nearfar.objectives import to_device
 
-    layers = to_device(torch.randint(views.shape[1], (len(views),)), views.device)
-    return views[torch.arange(len(views), device=views.device), layers][:, None]
+    return views[torch.arange(len(views), device=views.device), to_device(layers, views.device)][:, None]
 
 
 # --- rows, the frozen copy, the drift ---

@@ -32,7 +32,7 @@ class RecordedLoss(NamedTuple):
     values: Float[Tensor, " values"]
     row_gradients: Float[Tensor, "rows ..."]
     parameters: list[nn.Parameter]
-    """Those of the head."""
+    """Those that the loss has directly."""
     compute: Callable[[], None]
 
 
@@ -53,11 +53,12 @@ class Recordings:
 
     Args:
         gradients: the places of gradients, those that the graphs of the encoder write.
+        encoder: the encoder that is trained.
         device: the GPU.
     """
 
-    def __init__(self, gradients: GradientBuffers, device: torch.device) -> None:
-        self._gradients, self._device = gradients, device
+    def __init__(self, gradients: GradientBuffers, encoder: nn.Module, device: torch.device) -> None:
+        self._gradients, self._encoder, self._device = gradients, encoder, device
         # Not the recorder of the encoder's graphs: a loss is computed while these keep activations in their memory.
         self._recorder = gpu.Recorder(device)
         self.losses: dict[Any, RecordedLoss] = {}
@@ -69,8 +70,8 @@ class Recordings:
     ) -> tuple[Loss, Float[Tensor, "rows ..."]] | None:
         """The loss of a batch without gradient, and the gradient of ``weight`` times the loss in its rows.
 
-        The gradient of the head is added to that of its parameters. None if no graph can compute it: the method's loss
-        needs more than tensors, or the batch is large.
+        The gradient of parameters that the loss has directly, those of a head, is added to theirs. None if no graph can
+        compute it: the method's loss needs more than tensors, or the batch is large.
         """
         if self._failed or method.tensors is None or not 0 < len(rows) <= MAX_TEXTS:
             return None
@@ -129,7 +130,8 @@ class Recordings:
         self, method: Method, inputs: list[Tensor | None], rows: Tensor, *, weight: float, bf16: bool
     ) -> RecordedLoss:
         assert method.tensors is not None
-        head = [] if method.head is None else [p for p in method.head.parameters() if p.requires_grad]
+        modules = [self._encoder, *([] if method.head is None else [method.head])]
+        trained = [p for module in modules for p in module.parameters() if p.requires_grad]
         rows.requires_grad_()
 
         def evaluate() -> Loss:
@@ -147,8 +149,8 @@ class Recordings:
 
         with torch.enable_grad():
             first = evaluate()  # not recorded, because first calls allocate and initialise
-            used = torch.autograd.grad(first.total, [rows, *head], allow_unused=True)[1:]
-        parameters = [parameter for parameter, gradient in zip(head, used, strict=True) if gradient is not None]
+            used = torch.autograd.grad(first.total, [rows, *trained], allow_unused=True)[1:]
+        parameters = [parameter for parameter, gradient in zip(trained, used, strict=True) if gradient is not None]
         self._gradients.prepare(parameters)
         values = rows.new_zeros(1 + len(first.terms), dtype=torch.float32, requires_grad=False)
         row_gradients = torch.zeros_like(rows, requires_grad=False)

@@ -126,7 +126,7 @@ def prepare(
     if cut := texts.tokens.truncated:
         length = min(config.train_max_length or encoder.max_length, encoder.max_length)
         facts.append(f"{cut} of {len(texts.tokens)} sentences have over {length} tokens and are truncated")
-    recordings = None if texts.graphs is None else Recordings(texts.graphs.gradients, encoder.device)
+    recordings = None if texts.graphs is None else Recordings(texts.graphs.gradients, encoder, encoder.device)
     return PreparedRun(
         encoder=encoder,
         texts=texts,
