@@ -594,20 +594,23 @@ def board(words: str) -> str:
 
 
 def pooled(words: str) -> str:
-    """``STUDY ...``: the rows of studies of one kind of retrieval, on the queries of all of them together."""
+    """``STUDY ...``: the rows of studies of one kind of retrieval, on the queries of all of them together.
+
+    The last word of a study is its collection. Runs with a seed that one of the collections lacks are left out.
+    """
     frames = []
     for name in words.split():
         lines = pd.read_parquet(RESULTS / "tables" / name / "units.parquet")
         queries = lines[(lines["statistic"] == "mean") & lines["digest"].str.contains("ndcg@10")]
         seeds = [json.loads(replicate).get("seed", 0) for replicate in queries["replicate"]]
-        units = name.rpartition("-")[2] + queries["unit"].astype(
-            str
-        )  # the collection, in which other studies may rank, too
+        units = name.rpartition("-")[2] + queries["unit"].astype(str)
         columns = {"system": queries["row"].astype(str), "seed": seeds, "task": "queries", "unit": units}
         frames.append(pd.DataFrame({**columns, "score": queries["value"]}))
+    joined = pd.concat(frames)
+    units_of_run = joined.groupby(["system", "seed"])["unit"].transform("size")
     with TemporaryDirectory() as folder:
         file = Path(folder) / "queries.parquet"
-        pd.concat(frames).to_parquet(file, index=False)
+        joined[units_of_run == units_of_run.max()].to_parquet(file, index=False)
         return board(str(file))
 
 
