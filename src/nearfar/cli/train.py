@@ -188,7 +188,11 @@ def _weighted(words: list[str]) -> dict[str, Any]:
     if not words:
         raise NearfarError("--data: needs a value; give one or more.")
     name, _, weight = words[-1].rpartition("=")
-    if not (name and _WEIGHT.fullmatch(weight)) or Path(words[-1]).exists():
+    if Path(words[-1]).exists() or not name:
+        return {"data": words}
+    if not _WEIGHT.fullmatch(weight):
+        if Path(name).exists():
+            raise NearfarError(f"--data {words[-1]}: {weight!r} is no weight; give a number, as in {name}=0.3.")
         return {"data": words}
     return {"data": [*words[:-1], name], "weight": float(weight)}
 

@@ -87,6 +87,10 @@ def test_the_number_after_a_file_is_the_weight_of_its_set(tmp_path: Path, monkey
     assert split_sets(["--seed", "2"]) == (["--seed", "2"], {})
     with pytest.raises(NearfarError, match="--data: needs a value"):
         split_sets(["--data", "a", "--data"])
+    file = tmp_path / "rows.tsv"
+    file.touch()
+    with pytest.raises(NearfarError, match="rows.tsv=much: 'much' is no weight; give a number"):
+        split_sets(["--data", "a", "--data", f"{file}=much"])
 
 
 @pytest.mark.parametrize("sets", [["texts.txt"], [3], "texts.txt"])
